@@ -1,0 +1,311 @@
+"""`FeCAMClassifier`: the method as a scikit-learn estimator that learns class by class."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Self
+
+import numpy as np
+from array_api_compat import device
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import validate_data
+
+from fecam.core.arrays import Array, like, namespace, to_numpy
+from fecam.core.cache import FactorCache
+from fecam.core.knowledge import Knowledge, Lesson
+from fecam.core.lessons import summarize_by_label
+from fecam.core.metric import Metric
+from fecam.core.search import nearest, squared_distances
+from fecam.core.transforms import Transform, unit_length
+from fecam.errors import InputError, SettingsError
+from fecam.inputs import check_domain, check_features, check_labels, kind_of
+from fecam.presets import preset
+from fecam.settings import check_fits, read_metric
+
+
+class FeCAMClassifier(ClassifierMixin, BaseEstimator):
+    """Nearest class by Mahalanobis distance, taught one class after another.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cats, dogs = rng.random((20, 8)), rng.random((20, 8)) + 1
+    >>> clf = FeCAMClassifier()
+    >>> clf.partial_fit(cats, ["cat"] * 20).partial_fit(dogs, ["dog"] * 20).classes_.tolist()
+    ['cat', 'dog']
+    """
+
+    def __init__(
+        self,
+        *,
+        covariance: str = "class",
+        tukey: float | str | None = "auto",
+        shrinkage: tuple[float, float] = (1.0, 0.0),
+        normalization: str | None = "correlation",
+        pooling: float | str = "auto",
+        mean_uncertainty: float = 1.0,
+        prototype: str = "mean-of-transforms",
+        l2: str | None = "features",
+        domains: str = "pool",
+        search: str = "auto",
+        off_diagonal: str = "all",
+        dtype: str = "float32",
+    ) -> None:
+        self.covariance = covariance
+        self.tukey = tukey
+        self.shrinkage = shrinkage
+        self.normalization = normalization
+        self.pooling = pooling
+        self.mean_uncertainty = mean_uncertainty
+        self.prototype = prototype
+        self.l2 = l2
+        self.domains = domains
+        self.search = search
+        self.off_diagonal = off_diagonal
+        self.dtype = dtype
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> Self:
+        """A classifier with the settings of the paper or of a public implementation.
+
+        >>> FeCAMClassifier.from_preset("few-shot").shrinkage
+        (100.0, 100.0)
+        """
+        return cls(**{**preset(name), **changes})
+
+    # ------------------------------------------------------------------ what was taught
+
+    @property
+    def classes_(self) -> np.ndarray[Any, Any]:
+        """The labels taught so far, sorted."""
+        return np.asarray(list(self._fitted().classes))
+
+    @property
+    def class_count_(self) -> np.ndarray[Any, Any]:
+        """How many samples of each class were taught, in the order of `classes_`."""
+        return np.asarray([one.count for one in self._fitted().classes.values()])
+
+    @property
+    def tukey_(self) -> float | None:
+        """Tukey's power in use, as decided at the first fit; None for no power."""
+        return self._fitted().transform.power
+
+    @property
+    def knowledge_(self) -> Knowledge:
+        """All that was taught, as one immutable value."""
+        return self._fitted()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._knowledge is not None
+
+    @property
+    def _knowledge(self) -> Knowledge | None:
+        return self.__dict__.get("_taught")
+
+    def _fitted(self) -> Knowledge:
+        knowledge = self._knowledge
+        if knowledge is None:
+            raise NotFittedError(
+                f"This {type(self).__name__} knows no class yet: call partial_fit(X, y) first."
+            )
+        return knowledge
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Forget everything and learn these samples."""
+        self._learn(X, y, None)
+        return self.refresh()
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn these samples on top of what is known; new labels may come at any call.
+
+        ``classes`` is accepted because scikit-learn's tools pass it; nothing has to be declared.
+        """
+        return self._learn(X, y, self._knowledge)
+
+    def unlearn(self, X: Any, y: Any) -> Self:
+        """Take samples back out, as if they had never come; a class left empty is gone."""
+        known = self._fitted()
+        self._metric()
+        array = self._checked(X)
+        labels = check_labels(y, array.shape[0])
+        self._taught = known.unlearn(self._lesson(array, labels, known))
+        return self.refresh()  # the shared prior has seen them too
+
+    def forget(self, label: Hashable) -> Self:
+        """Remove a class without a trace."""
+        plain = label.item() if isinstance(label, np.generic) else label
+        self._taught = self._fitted().forget(plain)
+        return self.refresh()
+
+    def merge(self, other: FeCAMClassifier) -> Self:
+        """Add all that another model was taught, exactly as if it had been taught here."""
+        theirs = other._knowledge
+        if theirs is None:
+            return self
+        metric = self._metric()
+        _check_mergeable(self, other)
+        ours = self._knowledge
+        if ours is None:
+            self._taught = theirs
+            self.n_features_in_ = other.n_features_in_
+            if hasattr(other, "feature_names_in_"):
+                self.feature_names_in_ = other.feature_names_in_
+        else:
+            theirs = theirs.on(ours.anchor)
+            self._taught = ours.merge(theirs, average_domains=metric.average_domains)
+        return self.refresh()
+
+    def refresh(self) -> Self:
+        """Bring a lagging prior up to date: after it the order of lessons does not matter."""
+        self._fitted()
+        self._derived = FactorCache()
+        return self
+
+    def _learn(self, X: Any, y: Any, before: Knowledge | None) -> Self:
+        metric = read_metric(self.get_params())
+        array = check_features(X)
+        labels = check_labels(y, array.shape[0])
+        fresh = before is None
+        if before is None:
+            before = self._begin(array, metric)
+        else:
+            check_fits(self.get_params(), metric, before)
+            validate_data(self, X=X, reset=False, skip_check_array=True)
+            _check_kind(labels, before)
+        lesson = self._lesson(array, labels, before)
+        after = before.learn(lesson, average_domains=metric.average_domains)
+        # Only now, with nothing left that could fail, is the model touched.
+        if fresh:
+            validate_data(self, X=X, reset=True, skip_check_array=True)
+            self._derived = FactorCache()
+        self._taught = after
+        return self
+
+    def _begin(self, array: Array, metric: Metric) -> Knowledge:
+        """An empty model for features like these."""
+        xp = namespace(array)
+        power = self.tukey
+        if power == "auto":
+            power = 0.5 if float(xp.min(array)) >= 0 else None
+        transform = Transform(None if power is None else float(power), self.l2 == "features")
+        dtype = getattr(xp, self.dtype)
+        anchor = xp.zeros((0,), dtype=dtype, device=device(array))
+        return Knowledge(transform, metric.needs, array.shape[1], anchor)
+
+    def _lesson(self, array: Array, labels: np.ndarray[Any, Any], known: Knowledge) -> Lesson:
+        array = like(array, known.anchor)
+        check_domain(array, known.transform)
+        return summarize_by_label(
+            array, labels, known.transform, known.form, known.anchor.dtype
+        )
+
+    # ------------------------------------------------------------------ answering
+
+    def predict(self, X: Any) -> Any:
+        """The nearest class of each sample."""
+        return self.predict_top_k(X, 1)[:, 0]
+
+    def predict_top_k(self, X: Any, k: int) -> Any:
+        """The labels of the ``k`` nearest classes of each sample, nearest first: (n, k)."""
+        known = self._knowing()
+        if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(known.classes):
+            raise InputError(
+                f"k={k!r} must be a whole number from 1 to {len(known.classes)}, the number of "
+                "classes taught."
+            )
+        array = self._checked(X)
+        order = nearest(self._distances(array, known), int(k))
+        return self._labelled(to_numpy(order), array)
+
+    def decision_function(self, X: Any) -> Any:
+        """Minus the squared distance to each class, (n, n_classes), also for two classes."""
+        known = self._knowing()
+        array = self._checked(X)
+        return like(-self._distances(array, known), array)
+
+    def _knowing(self) -> Knowledge:
+        known = self._fitted()
+        if not known.classes:
+            raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
+        return known
+
+    def _checked(self, X: Any) -> Array:
+        array = check_features(X)
+        validate_data(self, X=X, reset=False, skip_check_array=True)
+        return array
+
+    def _distances(self, array: Array, known: Knowledge) -> Array:
+        metric = self._metric()
+        queries = like(array, known.anchor)
+        check_domain(queries, known.transform)
+        queries = known.transform(queries)
+        if metric.unit_compare:
+            queries = unit_length(queries)
+        queries = namespace(queries).astype(queries, known.anchor.dtype, copy=False)
+        return squared_distances(queries, self._derived.factors(known, metric))
+
+    def _labelled(self, positions: np.ndarray[Any, Any], array: Array) -> Any:
+        """Labels for positions, as an array of the caller's library where it can hold them."""
+        labels = self.classes_[positions]
+        return like(labels, array) if kind_of(labels) == "integers" else labels
+
+    # ------------------------------------------------------------------ settings
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings, also after learning; what the statistics cannot serve is refused."""
+        before = self.get_params()
+        super().set_params(**params)
+        try:
+            self._metric()
+        except SettingsError:
+            super().set_params(**before)
+            raise
+        return self
+
+    def _metric(self) -> Metric:
+        params = self.get_params()
+        metric = read_metric(params)
+        if self._knowledge is not None:
+            check_fits(params, metric, self._knowledge)
+        return metric
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        if "_derived" in state:
+            state["_derived"] = FactorCache()  # derived again where it is needed
+        return state
+
+
+def _check_kind(labels: np.ndarray[Any, Any], known: Knowledge) -> None:
+    taught = np.asarray(list(known.classes))
+    if len(taught) and kind_of(taught) != kind_of(labels):
+        raise InputError(
+            f"y has {kind_of(labels)} ({labels[0]!r}, ...) but the model was taught with "
+            f"{kind_of(taught)} ({taught[0]!r}, ...). Use one kind of label throughout."
+        )
+
+
+def _check_mergeable(ours: FeCAMClassifier, theirs: FeCAMClassifier) -> None:
+    for name, value in ours.get_params().items():
+        other = theirs.get_params()[name]
+        if name != "search" and value != other:
+            raise SettingsError(
+                f"cannot merge models with different settings: {name}={value!r} here, "
+                f"{name}={other!r} there. Use set_params to make them equal, or teach one anew."
+            )
+    a, b = ours._knowledge, theirs._knowledge
+    if a is None or b is None:
+        return
+    if a.width != b.width:
+        raise InputError(
+            f"cannot merge models of {a.width} and {b.width} features. Use the same encoder."
+        )
+    if a.transform != b.transform:
+        raise SettingsError(
+            f"cannot merge models with Tukey powers {a.transform.power} and {b.transform.power}, "
+            "as tukey='auto' chose from their first samples. Set tukey for both and teach anew."
+        )
+    if a.classes and b.classes:
+        _check_kind(np.asarray(list(b.classes)), a)

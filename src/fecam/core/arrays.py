@@ -1,0 +1,97 @@
+"""What the maths needs of an array library beyond the array API standard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+from scipy.linalg import get_lapack_funcs
+
+Array = Any
+"""An array of NumPy, torch or any other library that follows the array API standard."""
+
+
+def namespace(x: Array) -> Any:
+    """The array library that ``x`` belongs to, as an array-API namespace."""
+    return compat.array_namespace(x)
+
+
+def is_array(x: object) -> bool:
+    """Whether ``x`` is an array of a library other than NumPy that we can compute with."""
+    return bool(compat.is_array_api_obj(x)) and not compat.is_numpy_array(x)
+
+
+def to_numpy(x: Array) -> np.ndarray[Any, Any]:
+    """A NumPy copy or view of ``x``, wherever it lives."""
+    if compat.is_torch_array(x):
+        return np.asarray(x.detach().cpu())
+    return np.asarray(x)
+
+
+def like(x: Array, other: Array) -> Array:
+    """``x`` as an array of the library and on the device of ``other``; its dtype is kept."""
+    if type(x) is type(other) and compat.device(x) == compat.device(other):
+        return x
+    xp = namespace(other)
+    plain = np.ascontiguousarray(to_numpy(x))
+    if not plain.flags.writeable and compat.is_torch_array(other):
+        plain = plain.copy()  # torch shares the memory it is given and has no read-only tensors
+    return xp.asarray(plain, device=compat.device(other))
+
+
+def wide_dtype(x: Array) -> Any:
+    """The dtype for long sums: float64, except on devices that have none (Apple's GPUs)."""
+    xp = namespace(x)
+    return xp.float32 if "mps" in str(compat.device(x)) else xp.float64
+
+
+def wide(x: Array) -> Array:
+    """``x`` in the precision of long sums."""
+    return namespace(x).astype(x, wide_dtype(x), copy=False)
+
+
+def eye(size: int, like_this: Array) -> Array:
+    """The identity matrix, of the library, device and dtype of an array."""
+    xp = namespace(like_this)
+    return xp.eye(size, dtype=like_this.dtype, device=compat.device(like_this))
+
+
+def zeros(shape: tuple[int, ...], like_this: Array) -> Array:
+    """Zeros, of the library, device and dtype of an array."""
+    xp = namespace(like_this)
+    return xp.zeros(shape, dtype=like_this.dtype, device=compat.device(like_this))
+
+
+def diagonal(matrix: Array) -> Array:
+    """The diagonal of a matrix (or of each matrix in a stack)."""
+    return namespace(matrix).linalg.diagonal(matrix)
+
+
+def add_to_diagonal(matrix: Array, value: Array) -> Array:
+    """A new matrix with ``value`` (a number or a vector) added to the diagonal."""
+    xp = namespace(matrix)
+    size = matrix.shape[-1]
+    steps = xp.arange(size, device=compat.device(matrix))
+    on_diagonal = steps[:, None] == steps[None, :]
+    return xp.where(on_diagonal, matrix + value, matrix)
+
+
+def invert_lower_triangle(lower: Array) -> Array:
+    """The inverse of a lower triangular matrix.
+
+    The array API has no triangular solver, and the general one costs three times as much; so
+    NumPy and torch get their own and every other library the general one.
+    """
+    if compat.is_numpy_array(lower):
+        (trtri,) = get_lapack_funcs(("trtri",), (lower,))
+        inverse, info = trtri(lower, lower=1)
+        if info != 0:
+            raise np.linalg.LinAlgError(f"zero at position {info - 1} of a triangular matrix")
+        return np.tril(inverse)
+    identity = eye(lower.shape[-1], lower)
+    if compat.is_torch_array(lower):
+        from torch.linalg import solve_triangular  # already imported: the tensor came from it
+
+        return solve_triangular(lower, identity, upper=False)
+    return namespace(lower).linalg.solve(lower, identity)

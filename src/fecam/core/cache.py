@@ -1,0 +1,115 @@
+"""Factors that were derived once, and are good for as long as what they came from.
+
+Statistics are immutable, so "nothing has changed" is "the same object": no call has to say what it
+invalidates. Without a pooling prior a lesson about one class makes one new factor. With one, the
+prior is allowed to lag behind (see `fecam.core.prior`), for otherwise each lesson would make all
+factors anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from fecam.core.arrays import Array, namespace
+from fecam.core.factors import Factor, whiten
+from fecam.core.knowledge import Knowledge
+from fecam.core.metric import (
+    Metric,
+    centre_of,
+    class_covariance,
+    mean_variance,
+    scale_of,
+    shared_covariance,
+)
+from fecam.core.prior import Prior, is_stale, make_prior
+from fecam.core.statistics import ClassStatistics
+from fecam.errors import SingularMatrixError
+
+@dataclass(eq=False)
+class FactorCache:
+    """The derived side of a model: drop it at any time and only time is lost."""
+
+    metric: Metric | None = None
+    prior: Prior | None = None
+    _by_class: dict[Hashable, tuple[ClassStatistics, Prior | None, Factor]] = field(
+        default_factory=dict
+    )
+    _shared: tuple[tuple[ClassStatistics, ...], Array | None] | None = None
+
+    def factors(self, known: Knowledge, metric: Metric) -> list[Factor]:
+        """One factor a class, in the order of the classes."""
+        if metric != self.metric:  # settings were changed after learning
+            self.metric, self.prior, self._shared = metric, None, None
+            self._by_class.clear()
+        if metric.is_shared:
+            whitening = self._shared_whitening(known, metric)
+            return [_factor(one, metric, known, whitening) for one in known.classes.values()]
+        self._renew_prior(known, metric)
+        for gone in self._by_class.keys() - known.classes.keys():
+            del self._by_class[gone]
+        # Only matrices that are not normalised have a size that a class without spread must match.
+        spare = mean_variance(known.classes.values()) if metric.normalization is None else 1.0
+        return [
+            self._class_factor(label, one, metric, known, spare)
+            for label, one in known.classes.items()
+        ]
+
+    def _renew_prior(self, known: Knowledge, metric: Metric) -> None:
+        statistics = list(known.classes.values())
+        if metric.has_prior and (self.prior is None or is_stale(self.prior, statistics)):
+            self.prior = make_prior(statistics, metric.pooling)
+
+    def _class_factor(
+        self, label: Hashable, one: ClassStatistics, metric: Metric, known: Knowledge, spare: float
+    ) -> Factor:
+        made = self._by_class.get(label)
+        if made is not None and made[0] is one and made[1] is self.prior:
+            return made[2]
+        try:
+            whitening = whiten(class_covariance(one, metric, self.prior, spare))
+        except SingularMatrixError as error:
+            raise _explained(f"The matrix of class {label!r}", metric, error) from None
+        factor = _factor(one, metric, known, whitening)
+        self._by_class[label] = (one, self.prior, factor)
+        return factor
+
+    def _shared_whitening(self, known: Knowledge, metric: Metric) -> Array | None:
+        if metric.covariance == "identity":
+            return None
+        statistics = tuple(known.classes.values())
+        if self._shared is not None and _same(self._shared[0], statistics):
+            return self._shared[1]
+        groups: dict[int, list[ClassStatistics]] = {}
+        for label, one in known.classes.items():
+            groups.setdefault(known.tasks[label], []).append(one)
+        try:
+            whitening = whiten(shared_covariance(list(groups.values()), metric))
+        except SingularMatrixError as error:
+            raise _explained(f"The {metric.covariance} matrix", metric, error) from None
+        self._shared = (statistics, _cast(whitening, known))
+        return self._shared[1]
+
+
+def _factor(
+    one: ClassStatistics, metric: Metric, known: Knowledge, whitening: Array | None
+) -> Factor:
+    centre = _cast(centre_of(one, metric, known.transform), known)
+    return Factor(centre, _cast(whitening, known), scale_of(one, metric))
+
+
+def _cast(x: Array | None, known: Knowledge) -> Array | None:
+    return None if x is None else namespace(x).astype(x, known.anchor.dtype, copy=False)
+
+
+def _explained(what: str, metric: Metric, error: SingularMatrixError) -> SingularMatrixError:
+    g1, g2 = metric.shrinkage
+    return SingularMatrixError(
+        f"{what} is not positive definite under shrinkage=({g1:g}, {g2:g}): {error}. "
+        "Raise the first number or lower the second with set_params(shrinkage=...); "
+        "what was learnt is unaffected."
+    )
+
+
+def _same(a: tuple[ClassStatistics, ...], b: tuple[ClassStatistics, ...]) -> bool:
+    return len(a) == len(b) and all(one is other for one, other in zip(a, b, strict=True))

@@ -1,0 +1,143 @@
+"""Covariances out of statistics, and what makes those of different classes comparable.
+
+A matrix may be given as a vector: then it is diagonal, and every function here keeps it so.
+Nothing is ever written back into the statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from fecam.core.arrays import Array, add_to_diagonal, diagonal, namespace, wide, zeros
+from fecam.core.statistics import ClassStatistics, averaged_covariance
+
+Normalization = Literal["correlation", "variance"]
+OffDiagonal = Literal["all", "nonzero"]
+
+
+def scatter_of(statistics: ClassStatistics, *, average_domains: bool = False) -> Array:
+    """The scatter that a class's covariance is made from, in double precision.
+
+    With ``average_domains`` it is the one whose covariance is the average over the class's visits.
+    """
+    if average_domains and statistics.averaged is not None:
+        return wide(averaged_covariance(statistics)) * (statistics.count - 1)
+    if statistics.scatter is None:
+        raise ValueError("these statistics hold no scatter")
+    return wide(statistics.scatter)
+
+
+def pooled(statistics: Iterable[ClassStatistics]) -> tuple[Array, int]:
+    r"""The within-class matrix :math:`\sum_y S_y / \sum_y (n_y - 1)` and its degrees of freedom.
+
+    Classes of one sample say nothing of a spread; with no others the matrix is zero.
+    """
+    total, freedom = None, 0
+    for one in statistics:
+        if total is None:
+            total = scatter_of(one)
+        else:
+            total += one.scatter  # in place: this runs over every class at each refresh
+        freedom += one.count - 1
+    if total is None:
+        raise ValueError("no class to pool")
+    return total / max(freedom, 1), freedom
+
+
+def common(tasks: Sequence[Sequence[ClassStatistics]]) -> Array:
+    r"""The paper's common matrix, Eq. 6, out of the classes of each task.
+
+    :math:`\Sigma^t` is the covariance of all samples of task :math:`t` around *their* mean, so it
+    holds the spread between the task's classes as well; tasks weigh by their number of classes.
+    Adding up per-task scatters gives what the recursion of Eq. 6 gives, in any order.
+    """
+    n_classes = sum(len(task) for task in tasks)
+    total = None
+    for task in tasks:
+        share = total_covariance(task) * (len(task) / n_classes)
+        total = share if total is None else total + share
+    if total is None:
+        raise ValueError("no task to take a common matrix from")
+    return total
+
+
+def total_covariance(task: Sequence[ClassStatistics]) -> Array:
+    """The covariance of all samples of several classes around their common mean."""
+    count = sum(one.count for one in task)
+    mean = sum(one.mean * (one.count / count) for one in task)
+    total = zeros(task[0].scatter.shape, mean)  # type: ignore[union-attr]
+    for one in task:
+        step = (one.mean - mean) * one.count**0.5
+        between = step * step if total.ndim == 1 else step[:, None] * step[None, :]
+        total = total + one.scatter + between
+    return total / max(count - 1, 1)
+
+
+def with_prior(scatter: Array, count: int, prior: Array | None, strength: float) -> Array:
+    r"""A class's covariance, pulled to the pooled matrix :math:`W` by ``strength`` samples.
+
+    :math:`(S + p\,W) / (n - 1 + p)`; with :math:`p = 0` it is the sample covariance.
+    """
+    if prior is None or strength == 0:
+        return scatter / max(count - 1, 1)
+    return (scatter + strength * prior) / (count - 1 + strength)
+
+
+def shrink(
+    covariance: Array, gammas: tuple[float, float], off_diagonal: OffDiagonal = "all"
+) -> Array:
+    r"""Eq. 8: :math:`\Sigma + \gamma_1 V_1 I + \gamma_2 V_2 (1 - I)`.
+
+    :math:`V_1` is the mean of the diagonal, :math:`V_2` that of the other entries: of all of them,
+    or, as the public implementations do, only of those that are not zero.
+
+    Two passes with :math:`\gamma` equal one with :math:`\gamma (2 + \gamma)`.
+
+    >>> import numpy as np
+    >>> shrink(np.array([[2.0, 1.0], [1.0, 4.0]]), (1.0, 0.5))
+    array([[5. , 1.5],
+           [1.5, 7. ]])
+    """
+    xp = namespace(covariance)
+    g1, g2 = gammas
+    if covariance.ndim == 1:
+        return covariance + g1 * xp.mean(covariance)
+    size = covariance.shape[-1]
+    trace = xp.sum(diagonal(covariance))
+    v1 = trace / size
+    if g2 == 0 or size == 1:
+        return add_to_diagonal(covariance, g1 * v1)
+    others = size * (size - 1)
+    if off_diagonal == "nonzero":
+        on_diagonal = int(xp.sum(xp.astype(diagonal(covariance) != 0, xp.int64)))
+        others = max(int(xp.sum(xp.astype(covariance != 0, xp.int64))) - on_diagonal, 1)
+    v2 = (xp.sum(covariance) - trace) / others
+    return add_to_diagonal(covariance + g2 * v2, g1 * v1 - g2 * v2)
+
+
+def normalize(covariance: Array, kind: Normalization | None) -> Array:
+    r"""Make the matrices of different classes comparable.
+
+    ``"correlation"`` is Eq. 7, :math:`\Sigma_{ij} / (\sigma_i \sigma_j)`; a feature that never
+    varied becomes one of variance 1 without correlations, so a class of a single sample gets the
+    identity. ``"variance"`` divides by the norm of the diagonal, as the paper's ablation does; so
+    does ``"correlation"`` for a diagonal matrix, whose correlation matrix would say nothing at all.
+
+    >>> import numpy as np
+    >>> normalize(np.array([[4.0, 1.0], [1.0, 1.0]]), "correlation")
+    array([[1. , 0.5],
+           [0.5, 1. ]])
+    """
+    xp = namespace(covariance)
+    if kind is None:
+        return covariance
+    if kind == "variance" or covariance.ndim == 1:
+        spread = covariance if covariance.ndim == 1 else diagonal(covariance)
+        length = float(xp.linalg.vector_norm(spread))
+        return covariance / length if length > 0 else covariance
+    variance = diagonal(covariance)
+    silent = variance <= 0
+    deviation = xp.sqrt(xp.where(silent, xp.ones_like(variance), variance))
+    result = covariance / deviation[:, None] / deviation[None, :]
+    return add_to_diagonal(result, xp.where(silent, 1 - diagonal(result), 0 * variance))

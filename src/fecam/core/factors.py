@@ -1,0 +1,73 @@
+"""What is derived from a matrix to measure a distance fast."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fecam.core.arrays import Array, diagonal, invert_lower_triangle, namespace
+from fecam.errors import SingularMatrixError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    r"""One class, ready to be measured against.
+
+    :math:`d^2(x) = s\,\lVert (x - c)\,T \rVert^2` with centre :math:`c`, scale :math:`s` and a
+    whitening :math:`T`: a matrix with :math:`T T^T = \Sigma^{-1}`, a vector (a diagonal one), or
+    None (the identity).
+    """
+
+    centre: Array
+    whitening: Array | None
+    scale: float = 1.0
+
+
+def whiten(covariance: Array) -> Array:
+    r""":math:`T` with :math:`T T^T = \Sigma^{-1}`; the pseudo-inverse where a matrix is singular.
+
+    A positive definite matrix goes through Cholesky's factor. Anything else is looked at through
+    its eigenvalues: those that are zero up to rounding are left out, which is what the ablations
+    without shrinkage measure, and a negative one is an error.
+    """
+    if covariance.ndim == 1:
+        return _whiten_diagonal(covariance)
+    lower = _cholesky(covariance)
+    if lower is not None:
+        return invert_lower_triangle(lower).T
+    xp = namespace(covariance)
+    values, vectors = xp.linalg.eigh(covariance)
+    tolerance = _tolerance(covariance) * float(xp.max(xp.abs(values)))
+    smallest = float(xp.min(values))
+    if not math.isfinite(smallest) or smallest < -tolerance:
+        raise SingularMatrixError(f"its smallest eigenvalue is {smallest:.3g}")
+    keep = values > tolerance
+    roots = xp.where(keep, 1 / xp.sqrt(xp.where(keep, values, xp.ones_like(values))), 0 * values)
+    return vectors * roots[None, :]
+
+
+def _whiten_diagonal(variances: Array) -> Array:
+    xp = namespace(variances)
+    if float(xp.min(variances)) < 0:
+        raise SingularMatrixError(f"its smallest variance is {float(xp.min(variances)):.3g}")
+    keep = variances > 0
+    return xp.where(keep, 1 / xp.sqrt(xp.where(keep, variances, 1 + 0 * variances)), 0 * variances)
+
+
+def _cholesky(covariance: Array) -> Array | None:
+    """Cholesky's factor, or None where there is none that can be trusted."""
+    xp = namespace(covariance)
+    try:
+        lower = xp.linalg.cholesky(covariance)
+    except (np.linalg.LinAlgError, RuntimeError):  # torch raises a RuntimeError of its own
+        return None
+    pivots = diagonal(lower)
+    worst, best = float(xp.min(pivots)), float(xp.max(pivots))
+    # Squared pivots bound the condition from below: a tiny one is rounding, not variance.
+    return lower if worst**2 > _tolerance(covariance) * best**2 else None
+
+
+def _tolerance(covariance: Array) -> float:
+    return float(covariance.shape[-1] * namespace(covariance).finfo(covariance.dtype).eps)

@@ -1,0 +1,168 @@
+"""All that a model was taught: one immutable value, and the verbs that make the next one of it.
+
+A model changes by replacing this value as a whole. So a call that fails half-way has changed
+nothing, and whoever holds an old value can go on reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+from array_api_compat import device
+
+from fecam.core.arrays import Array, like, namespace, wide
+from fecam.core.statistics import (
+    ClassStatistics,
+    Form,
+    average_visits,
+    combine,
+    remove,
+    variances,
+)
+from fecam.core.transforms import Transform
+from fecam.errors import InputError, SettingsError, UnknownLabelError
+
+Lesson = Mapping[Hashable, ClassStatistics]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Knowledge:
+    """The statistics of every class, and what they are statistics of."""
+
+    transform: Transform
+    form: Form
+    width: int
+    anchor: Array
+    """An array without entries: it says which library, device and dtype the state lives in."""
+    classes: Mapping[Hashable, ClassStatistics] = field(default_factory=dict)
+    """In the order of their labels."""
+    tasks: Mapping[Hashable, int] = field(default_factory=dict)
+    """The lesson in which each class first came: what Eq. 6 calls its task."""
+
+    def learn(self, lesson: Lesson, *, average_domains: bool = False) -> Knowledge:
+        """What is known after one more lesson."""
+        classes = dict(self.classes)
+        for label, visit in lesson.items():
+            before = classes.get(label)
+            classes[label] = visit if before is None else _join(before, visit, average_domains)
+        task = max(self.tasks.values(), default=-1) + 1
+        tasks = {**{label: task for label in lesson}, **self.tasks}
+        return self._with(classes, tasks)
+
+    def unlearn(self, lesson: Lesson) -> Knowledge:
+        """What would be known had the samples of this lesson never come."""
+        classes = dict(self.classes)
+        for label, part in lesson.items():
+            whole = self._known(label)
+            _check_removal(label, whole, part)
+            if part.count == whole.count:
+                del classes[label]
+            else:
+                classes[label] = remove(whole, part)
+                _check_remainder(label, whole, classes[label])
+        return self._with(classes, self.tasks)
+
+    def forget(self, label: Hashable) -> Knowledge:
+        """What would be known had this class never come."""
+        self._known(label)
+        return self._with({k: v for k, v in self.classes.items() if k != label}, self.tasks)
+
+    def merge(self, other: Knowledge, *, average_domains: bool = False) -> Knowledge:
+        """What both were taught. Classes of the other keep their grouping into tasks."""
+        classes = dict(self.classes)
+        for label, theirs in other.classes.items():
+            ours = classes.get(label)
+            classes[label] = theirs if ours is None else _join(ours, theirs, average_domains)
+        first = max(self.tasks.values(), default=-1) + 1
+        moved = {label: first + task for label, task in other.tasks.items()}
+        return self._with(classes, {**moved, **self.tasks})
+
+    def on(self, anchor: Array) -> Knowledge:
+        """The same knowledge, held by the library, on the device and in the dtype of an array."""
+        if _same_place(anchor, self.anchor):
+            return self
+        moved = {label: _move(one, anchor) for label, one in self.classes.items()}
+        return replace(self, anchor=anchor, classes=moved)
+
+    def _known(self, label: Hashable) -> ClassStatistics:
+        try:
+            return self.classes[label]
+        except (KeyError, TypeError):
+            raise UnknownLabelError(
+                f"label {label!r} was never taught. Known: {_listed(list(self.classes))}."
+            ) from None
+
+    def _with(
+        self, classes: Mapping[Hashable, ClassStatistics], tasks: Mapping[Hashable, int]
+    ) -> Knowledge:
+        ordered = dict(sorted(classes.items(), key=lambda item: item[0]))  # type: ignore[arg-type, return-value]
+        return replace(self, classes=ordered, tasks={label: tasks[label] for label in ordered})
+
+
+def _same_place(a: Array, b: Array) -> bool:
+    return type(a) is type(b) and device(a) == device(b) and a.dtype == b.dtype
+
+
+def _move(one: ClassStatistics, anchor: Array) -> ClassStatistics:
+    def narrow(x: Array | None) -> Array | None:
+        return None if x is None else namespace(anchor).astype(like(x, anchor), anchor.dtype)
+
+    return replace(
+        one,
+        raw_mean=wide(like(one.raw_mean, anchor)),
+        mean=wide(like(one.mean, anchor)),
+        scatter=narrow(one.scatter),
+        averaged=narrow(one.averaged),
+    )
+
+
+def _join(before: ClassStatistics, visit: ClassStatistics, average: bool) -> ClassStatistics:
+    both = combine(before, visit)
+    return replace(both, averaged=average_visits(before, visit)) if average else both
+
+
+def _listed(labels: list[Hashable], limit: int = 8) -> str:
+    if not labels:
+        return "no class at all"
+    shown = ", ".join(repr(label) for label in labels[:limit])
+    return shown + (f" and {len(labels) - limit} more" if len(labels) > limit else "")
+
+
+def _check_removal(label: Hashable, whole: ClassStatistics, part: ClassStatistics) -> None:
+    if whole.averaged is not None:
+        raise SettingsError(
+            f"class {label!r} was averaged over {whole.visits} visits (domains='average'), which "
+            "cannot be undone. Use domains='pool' to be able to unlearn, or forget the class."
+        )
+    if part.count > whole.count:
+        raise InputError(
+            f"cannot unlearn {part.count} samples of class {label!r}: only {whole.count} were "
+            "learnt. Pass samples that were taught, each as often as it was taught."
+        )
+    if part.count == whole.count and _distance(whole.mean, part.mean) > 1e-3:
+        raise _not_learnt(label)
+
+
+def _check_remainder(label: Hashable, whole: ClassStatistics, rest: ClassStatistics) -> None:
+    """No sum of squares gets negative by taking out what was put in, beyond rounding."""
+    before, after = variances(whole), variances(rest)
+    if before is None or after is None:
+        return
+    xp = namespace(before)
+    if float(xp.min(after)) < -1e-3 * float(xp.max(before)):
+        raise _not_learnt(label)
+
+
+def _not_learnt(label: Hashable) -> InputError:
+    return InputError(
+        f"these samples of class {label!r} are not among those that were learnt: taking them out "
+        "would leave a negative variance or a wrong mean. Pass the very samples that were taught."
+    )
+
+
+def _distance(a: Array, b: Array) -> float:
+    """The largest difference, relative to the largest entry."""
+    xp = namespace(a)
+    scale = float(xp.max(xp.abs(wide(a)))) or 1.0
+    return float(xp.max(xp.abs(a - b))) / scale

@@ -1,0 +1,72 @@
+"""From queries and factors to distances and the nearest class, in blocks of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from array_api_compat import device
+
+from fecam.core.arrays import Array, namespace, wide
+from fecam.core.factors import Factor
+
+BLOCK_BYTES = 64 * 2**20
+"""What the largest temporary array of one block may take."""
+
+
+def squared_distances(queries: Array, factors: Sequence[Factor]) -> Array:
+    """The squared distance of each query (row) to each class (column), in the queries' dtype."""
+    xp = namespace(queries)
+    blocks = [_measure(queries[rows, :], factors) for rows in row_blocks(queries)]
+    return blocks[0] if len(blocks) == 1 else xp.concat(blocks, axis=0)
+
+
+def row_blocks(queries: Array) -> Iterator[slice]:
+    """Slices of rows such that a block in double precision stays below `BLOCK_BYTES`."""
+    n, width = queries.shape
+    step = max(1, BLOCK_BYTES // (8 * max(width, 1)))
+    yield from (slice(start, start + step) for start in range(0, max(n, 1), step))
+
+
+def _measure(queries: Array, factors: Sequence[Factor]) -> Array:
+    xp = namespace(queries)
+    first = factors[0].whitening
+    if all(factor.whitening is first for factor in factors):
+        return _measure_shared(queries, factors)
+    columns = [_to_class(queries, factor) for factor in factors]
+    return xp.stack(columns, axis=1)
+
+
+def _to_class(queries: Array, factor: Factor) -> Array:
+    white = _apply(queries - factor.centre, factor.whitening)
+    return factor.scale * namespace(queries).sum(white * white, axis=1)
+
+
+def _measure_shared(queries: Array, factors: Sequence[Factor]) -> Array:
+    r"""All classes under one whitening: whiten once, then one product for all distances.
+
+    :math:`\lVert a - b \rVert^2 = \lVert a \rVert^2 - 2 a b^T + \lVert b \rVert^2` cancels badly
+    in single precision, so this part runs in double; it is the cheap one.
+    """
+    xp = namespace(queries)
+    centres = xp.stack([factor.centre for factor in factors], axis=0)
+    origin = xp.mean(centres, axis=0)
+    a = wide(_apply(queries - origin, factors[0].whitening))
+    b = wide(_apply(centres - origin, factors[0].whitening))
+    square = xp.sum(a * a, axis=1)[:, None] - 2 * (a @ b.T) + xp.sum(b * b, axis=1)[None, :]
+    scales = xp.asarray([factor.scale for factor in factors], device=device(square))
+    square = xp.maximum(square, 0 * square) * xp.astype(scales, square.dtype)
+    return xp.astype(square, queries.dtype, copy=False)
+
+
+def _apply(x: Array, whitening: Array | None) -> Array:
+    if whitening is None:
+        return x
+    return x * whitening if whitening.ndim == 1 else x @ whitening
+
+
+def nearest(distances: Array, k: int) -> Array:
+    """The columns of the ``k`` smallest distances of each row, nearest first; ties by column."""
+    xp = namespace(distances)
+    if k == 1:
+        return xp.argmin(distances, axis=1)[:, None]
+    return xp.argsort(distances, axis=1, stable=True)[:, :k]
