@@ -130,6 +130,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         self._metric()
         array = self._checked(X)
         labels = check_labels(y, array.shape[0])
+        _check_kind(labels, known)
         self._taught = known.unlearn(self._lesson(array, labels, known))
         return self.refresh()  # the shared prior has seen them too
 
@@ -141,6 +142,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
     def merge(self, other: FeCAMClassifier) -> Self:
         """Add all that another model was taught, exactly as if it had been taught here."""
+        if not isinstance(other, FeCAMClassifier):
+            raise TypeError(f"merge takes another FeCAMClassifier, not {type(other).__name__}.")
         theirs = other._knowledge
         if theirs is None:
             return self
@@ -257,6 +260,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """Change settings, also after learning; what the statistics cannot serve is refused."""
         before = self.get_params()
         super().set_params(**params)
+        if self._knowledge is None:
+            return self  # as everywhere in scikit-learn, values are looked at when learning begins
         try:
             self._metric()
         except SettingsError:

@@ -100,6 +100,8 @@ def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any
         )
     if labels.dtype.kind == "O":
         labels = _unboxed(labels, name)
+    if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
+        raise InputError(f"Input {name} contains NaN or infinity. Give every sample a label.")
     check_classification_targets(labels)
     if labels.dtype.kind == "f":
         labels = labels.astype(np.int64)  # whole numbers, or the line above had refused them

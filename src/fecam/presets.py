@@ -1,7 +1,8 @@
 """The settings of the paper and of each public implementation, by name.
 
-What each of these implementations computes was read in its code; where it shrinks twice with
-gamma, one pass with gamma * (2 + gamma) gives the same matrix, so "twice (1, 1)" is (3, 3).
+What each of these implementations computes was read in its code. Where it shrinks twice with
+gamma, ``shrinkage`` holds the gamma * (2 + gamma) of one pass to the same end: "twice (1, 1)" is
+(3, 3).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _VIT: dict[str, Any] = {
     "prototype": "mean-of-transforms",
     "shrinkage": (1.0, 0.0),
 }
-_TWICE = {"shrinkage": (3.0, 3.0), "off_diagonal": "nonzero"}
+_TWICE = {"shrinkage": (3.0, 3.0), "off_diagonal": "nonzero-twice"}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {

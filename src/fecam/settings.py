@@ -20,7 +20,7 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "l2": ("features", "compare", None),
     "domains": ("pool", "average"),
     "search": ("auto", "exhaustive"),
-    "off_diagonal": ("all", "nonzero"),
+    "off_diagonal": ("all", "nonzero", "nonzero-twice"),
     "dtype": ("float32", "float64"),
 }
 

@@ -6,6 +6,7 @@ Nothing is ever written back into the statistics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -13,7 +14,7 @@ from fecam.core.arrays import Array, add_to_diagonal, diagonal, namespace, wide,
 from fecam.core.statistics import ClassStatistics, averaged_covariance
 
 Normalization = Literal["correlation", "variance"]
-OffDiagonal = Literal["all", "nonzero"]
+OffDiagonal = Literal["all", "nonzero", "nonzero-twice"]
 
 
 def scatter_of(statistics: ClassStatistics, *, average_domains: bool = False) -> Array:
@@ -35,10 +36,11 @@ def pooled(statistics: Iterable[ClassStatistics]) -> tuple[Array, int]:
     """
     total, freedom = None, 0
     for one in statistics:
+        scatter = scatter_of(one)
         if total is None:
-            total = scatter_of(one)
+            total = scatter + zeros(scatter.shape, scatter)  # a copy: the sum is built in place
         else:
-            total += one.scatter  # in place: this runs over every class at each refresh
+            total += scatter
         freedom += one.count - 1
     if total is None:
         raise ValueError("no class to pool")
@@ -92,13 +94,18 @@ def shrink(
     :math:`V_1` is the mean of the diagonal, :math:`V_2` that of the other entries: of all of them,
     or, as the public implementations do, only of those that are not zero.
 
-    Two passes with :math:`\gamma` equal one with :math:`\gamma (2 + \gamma)`.
+    Two passes with :math:`\gamma` equal one with :math:`\gamma (2 + \gamma)`, except where zeros
+    are left out: the first pass fills them in, so the second averages over more entries. So
+    ``"nonzero-twice"`` takes the gammas of the one pass and really goes twice.
 
     >>> import numpy as np
     >>> shrink(np.array([[2.0, 1.0], [1.0, 4.0]]), (1.0, 0.5))
     array([[5. , 1.5],
            [1.5, 7. ]])
     """
+    if off_diagonal == "nonzero-twice":
+        half = (math.sqrt(1 + gammas[0]) - 1, math.sqrt(1 + gammas[1]) - 1)
+        return shrink(shrink(covariance, half, "nonzero"), half, "nonzero")
     xp = namespace(covariance)
     g1, g2 = gammas
     if covariance.ndim == 1:

@@ -58,7 +58,12 @@ class Metric:
 
 def centre_of(statistics: ClassStatistics, metric: Metric, transform: Transform) -> Array:
     """The prototype a query is compared with."""
-    centre = transform(statistics.raw_mean) if metric.transform_of_mean else statistics.mean
+    centre = statistics.mean
+    if metric.transform_of_mean:
+        raw = statistics.raw_mean
+        if transform.power is not None:
+            raw = namespace(raw).maximum(raw, 0 * raw)  # unlearning may leave -1e-17 of a zero
+        centre = transform(raw)
     return unit_length(centre) if metric.unit_compare else centre
 
 

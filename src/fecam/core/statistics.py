@@ -65,11 +65,13 @@ def _scatter(features: Array, mean: Array, form: Form, dtype: object) -> Array |
     if form == "none":
         return None
     xp = namespace(features)
-    centre = xp.astype(mean, features.dtype)
+    finest = xp.result_type(features.dtype, dtype)
+    centre = xp.astype(mean, finest)
     total = None
     for start in range(0, features.shape[0], BLOCK_ROWS):
-        # Centred in the precision of the input, multiplied in that of the model.
-        block = xp.astype(features[start : start + BLOCK_ROWS, :] - centre, dtype, copy=False)
+        # Centred in the finer of the two precisions, multiplied in that of the model.
+        rows = xp.astype(features[start : start + BLOCK_ROWS, :], finest, copy=False)
+        block = xp.astype(rows - centre, dtype, copy=False)
         part = block.T @ block if form == "full" else xp.sum(block * block, axis=0)
         total = part if total is None else wide(total) + part
     return xp.astype(total, dtype, copy=False)
