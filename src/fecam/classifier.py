@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
@@ -13,8 +14,9 @@ from sklearn.utils.validation import validate_data
 
 from fecam.core.arrays import Array, like, namespace, to_numpy
 from fecam.core.cache import FactorCache
-from fecam.core.knowledge import Knowledge, Lesson
-from fecam.core.lessons import summarize_by_label
+from fecam.core.calibration import relative_variance, sample_distances, surprise
+from fecam.core.knowledge import Knowledge
+from fecam.core.lessons import Rows, rows_by_label, summarize_lesson
 from fecam.core.metric import Metric
 from fecam.core.search import nearest, squared_distances
 from fecam.core.transforms import Transform, unit_length
@@ -114,8 +116,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Forget everything and learn these samples."""
-        self._learn(X, y, None)
-        return self.refresh()
+        return self._learn(X, y, None)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Learn these samples on top of what is known; new labels may come at any call.
@@ -131,7 +132,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         array = self._checked(X)
         labels = check_labels(y, array.shape[0])
         _check_kind(labels, known)
-        self._taught = known.unlearn(self._lesson(array, labels, known))
+        rows = self._rows(array, labels, known)
+        self._taught = known.unlearn(summarize_lesson(rows, known.form, known.anchor.dtype))
         return self.refresh()  # the shared prior has seen them too
 
     def forget(self, label: Hashable) -> Self:
@@ -177,13 +179,19 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             check_fits(self.get_params(), metric, before)
             validate_data(self, X=X, reset=False, skip_check_array=True)
             _check_kind(labels, before)
-        lesson = self._lesson(array, labels, before)
+        rows = self._rows(array, labels, before)
+        lesson = summarize_lesson(rows, before.form, before.anchor.dtype)
         after = before.learn(lesson, average_domains=metric.average_domains)
+        derived = FactorCache() if fresh else self._derived
+        yardstick = derived.yardstick(after, metric)
+        sampled = {
+            label: sample_distances(some.features, after.classes[label], metric, yardstick)
+            for label, some in rows.items()
+        }
         # Only now, with nothing left that could fail, is the model touched.
         if fresh:
             validate_data(self, X=X, reset=True, skip_check_array=True)
-            self._derived = FactorCache()
-        self._taught = after
+        self._taught, self._derived = after.with_samples(sampled), derived
         return self
 
     def _begin(self, array: Array, metric: Metric) -> Knowledge:
@@ -197,18 +205,87 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         anchor = xp.zeros((0,), dtype=dtype, device=device(array))
         return Knowledge(transform, metric.needs, array.shape[1], anchor)
 
-    def _lesson(self, array: Array, labels: np.ndarray[Any, Any], known: Knowledge) -> Lesson:
+    def _rows(
+        self, array: Array, labels: np.ndarray[Any, Any], known: Knowledge
+    ) -> dict[Hashable, Rows]:
         array = like(array, known.anchor)
         check_domain(array, known.transform)
-        return summarize_by_label(
-            array, labels, known.transform, known.form, known.anchor.dtype
-        )
+        return rows_by_label(array, labels, known.transform)
 
     # ------------------------------------------------------------------ answering
 
-    def predict(self, X: Any) -> Any:
-        """The nearest class of each sample."""
-        return self.predict_top_k(X, 1)[:, 0]
+    def predict(self, X: Any, *, reject: float | None = None, unknown: Any = None) -> Any:
+        """The nearest class of each sample.
+
+        With ``reject=0.05`` a sample that fits no class is answered by ``unknown``; then about one
+        in twenty samples of *known* classes is turned away too, see `novelty`. As ``None`` goes
+        into no array of integers, the answer is an array of objects unless ``unknown`` is a label
+        of the same kind, such as -1 or "none".
+        """
+        if reject is None:
+            return self.predict_top_k(X, 1)[:, 0]
+        if not isinstance(reject, (int, float)) or not 0 < reject < 1:
+            raise InputError(
+                f"reject={reject!r} must lie between 0 and 1: the share of samples of known "
+                "classes that may be turned away, such as 0.05."
+            )
+        known = self._knowing()
+        array = self._checked(X)
+        distances = self._distances(array, known)
+        nearest_class = to_numpy(nearest(distances, 1))[:, 0]
+        limit = NormalDist().inv_cdf(1 - reject)
+        is_novel = to_numpy(self._surprise(distances, nearest_class, known)) > limit
+        labels = self.classes_[nearest_class]
+        if unknown is None or kind_of(np.asarray([unknown])) != kind_of(labels):
+            labels = labels.astype(object)
+        elif kind_of(labels) == "strings":
+            labels = labels.astype(np.result_type(labels, np.asarray(unknown)))
+        labels[is_novel] = unknown
+        return like(labels, array) if labels.dtype.kind in "iub" else labels
+
+    def predict_proba(self, X: Any) -> Any:
+        r"""The probability of each class, (n, n_classes), in the order of `classes_`.
+
+        :math:`\mathrm{softmax}(-d^2 / \tau)`. In hundreds of dimensions squared distances differ by
+        hundreds, and their plain softmax is 0 or 1. The temperature :math:`\tau` is the expected
+        squared distance times its relative variance, which counts only as many dimensions as vary
+        independently.
+        """
+        known = self._knowing()
+        array = self._checked(X)
+        distances = self._distances(array, known)
+        xp = namespace(distances)
+        expected = self._derived.expected(known, self._metric())
+        variance = relative_variance(known.classes.values())
+        closer = (xp.min(distances, axis=1, keepdims=True) - distances) / (
+            variance * sum(expected) / len(expected)
+        )
+        weights = xp.exp(closer)
+        return like(weights / xp.sum(weights, axis=1, keepdims=True), array)
+
+    def novelty(self, X: Any) -> Any:
+        """How little each sample fits the class that is nearest to it, in standard deviations.
+
+        The scale is the same for all classes and encoders: of samples of known classes about half
+        lie above 0 and one in twenty above 1.64, whatever the class.
+        """
+        known = self._knowing()
+        array = self._checked(X)
+        distances = self._distances(array, known)
+        nearest_class = to_numpy(nearest(distances, 1))[:, 0]
+        return like(self._surprise(distances, nearest_class, known), array)
+
+    def _surprise(
+        self, distances: Array, nearest_class: np.ndarray[Any, Any], known: Knowledge
+    ) -> Array:
+        xp = namespace(distances)
+        expected = np.asarray(self._derived.expected(known, self._metric()))[nearest_class]
+        shortest = xp.min(distances, axis=1)
+        return surprise(
+            shortest,
+            xp.astype(like(expected, distances), distances.dtype),
+            relative_variance(known.classes.values()),
+        )
 
     def predict_top_k(self, X: Any, k: int) -> Any:
         """The labels of the ``k`` nearest classes of each sample, nearest first: (n, k)."""

@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from fecam.core.arrays import Array, namespace
+from fecam.core.calibration import Yardstick, expected_distances, make_yardstick, own_distance
 from fecam.core.factors import Factor, whiten
 from fecam.core.knowledge import Knowledge
 from fecam.core.metric import (
@@ -32,63 +33,103 @@ class FactorCache:
 
     metric: Metric | None = None
     prior: Prior | None = None
+    _yardstick: tuple[Prior | None, Yardstick] | None = None
     _by_class: dict[Hashable, tuple[ClassStatistics, Prior | None, Factor]] = field(
         default_factory=dict
     )
-    _shared: tuple[tuple[ClassStatistics, ...], Array | None] | None = None
+    _shared: tuple[tuple[ClassStatistics, ...], list[Factor]] | None = None
+    _own: dict[Hashable, tuple[Factor, float | None]] = field(default_factory=dict)
 
     def factors(self, known: Knowledge, metric: Metric) -> list[Factor]:
         """One factor a class, in the order of the classes."""
-        if metric != self.metric:  # settings were changed after learning
-            self.metric, self.prior, self._shared = metric, None, None
-            self._by_class.clear()
+        self._use(metric)
         if metric.is_shared:
-            whitening = self._shared_whitening(known, metric)
-            return [_factor(one, metric, known, whitening) for one in known.classes.values()]
-        self._renew_prior(known, metric)
+            return self._shared_factors(known, metric)
+        prior = self._renewed(known, metric) if metric.has_prior else None
         for gone in self._by_class.keys() - known.classes.keys():
             del self._by_class[gone]
         # Only matrices that are not normalised have a size that a class without spread must match.
         spare = mean_variance(known.classes.values()) if metric.normalization is None else 1.0
         return [
-            self._class_factor(label, one, metric, known, spare)
+            self._class_factor(label, one, metric, known, prior, spare)
             for label, one in known.classes.items()
         ]
 
-    def _renew_prior(self, known: Knowledge, metric: Metric) -> None:
+    def yardstick(self, known: Knowledge, metric: Metric) -> Yardstick:
+        """The common metric with which samples are measured while they are learnt."""
+        self._use(metric)
+        prior = self._renewed(known, metric)
+        if self._yardstick is None or self._yardstick[0] is not prior:
+            self._yardstick = (prior, make_yardstick(prior, known.anchor.dtype))
+        return self._yardstick[1]
+
+    def expected(self, known: Knowledge, metric: Metric) -> list[float]:
+        """The squared distance expected of a new sample of each class, as `factors` measure it."""
+        factors = self.factors(known, metric)
+        freedom = sum(one.count - 1 for one in known.classes.values())
+        prior = self.prior if metric.has_prior else None
+        own = []
+        for (label, one), factor in zip(known.classes.items(), factors, strict=True):
+            made = self._own.get(label)
+            if made is None or made[0] is not factor:
+                made = (factor, own_distance(one, factor, metric, prior, freedom))
+                self._own[label] = made
+            own.append(made[1])
+        values = expected_distances(known.classes.values(), own)
+        return [value * factor.scale for value, factor in zip(values, factors, strict=True)]
+
+    def _use(self, metric: Metric) -> None:
+        if metric != self.metric:  # settings were changed after learning
+            self.metric, self.prior, self._shared, self._yardstick = metric, None, None, None
+            self._by_class.clear()
+            self._own.clear()
+
+    def _renewed(self, known: Knowledge, metric: Metric) -> Prior | None:
+        """The prior, made anew if it lags too far behind; None if no scatter is kept."""
         statistics = list(known.classes.values())
-        if metric.has_prior and (self.prior is None or is_stale(self.prior, statistics)):
+        if known.form != "none" and (self.prior is None or is_stale(self.prior, statistics)):
             self.prior = make_prior(statistics, metric.pooling)
+        return self.prior
 
     def _class_factor(
-        self, label: Hashable, one: ClassStatistics, metric: Metric, known: Knowledge, spare: float
+        self,
+        label: Hashable,
+        one: ClassStatistics,
+        metric: Metric,
+        known: Knowledge,
+        prior: Prior | None,
+        spare: float,
     ) -> Factor:
         made = self._by_class.get(label)
-        if made is not None and made[0] is one and made[1] is self.prior:
+        if made is not None and made[0] is one and made[1] is prior:
             return made[2]
         try:
-            whitening = whiten(class_covariance(one, metric, self.prior, spare))
+            whitening = whiten(class_covariance(one, metric, prior, spare))
         except SingularMatrixError as error:
             raise _explained(f"The matrix of class {label!r}", metric, error) from None
         factor = _factor(one, metric, known, whitening)
-        self._by_class[label] = (one, self.prior, factor)
+        self._by_class[label] = (one, prior, factor)
         return factor
 
-    def _shared_whitening(self, known: Knowledge, metric: Metric) -> Array | None:
-        if metric.covariance == "identity":
-            return None
+    def _shared_factors(self, known: Knowledge, metric: Metric) -> list[Factor]:
         statistics = tuple(known.classes.values())
-        if self._shared is not None and _same(self._shared[0], statistics):
-            return self._shared[1]
-        groups: dict[int, list[ClassStatistics]] = {}
-        for label, one in known.classes.items():
-            groups.setdefault(known.tasks[label], []).append(one)
-        try:
-            whitening = whiten(shared_covariance(list(groups.values()), metric))
-        except SingularMatrixError as error:
-            raise _explained(f"The {metric.covariance} matrix", metric, error) from None
-        self._shared = (statistics, _cast(whitening, known))
+        if self._shared is None or not _same(self._shared[0], statistics):
+            whitening = _cast(_shared_whitening(known, metric), known)
+            factors = [_factor(one, metric, known, whitening) for one in statistics]
+            self._shared = (statistics, factors)
         return self._shared[1]
+
+
+def _shared_whitening(known: Knowledge, metric: Metric) -> Array | None:
+    if metric.covariance == "identity":
+        return None
+    tasks: dict[int, list[ClassStatistics]] = {}
+    for label, one in known.classes.items():
+        tasks.setdefault(known.tasks[label], []).append(one)
+    try:
+        return whiten(shared_covariance(list(tasks.values()), metric))
+    except SingularMatrixError as error:
+        raise _explained(f"The {metric.covariance} matrix", metric, error) from None
 
 
 def _factor(

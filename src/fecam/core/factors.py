@@ -25,6 +25,13 @@ class Factor:
     scale: float = 1.0
 
 
+def apply_whitening(x: Array, whitening: Array | None) -> Array:
+    """Rows (or a single vector) in coordinates in which the distance is the Euclidean one."""
+    if whitening is None:
+        return x
+    return x * whitening if whitening.ndim == 1 else x @ whitening
+
+
 def whiten(covariance: Array) -> Array:
     r""":math:`T` with :math:`T T^T = \Sigma^{-1}`; the pseudo-inverse where a matrix is singular.
 

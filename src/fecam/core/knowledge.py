@@ -15,6 +15,7 @@ from fecam.core.arrays import Array, like, namespace, wide
 from fecam.core.statistics import (
     ClassStatistics,
     Form,
+    add_samples,
     average_visits,
     combine,
     remove,
@@ -49,6 +50,16 @@ class Knowledge:
         task = max(self.tasks.values(), default=-1) + 1
         tasks = {**{label: task for label in lesson}, **self.tasks}
         return self._with(classes, tasks)
+
+    def with_samples(
+        self, sampled: Mapping[Hashable, tuple[int, float, float]]
+    ) -> Knowledge:
+        """The same knowledge with a few more distances taken: see `fecam.core.calibration`."""
+        classes = dict(self.classes)
+        for label, triple in sampled.items():
+            one = classes[label]
+            classes[label] = replace(one, sampled=add_samples(one.sampled, triple))
+        return replace(self, classes=classes)
 
     def unlearn(self, lesson: Lesson) -> Knowledge:
         """What would be known had the samples of this lesson never come."""

@@ -1,9 +1,9 @@
-"""A batch with mixed labels, taken apart into one summary a class."""
+"""A batch with mixed labels, taken apart into the rows of each class."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import device
@@ -13,10 +13,17 @@ from fecam.core.statistics import ClassStatistics, Form, summarize
 from fecam.core.transforms import Transform
 
 
-def summarize_by_label(
-    X: Array, labels: np.ndarray[Any, Any], transform: Transform, form: Form, dtype: object
-) -> dict[Hashable, ClassStatistics]:
-    """The statistics of each label in a batch."""
+class Rows(NamedTuple):
+    """The samples of one class in a batch, before and after the transform."""
+
+    raw: Array
+    features: Array
+
+
+def rows_by_label(
+    X: Array, labels: np.ndarray[Any, Any], transform: Transform
+) -> dict[Hashable, Rows]:
+    """The rows of each label in a batch, transformed once."""
     xp = namespace(X)
     known, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(known) > 1:
@@ -26,9 +33,17 @@ def summarize_by_label(
     features = transform(X)
     ends = np.cumsum(counts).tolist()
     starts = [0, *ends[:-1]]
-    lesson: dict[Hashable, ClassStatistics] = {}
+    lesson: dict[Hashable, Rows] = {}
     for label, start, end in zip(known.tolist(), starts, ends, strict=True):
         raw = X[start:end, :]
-        changed = raw if features is X else features[start:end, :]
-        lesson[label] = summarize(raw, changed, form, dtype)
+        lesson[label] = Rows(raw, raw if features is X else features[start:end, :])
     return lesson
+
+
+def summarize_lesson(
+    lesson: Mapping[Hashable, Rows], form: Form, dtype: object
+) -> dict[Hashable, ClassStatistics]:
+    """The statistics of each label in a batch."""
+    return {
+        label: summarize(rows.raw, rows.features, form, dtype) for label, rows in lesson.items()
+    }

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from array_api_compat import device
 
 from fecam.core.arrays import Array, namespace, wide
-from fecam.core.factors import Factor
+from fecam.core.factors import Factor, apply_whitening
 
 BLOCK_BYTES = 64 * 2**20
 """What the largest temporary array of one block may take."""
@@ -37,7 +37,7 @@ def _measure(queries: Array, factors: Sequence[Factor]) -> Array:
 
 
 def _to_class(queries: Array, factor: Factor) -> Array:
-    white = _apply(queries - factor.centre, factor.whitening)
+    white = apply_whitening(queries - factor.centre, factor.whitening)
     return factor.scale * namespace(queries).sum(white * white, axis=1)
 
 
@@ -50,18 +50,12 @@ def _measure_shared(queries: Array, factors: Sequence[Factor]) -> Array:
     xp = namespace(queries)
     centres = xp.stack([factor.centre for factor in factors], axis=0)
     origin = xp.mean(centres, axis=0)
-    a = wide(_apply(queries - origin, factors[0].whitening))
-    b = wide(_apply(centres - origin, factors[0].whitening))
+    a = wide(apply_whitening(queries - origin, factors[0].whitening))
+    b = wide(apply_whitening(centres - origin, factors[0].whitening))
     square = xp.sum(a * a, axis=1)[:, None] - 2 * (a @ b.T) + xp.sum(b * b, axis=1)[None, :]
     scales = xp.asarray([factor.scale for factor in factors], device=device(square))
     square = xp.maximum(square, 0 * square) * xp.astype(scales, square.dtype)
     return xp.astype(square, queries.dtype, copy=False)
-
-
-def _apply(x: Array, whitening: Array | None) -> Array:
-    if whitening is None:
-        return x
-    return x * whitening if whitening.ndim == 1 else x @ whitening
 
 
 def nearest(distances: Array, k: int) -> Array:

@@ -34,6 +34,8 @@ class ClassStatistics:
     scatter: Array | None
     visits: int = 1
     """In how many lessons the class came."""
+    sampled: tuple[int, float, float] = (0, 0.0, 0.0)
+    """Number, sum and sum of squares of distances taken while learning: see `calibration`."""
     averaged: Array | None = None
     """Under ``domains="average"``: the covariance averaged over the visits of this class."""
 
@@ -92,6 +94,7 @@ def combine(a: ClassStatistics, b: ClassStatistics) -> ClassStatistics:
         mean=a.mean + delta * share,
         scatter=_shifted(a.scatter, b.scatter, +1, delta, a.count * share),
         visits=a.visits + b.visits,
+        sampled=add_samples(a.sampled, b.sampled),
     )
 
 
@@ -113,7 +116,22 @@ def remove(whole: ClassStatistics, part: ClassStatistics) -> ClassStatistics:
         mean=mean,
         scatter=scatter,
         visits=whole.visits,
+        sampled=_thinned(whole.sampled, count / whole.count),
     )
+
+
+def add_samples(
+    a: tuple[int, float, float], b: tuple[int, float, float]
+) -> tuple[int, float, float]:
+    """Both sets of sampled distances together."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def _thinned(sampled: tuple[int, float, float], share: float) -> tuple[int, float, float]:
+    """Fewer samples with the same mean and spread: which ones went cannot be told any more."""
+    number = int(sampled[0] * share)
+    keep = number / sampled[0] if sampled[0] else 0.0
+    return number, sampled[1] * keep, sampled[2] * keep
 
 
 def _shifted(

@@ -1,0 +1,221 @@
+r"""How far a sample of a known class is expected to lie from it, and how surprising a distance is.
+
+Two things are needed without keeping a sample:
+
+- The *expected* squared distance :math:`E_y` of a new sample of class :math:`y` follows from the
+  statistics alone. It is the trace of the class's scatter under its own metric, corrected for the
+  fact that the very samples that are measured also made the metric (the leave-one-out identity).
+- The *spread* around it does not: real features have heavier tails than a Gaussian. So while a
+  class is being learnt, up to `ROWS` of its rows are measured with a common yardstick, and three
+  sums of their distances are kept. Their relative variance :math:`v`, over all classes, is the
+  spread.
+
+With both, a distance is a number that means the same for every class and every encoder: its
+position in a log-normal distribution of mean :math:`E_y` and relative variance :math:`v`, in
+standard deviations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fecam.core.arrays import Array, diagonal, like, namespace, wide
+from fecam.core.covariance import normalize, shrink
+from fecam.core.factors import Factor, apply_whitening, whiten
+from fecam.core.metric import Metric
+from fecam.core.prior import Prior
+from fecam.core.statistics import ClassStatistics, variances
+from fecam.core.transforms import unit_length
+
+ROWS = 32
+"""Rows of a class that are measured in one lesson."""
+PROBES = 32
+"""Random directions for a trace; they are fixed, so the same model gives the same answer."""
+BORROWED = 5
+"""A class's expected distance is pulled to that of the others by this many samples."""
+USUAL_SPREAD = 0.1
+"""The relative variance assumed until two samples of some class have been measured."""
+MOST_LEVERAGE = 0.9
+"""Beyond this the leave-one-out identity divides by next to nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Yardstick:
+    """A metric that is the same for all classes: the pooled matrix, shrunk and normalised."""
+
+    whitening: Array | None
+    deviations: Array | None
+    expected: float
+    """The mean squared distance that the pooled matrix gives under this metric."""
+    freedom: int
+
+
+def make_yardstick(prior: Prior | None, dtype: object) -> Yardstick:
+    """The yardstick that a prior gives; without any scatter it is the Euclidean distance."""
+    if prior is None or not bool(namespace(prior.covariance).any(prior.covariance != 0)):
+        return Yardstick(None, None, 1.0, 0)
+    xp = namespace(prior.covariance)
+    shrunk = shrink(prior.covariance, (1.0, 0.0))
+    whitening = whiten(normalize(shrunk, "correlation"))
+    expected = _trace(whitening, prior.covariance)
+    deviations = xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk))
+    return Yardstick(
+        xp.astype(whitening, dtype), xp.astype(deviations, dtype), expected, prior.freedom
+    )
+
+
+def sample_distances(
+    features: Array, one: ClassStatistics, metric: Metric, yardstick: Yardstick
+) -> tuple[int, float, float]:
+    """Number, sum and sum of squares of the relative distances of a few rows of a lesson."""
+    if one.count < 2:
+        return 0, 0.0, 0.0
+    xp = namespace(features)
+    rows = features[:: max(1, features.shape[0] // ROWS), :][:ROWS, :]
+    if metric.unit_compare:
+        rows = unit_length(rows) * _length(one)
+    left_out = one.count / (one.count - 1)
+    z = xp.astype(wide(rows) - one.mean, one.mean.dtype)
+    if yardstick.whitening is None:
+        distances = wide(xp.sum(z * z, axis=1)) * left_out
+    else:
+        z = xp.astype(z, yardstick.whitening.dtype)
+        white = apply_whitening(z, yardstick.whitening)
+        distances = wide(xp.sum(white * white, axis=1)) * left_out
+        if yardstick.whitening.ndim == 2:  # of a diagonal, a sample makes up next to nothing
+            own = apply_whitening(z / yardstick.deviations, yardstick.whitening)
+            leverage = wide(xp.sum(own * own, axis=1)) * (left_out / max(yardstick.freedom, 1))
+            distances = distances / (1 - xp.minimum(leverage, MOST_LEVERAGE + 0 * leverage))
+    distances = distances / yardstick.expected
+    return rows.shape[0], float(xp.sum(distances)), float(xp.sum(distances * distances))
+
+
+def relative_variance(classes: Iterable[ClassStatistics]) -> float:
+    """The variance of squared distances within a class, relative to their squared mean."""
+    total, freedom = 0.0, 0
+    for one in classes:
+        number, first, second = one.sampled
+        if number >= 2 and first > 0:
+            mean = first / number
+            total += max(second - first * mean, 0.0) / mean**2
+            freedom += number - 1
+    return max(total / freedom, 1e-4) if freedom and total > 0 else USUAL_SPREAD
+
+
+def own_distance(
+    one: ClassStatistics, factor: Factor, metric: Metric, prior: Prior | None, freedom: int
+) -> float | None:
+    """The expected squared distance of one more sample to this class, from its statistics alone.
+
+    None for a class of fewer than three samples, which say nothing about a fourth. ``freedom`` is
+    that of all classes together: it matters where they share a matrix.
+    """
+    if one.count < 3:
+        return None
+    offset = one.mean / (_length(one) if metric.unit_compare else 1.0) - wide(factor.centre)
+    shift = apply_whitening(offset, None if factor.whitening is None else wide(factor.whitening))
+    bias = float(namespace(shift).sum(shift * shift))
+    scale = _length(one) ** -2 if metric.unit_compare else 1.0
+    if one.scatter is None:
+        number, first, _ = one.sampled
+        return first / number * scale + bias if number else None
+    scatter = one.scatter
+    if metric.covariance == "diagonal":
+        scatter = variances(one)
+    spread = _trace(factor.whitening, scatter) / (one.count - 1)
+    leverage = _leverage(one, factor, metric, prior, freedom, scatter)
+    return spread / (1 - min(leverage, MOST_LEVERAGE)) * scale + bias
+
+
+def expected_distances(
+    classes: Iterable[ClassStatistics], own: Iterable[float | None]
+) -> list[float]:
+    """The expected squared distance of a new sample to each class; few samples borrow."""
+    pairs = [(one.count, value) for one, value in zip(classes, own, strict=True)]
+    known = sum(count for count, value in pairs if value is not None)
+    usual = sum(count * value for count, value in pairs if value is not None) / max(known, 1)
+    usual = usual if usual > 0 else 1.0
+    return [
+        (1 + 1 / count)
+        * (usual if value is None else (count * value + BORROWED * usual) / (count + BORROWED))
+        for count, value in pairs
+    ]
+
+
+def surprise(distances: Array, expected: Array, variance: float) -> Array:
+    """Squared distances in standard deviations of what is usual for a known class."""
+    xp = namespace(distances)
+    sigma = math.sqrt(math.log1p(variance))
+    smallest = xp.finfo(distances.dtype).smallest_normal
+    ratio = xp.maximum(distances, smallest + 0 * distances) / expected
+    return (xp.log(ratio) + sigma**2 / 2) / sigma
+
+
+def _length(one: ClassStatistics) -> float:
+    """The root mean square length of a class's transformed features."""
+    spread = variances(one)
+    square = float(namespace(one.mean).sum(one.mean * one.mean))
+    if spread is not None:
+        square += float(namespace(spread).sum(wide(spread))) / one.count
+    return math.sqrt(square) or 1.0
+
+
+def _leverage(
+    one: ClassStatistics,
+    factor: Factor,
+    metric: Metric,
+    prior: Prior | None,
+    freedom: int,
+    scatter: Array,
+) -> float:
+    """What part of a class's matrix one of its samples is, on the average, in its own direction."""
+    left_out = one.count / (one.count - 1)
+    if metric.is_shared:
+        share, deviations = 1 / max(freedom, 1), None
+    else:
+        strength = 0.0 if prior is None else prior.strength
+        through_prior = 0.0 if prior is None else strength / max(prior.freedom, 1)
+        share = (1 + through_prior) / (one.count - 2 + strength)
+        deviations = _deviations(one, metric, prior)
+    whole = left_out * share * _trace(factor.whitening, scatter, deviations) / one.count
+    # The variances of a diagonal matrix are estimated one by one, each from all samples.
+    return whole / scatter.shape[0] if scatter.ndim == 1 else whole
+
+
+def _deviations(one: ClassStatistics, metric: Metric, prior: Prior | None) -> Array:
+    """The square roots of what normalisation divided the diagonal of a class's matrix by."""
+    xp = namespace(one.mean)
+    spread = wide(variances(one))
+    blended = spread / (one.count - 1)
+    if prior is not None:
+        shared = prior.covariance if prior.covariance.ndim == 1 else diagonal(prior.covariance)
+        blended = (spread + prior.strength * shared) / (one.count - 1 + prior.strength)
+    shrunk = blended + metric.shrinkage[0] * xp.mean(blended)
+    if metric.normalization == "correlation" and metric.covariance != "diagonal":
+        return xp.sqrt(xp.where(shrunk > 0, shrunk, xp.ones_like(shrunk)))
+    if metric.normalization is None:
+        return xp.ones_like(shrunk)
+    return xp.ones_like(shrunk) * xp.sqrt(xp.linalg.vector_norm(shrunk))
+
+
+def _trace(whitening: Array | None, scatter: Array, deviations: Array | None = None) -> float:
+    r""":math:`\mathrm{tr}(T^T S T)`, with rows of :math:`T` divided by the deviations if given.
+
+    Exact for diagonal matrices, and through fixed random signs (Hutchinson) for full ones.
+    """
+    xp = namespace(scatter)
+    scatter = wide(scatter)
+    if whitening is None:
+        return float(xp.sum(scatter if scatter.ndim == 1 else diagonal(scatter)))
+    if whitening.ndim == 1:
+        weights = wide(whitening) if deviations is None else wide(whitening) / deviations
+        return float(xp.sum(weights * weights * scatter))
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.shape[0], PROBES))
+    probes = wide(whitening) @ like(signs, scatter)
+    if deviations is not None:
+        probes = probes / deviations[:, None]
+    return float(xp.sum(probes * (scatter @ probes))) / PROBES
