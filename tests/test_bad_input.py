@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+
 from conftest import relu_features
 from fecam import FeCAMClassifier
 from fecam.errors import InputError, SettingsError, SingularMatrixError, UnknownLabelError
@@ -98,13 +99,13 @@ def test_a_first_lesson_that_fails_leaves_an_unfitted_model():
 )
 def test_before_any_fit(ask):
     arguments = (X, Y) if ask == "unlearn" else (X,)
-    with pytest.raises(ValueError, match="knows no class yet.*partial_fit"):
+    with pytest.raises(ValueError, match=r"knows no class yet.*partial_fit"):
         getattr(FeCAMClassifier(), ask)(*arguments)
 
 
 def test_unknown_labels(clf):
     before = state_of(clf)
-    with pytest.raises(UnknownLabelError, match="7 was never taught. Known: 0, 1, 2"):
+    with pytest.raises(UnknownLabelError, match=r"7 was never taught\. Known: 0, 1, 2"):
         clf.forget(7)
     with pytest.raises(UnknownLabelError, match="7 was never taught"):
         clf.unlearn(X, np.full(30, 7))
@@ -119,8 +120,8 @@ def test_unlearning_more_than_was_learnt(clf):
         clf.unlearn(np.concatenate([X[Y == 1]] * 2), np.ones(20, int))
     with pytest.raises(InputError, match="not among those"):
         clf.unlearn(X[Y == 1] * np.float32([9, 1, 1, 1, 1, 1]), np.ones(10, int))
+    far = X[Y == 1][:5] * np.float32([9, 1, 1, 1, 1, 1])
     with pytest.raises(InputError, match="not among those"):
-        far = X[Y == 1][:5] * np.float32([9, 1, 1, 1, 1, 1])
         clf.unlearn(far, np.ones(5, int))
     assert state_of(clf) == before
 
@@ -224,10 +225,10 @@ def test_merging_what_does_not_fit_together(clf):
         clf.merge(other)
     with pytest.raises(InputError, match="6 and 4 features"):
         clf.merge(FeCAMClassifier(tukey=0.5).fit(X[:, :4], Y))
-    with pytest.raises(InputError, match="strings.*integers"):
+    with pytest.raises(InputError, match=r"strings.*integers"):
         clf.merge(FeCAMClassifier(tukey=0.5).fit(X, Y.astype(str)))
     auto = FeCAMClassifier().fit(X, Y)
-    with pytest.raises(SettingsError, match="Tukey powers 0.5 and None"):
+    with pytest.raises(SettingsError, match=r"Tukey powers 0\.5 and None"):
         auto.merge(FeCAMClassifier().fit(X - 1, Y))
     with pytest.raises(TypeError, match="FeCAMClassifier"):
         clf.merge("birds.fecam")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import relu_features
-from fecam import FeCAMClassifier
 from hypothesis import given
 from hypothesis import strategies as st
+
+from conftest import relu_features
+from fecam import FeCAMClassifier
 
 WIDTH = 12
 VARIANTS = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import literal
 import numpy as np
 import pytest
+
+import literal
 from conftest import relu_features, signed_features
 from fecam import FeCAMClassifier
 from fecam.errors import SettingsError
@@ -86,7 +87,7 @@ def test_presets_pin_every_setting_that_the_default_might_change():
 
 
 def test_an_unknown_preset_suggests_the_right_one():
-    with pytest.raises(SettingsError, match="'papr'.*'paper'"):
+    with pytest.raises(SettingsError, match=r"'papr'.*'paper'"):
         FeCAMClassifier.from_preset("papr")
 
 

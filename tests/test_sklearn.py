@@ -8,12 +8,13 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from fecam import FeCAMClassifier
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fecam import FeCAMClassifier
 
 TWO_COLUMNS = (
     "decision_function has one column a class, also for two classes: classes come and go, and a "

@@ -37,6 +37,11 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     ['cat', 'dog']
     """
 
+    n_features_in_: int
+    """How many features a sample has."""
+    feature_names_in_: np.ndarray[Any, Any]
+    """The columns of the data frame it was taught with, if it was one."""
+
     def __init__(
         self,
         *,
@@ -183,9 +188,9 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         lesson = summarize_lesson(rows, before.form, before.anchor.dtype)
         after = before.learn(lesson, average_domains=metric.average_domains)
         derived = FactorCache() if fresh else self._derived
-        yardstick = derived.yardstick(after, metric)
+        prior = derived.renewed_prior(after, metric)
         sampled = {
-            label: sample_distances(some.features, after.classes[label], metric, yardstick)
+            label: sample_distances(some.features, after.classes[label], metric, prior)
             for label, some in rows.items()
         }
         # Only now, with nothing left that could fail, is the model touched.
@@ -354,7 +359,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return metric
 
     def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        state: dict[str, Any] = super().__getstate__()
         if "_derived" in state:
             state["_derived"] = FactorCache()  # derived again where it is needed
         return state

@@ -33,7 +33,8 @@ def _check_foreign(X: Array, name: str) -> Array:
     if X.ndim != 2:
         hint = " Use X[None, :] for a single sample." if X.ndim == 1 else ""
         raise InputError(
-            f"{name} must have two dimensions (samples, features), not shape {tuple(X.shape)}.{hint}"
+            f"{name} must have two dimensions (samples, features), "
+            f"not shape {tuple(X.shape)}.{hint}"
         )
     if 0 in X.shape:
         raise InputError(
@@ -88,12 +89,14 @@ def check_domain(X: Array, transform: Transform, *, name: str = "X") -> None:
 def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any]:
     """``y`` as a one-dimensional NumPy array of integers or of strings, one a row."""
     if y is None:
-        raise InputError(f"This classifier requires {name} to be passed, but the target {name} is None.")
+        raise InputError(
+            f"This classifier requires {name} to be passed, but the target {name} is None."
+        )
     if is_array(y):
         y = to_numpy(y)
     if isinstance(y, (list, tuple)):
         y = np.asarray(y, dtype=object) if _is_mixed(y) else np.asarray(y)
-    labels = column_or_1d(y, warn=True)
+    labels: np.ndarray[Any, Any] = column_or_1d(y, warn=True)
     if labels.shape[0] != n_rows:
         raise InputError(
             f"{name} has {labels.shape[0]} labels but X has {n_rows} samples. Give one label a row."

@@ -56,7 +56,7 @@ def read_metric(params: Mapping[str, Any]) -> Metric:
         shrinkage=_gammas(params["shrinkage"]),
         off_diagonal=params["off_diagonal"],
         normalization=params["normalization"],
-        pooling=pooling,  # type: ignore[arg-type]
+        pooling=pooling,
         mean_uncertainty=_number("mean_uncertainty", params["mean_uncertainty"]),
         transform_of_mean=params["prototype"] == "transform-of-mean",
         unit_compare=params["l2"] == "compare",

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from fecam.core.arrays import Array, namespace
-from fecam.core.calibration import Yardstick, expected_distances, make_yardstick, own_distance
+from fecam.core.calibration import expected_distances, own_distance
 from fecam.core.factors import Factor, whiten
 from fecam.core.knowledge import Knowledge
 from fecam.core.metric import (
@@ -27,13 +27,13 @@ from fecam.core.prior import Prior, is_stale, make_prior
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import SingularMatrixError
 
+
 @dataclass(eq=False)
 class FactorCache:
     """The derived side of a model: drop it at any time and only time is lost."""
 
     metric: Metric | None = None
     prior: Prior | None = None
-    _yardstick: tuple[Prior | None, Yardstick] | None = None
     _by_class: dict[Hashable, tuple[ClassStatistics, Prior | None, Factor]] = field(
         default_factory=dict
     )
@@ -45,7 +45,7 @@ class FactorCache:
         self._use(metric)
         if metric.is_shared:
             return self._shared_factors(known, metric)
-        prior = self._renewed(known, metric) if metric.has_prior else None
+        prior = self.renewed_prior(known, metric) if metric.has_prior else None
         for gone in self._by_class.keys() - known.classes.keys():
             del self._by_class[gone]
         # Only matrices that are not normalised have a size that a class without spread must match.
@@ -55,13 +55,14 @@ class FactorCache:
             for label, one in known.classes.items()
         ]
 
-    def yardstick(self, known: Knowledge, metric: Metric) -> Yardstick:
-        """The common metric with which samples are measured while they are learnt."""
+    def renewed_prior(self, known: Knowledge, metric: Metric) -> Prior | None:
+        """The prior, made anew if it lags too far behind; None if no scatter is kept."""
         self._use(metric)
-        prior = self._renewed(known, metric)
-        if self._yardstick is None or self._yardstick[0] is not prior:
-            self._yardstick = (prior, make_yardstick(prior, known.anchor.dtype))
-        return self._yardstick[1]
+        statistics = list(known.classes.values())
+        if known.form != "none" and (self.prior is None or is_stale(self.prior, statistics)):
+            diagonal = metric.covariance == "diagonal"
+            self.prior = make_prior(statistics, metric.pooling, only_variances=diagonal)
+        return self.prior
 
     def expected(self, known: Knowledge, metric: Metric) -> list[float]:
         """The squared distance expected of a new sample of each class, as `factors` measure it."""
@@ -80,16 +81,9 @@ class FactorCache:
 
     def _use(self, metric: Metric) -> None:
         if metric != self.metric:  # settings were changed after learning
-            self.metric, self.prior, self._shared, self._yardstick = metric, None, None, None
+            self.metric, self.prior, self._shared = metric, None, None
             self._by_class.clear()
             self._own.clear()
-
-    def _renewed(self, known: Knowledge, metric: Metric) -> Prior | None:
-        """The prior, made anew if it lags too far behind; None if no scatter is kept."""
-        statistics = list(known.classes.values())
-        if known.form != "none" and (self.prior is None or is_stale(self.prior, statistics)):
-            self.prior = make_prior(statistics, metric.pooling)
-        return self.prior
 
     def _class_factor(
         self,
@@ -104,7 +98,7 @@ class FactorCache:
         if made is not None and made[0] is one and made[1] is prior:
             return made[2]
         try:
-            whitening = whiten(class_covariance(one, metric, prior, spare))
+            whitening = whiten(class_covariance(one, metric, prior, spare), _precision(known))
         except SingularMatrixError as error:
             raise _explained(f"The matrix of class {label!r}", metric, error) from None
         factor = _factor(one, metric, known, whitening)
@@ -127,7 +121,7 @@ def _shared_whitening(known: Knowledge, metric: Metric) -> Array | None:
     for label, one in known.classes.items():
         tasks.setdefault(known.tasks[label], []).append(one)
     try:
-        return whiten(shared_covariance(list(tasks.values()), metric))
+        return whiten(shared_covariance(list(tasks.values()), metric), _precision(known))
     except SingularMatrixError as error:
         raise _explained(f"The {metric.covariance} matrix", metric, error) from None
 
@@ -137,6 +131,10 @@ def _factor(
 ) -> Factor:
     centre = _cast(centre_of(one, metric, known.transform), known)
     return Factor(centre, _cast(whitening, known), scale_of(one, metric))
+
+
+def _precision(known: Knowledge) -> float:
+    return float(namespace(known.anchor).finfo(known.anchor.dtype).eps)
 
 
 def _cast(x: Array | None, known: Knowledge) -> Array | None:

@@ -19,13 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from fecam.core.arrays import Array, diagonal, like, namespace, wide
-from fecam.core.covariance import normalize, shrink
-from fecam.core.factors import Factor, apply_whitening, whiten
+from fecam.core.factors import Factor, apply_whitening
 from fecam.core.metric import Metric
 from fecam.core.prior import Prior
 from fecam.core.statistics import ClassStatistics, variances
@@ -43,35 +41,14 @@ MOST_LEVERAGE = 0.9
 """Beyond this the leave-one-out identity divides by next to nothing."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Yardstick:
-    """A metric that is the same for all classes: the pooled matrix, shrunk and normalised."""
-
-    whitening: Array | None
-    deviations: Array | None
-    expected: float
-    """The mean squared distance that the pooled matrix gives under this metric."""
-    freedom: int
-
-
-def make_yardstick(prior: Prior | None, dtype: object) -> Yardstick:
-    """The yardstick that a prior gives; without any scatter it is the Euclidean distance."""
-    if prior is None or not bool(namespace(prior.covariance).any(prior.covariance != 0)):
-        return Yardstick(None, None, 1.0, 0)
-    xp = namespace(prior.covariance)
-    shrunk = shrink(prior.covariance, (1.0, 0.0))
-    whitening = whiten(normalize(shrunk, "correlation"))
-    expected = _trace(whitening, prior.covariance)
-    deviations = xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk))
-    return Yardstick(
-        xp.astype(whitening, dtype), xp.astype(deviations, dtype), expected, prior.freedom
-    )
-
-
 def sample_distances(
-    features: Array, one: ClassStatistics, metric: Metric, yardstick: Yardstick
+    features: Array, one: ClassStatistics, metric: Metric, prior: Prior | None
 ) -> tuple[int, float, float]:
-    """Number, sum and sum of squares of the relative distances of a few rows of a lesson."""
+    """Number, sum and sum of squares of the distances of a few rows of a lesson.
+
+    The yardstick is the metric of the prior's matrix, or the Euclidean one where there is none;
+    only ratios of distances within a class will matter.
+    """
     if one.count < 2:
         return 0, 0.0, 0.0
     xp = namespace(features)
@@ -79,18 +56,16 @@ def sample_distances(
     if metric.unit_compare:
         rows = unit_length(rows) * _length(one)
     left_out = one.count / (one.count - 1)
-    z = xp.astype(wide(rows) - one.mean, one.mean.dtype)
-    if yardstick.whitening is None:
-        distances = wide(xp.sum(z * z, axis=1)) * left_out
+    z = wide(rows) - one.mean
+    if prior is None or prior.whitening is None:
+        distances = xp.sum(z * z, axis=1) * left_out
     else:
-        z = xp.astype(z, yardstick.whitening.dtype)
-        white = apply_whitening(z, yardstick.whitening)
-        distances = wide(xp.sum(white * white, axis=1)) * left_out
-        if yardstick.whitening.ndim == 2:  # of a diagonal, a sample makes up next to nothing
-            own = apply_whitening(z / yardstick.deviations, yardstick.whitening)
-            leverage = wide(xp.sum(own * own, axis=1)) * (left_out / max(yardstick.freedom, 1))
+        white = apply_whitening(z, prior.whitening)
+        distances = xp.sum(white * white, axis=1) * left_out
+        if prior.whitening.ndim == 2:  # of a diagonal, a sample makes up next to nothing
+            own = apply_whitening(z / prior.deviations, prior.whitening)
+            leverage = xp.sum(own * own, axis=1) * (left_out / max(prior.freedom, 1))
             distances = distances / (1 - xp.minimum(leverage, MOST_LEVERAGE + 0 * leverage))
-    distances = distances / yardstick.expected
     return rows.shape[0], float(xp.sum(distances)), float(xp.sum(distances * distances))
 
 
@@ -192,7 +167,8 @@ def _deviations(one: ClassStatistics, metric: Metric, prior: Prior | None) -> Ar
     spread = wide(variances(one))
     blended = spread / (one.count - 1)
     if prior is not None:
-        shared = prior.covariance if prior.covariance.ndim == 1 else diagonal(prior.covariance)
+        shared = prior.covariance
+        shared = shared if shared.ndim == 1 else diagonal(shared)
         blended = (spread + prior.strength * shared) / (one.count - 1 + prior.strength)
     shrunk = blended + metric.shrinkage[0] * xp.mean(blended)
     if metric.normalization == "correlation" and metric.covariance != "diagonal":

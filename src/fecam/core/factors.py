@@ -32,25 +32,26 @@ def apply_whitening(x: Array, whitening: Array | None) -> Array:
     return x * whitening if whitening.ndim == 1 else x @ whitening
 
 
-def whiten(covariance: Array) -> Array:
+def whiten(covariance: Array, precision: float | None = None) -> Array:
     r""":math:`T` with :math:`T T^T = \Sigma^{-1}`; the pseudo-inverse where a matrix is singular.
 
     A positive definite matrix goes through Cholesky's factor. Anything else is looked at through
     its eigenvalues: those that are zero up to rounding are left out, which is what the ablations
-    without shrinkage measure, and a negative one is an error.
+    without shrinkage measure, and a negative one is an error. ``precision`` is the relative error
+    of the entries, that of the dtype they were kept in; by default that of the matrix itself.
     """
     if covariance.ndim == 1:
         return _whiten_diagonal(covariance)
-    lower = _cholesky(covariance)
+    noise = _noise(covariance, precision)
+    lower = _cholesky(covariance, noise)
     if lower is not None:
         return invert_lower_triangle(lower).T
     xp = namespace(covariance)
     values, vectors = xp.linalg.eigh(covariance)
-    tolerance = _tolerance(covariance) * float(xp.max(xp.abs(values)))
     smallest = float(xp.min(values))
-    if not math.isfinite(smallest) or smallest < -tolerance:
+    if not smallest >= -noise:
         raise SingularMatrixError(f"its smallest eigenvalue is {smallest:.3g}")
-    keep = values > tolerance
+    keep = values > noise
     roots = xp.where(keep, 1 / xp.sqrt(xp.where(keep, values, xp.ones_like(values))), 0 * values)
     return vectors * roots[None, :]
 
@@ -63,18 +64,19 @@ def _whiten_diagonal(variances: Array) -> Array:
     return xp.where(keep, 1 / xp.sqrt(xp.where(keep, variances, 1 + 0 * variances)), 0 * variances)
 
 
-def _cholesky(covariance: Array) -> Array | None:
+def _cholesky(covariance: Array, noise: float) -> Array | None:
     """Cholesky's factor, or None where there is none that can be trusted."""
     xp = namespace(covariance)
     try:
         lower = xp.linalg.cholesky(covariance)
     except (np.linalg.LinAlgError, RuntimeError):  # torch raises a RuntimeError of its own
         return None
-    pivots = diagonal(lower)
-    worst, best = float(xp.min(pivots)), float(xp.max(pivots))
-    # Squared pivots bound the condition from below: a tiny one is rounding, not variance.
-    return lower if worst**2 > _tolerance(covariance) * best**2 else None
+    # The squared pivots are the variances left once the features before are known.
+    return lower if float(xp.min(diagonal(lower))) ** 2 > noise else None
 
 
-def _tolerance(covariance: Array) -> float:
-    return float(covariance.shape[-1] * namespace(covariance).finfo(covariance.dtype).eps)
+def _noise(covariance: Array, precision: float | None) -> float:
+    """How large an eigenvalue can come of rounding alone: that of a random matrix, generously."""
+    xp = namespace(covariance)
+    relative = float(xp.finfo(covariance.dtype).eps) if precision is None else precision
+    return 30 * relative * math.sqrt(covariance.shape[-1]) * float(xp.max(diagonal(covariance)))

@@ -51,9 +51,7 @@ class Knowledge:
         tasks = {**{label: task for label in lesson}, **self.tasks}
         return self._with(classes, tasks)
 
-    def with_samples(
-        self, sampled: Mapping[Hashable, tuple[int, float, float]]
-    ) -> Knowledge:
+    def with_samples(self, sampled: Mapping[Hashable, tuple[int, float, float]]) -> Knowledge:
         """The same knowledge with a few more distances taken: see `fecam.core.calibration`."""
         classes = dict(self.classes)
         for label, triple in sampled.items():

@@ -87,8 +87,6 @@ def class_covariance(
     if metric.covariance == "diagonal" and scatter.ndim == 2:
         scatter = diagonal(scatter)
     shared, strength = (None, 0.0) if prior is None else (prior.covariance, prior.strength)
-    if shared is not None and shared.ndim > scatter.ndim:
-        shared = diagonal(shared)
     covariance = with_prior(scatter, statistics.count, shared, strength)
     return normalize(_shrunk(covariance, metric, spare), metric.normalization)
 

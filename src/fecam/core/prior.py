@@ -1,4 +1,21 @@
-"""The prior that classes share: which matrix, and how many samples it is worth."""
+r"""What classes share: the pooled matrix, how many samples it is worth, and a common yardstick.
+
+How strong should the pull of a class's matrix towards the pooled one be? If the classes differ only
+as much as matrices of so few samples differ by chance, very strong; if they differ more, weaker.
+Let :math:`C_y` be a class's sample covariance and :math:`W` the pooled matrix, both in coordinates
+that make :math:`W` (shrunk as by default) the identity. For :math:`n` Gaussian samples chance alone
+gives
+
+.. math:: E\lVert C_y - \Sigma_y \rVert^2 = \frac{t}{n - 1}, \qquad
+          t = \lVert W \rVert^2 + (\mathrm{tr}\,W)^2.
+
+What the classes differ by on top of that, averaged over classes (weighted by their samples), is the
+real difference :math:`h = E\lVert \Sigma_y - W \rVert^2`. The blend :math:`(S + pW)/(n - 1 + p)`
+with the smallest mean squared error has :math:`p = t / h`, whatever :math:`n` is. Real features
+have heavier tails than Gaussian ones, so some of :math:`h` is still chance and :math:`t/h` errs on
+the weak side; hence ``"auto"`` takes at least half the number of features, a plain rule that is
+close to the best fixed choice on all data that we tried.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +23,104 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fecam.core.arrays import Array
-from fecam.core.covariance import pooled
+import numpy as np
+
+from fecam.core.arrays import Array, diagonal, like, namespace, wide
+from fecam.core.covariance import normalize, pooled, shrink
+from fecam.core.factors import whiten
 from fecam.core.statistics import ClassStatistics
 
 GROWTH = 1.5
 """A lagging prior is renewed once this many times its degrees of freedom have been seen."""
+DIRECTIONS = 32
+"""Random directions (fixed ones) in which the classes' matrices are compared."""
+COMPARED = 64
+"""At most so many classes are compared: the average of more would not differ."""
+STRONGEST = 100
+"""The strongest prior that ``"auto"`` chooses, in samples a feature."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """The pooled matrix at some moment, and the strength it is given."""
+    """The pooled matrix at some moment, and what was derived from it."""
 
     covariance: Array
     strength: float
     freedom: int
     """Degrees of freedom, sum of (n - 1), that the matrix was made from."""
+    whitening: Array | None
+    """That of the shrunk and normalised matrix; None where no class has any spread."""
+    deviations: Array | None
+    """The deviations that the normalisation divided by."""
 
 
 def make_prior(
-    statistics: Sequence[ClassStatistics], strength: float | Literal["auto"]
+    statistics: Sequence[ClassStatistics],
+    strength: float | Literal["auto"],
+    *,
+    only_variances: bool = False,
 ) -> Prior:
-    """The prior that these classes give."""
+    """The prior that these classes give, as a matrix or as the diagonal of one."""
     covariance, freedom = pooled(statistics)
+    xp = namespace(covariance)
+    if only_variances and covariance.ndim == 2:
+        covariance = diagonal(covariance)
+    whitening = deviations = None
+    if bool(xp.any(covariance != 0)):
+        shrunk = shrink(covariance, (1.0, 0.0))
+        whitening = whiten(normalize(shrunk, "correlation"))
+        deviations = xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk))
     if strength == "auto":
-        strength = covariance.shape[0] / 2
-    return Prior(covariance, float(strength), freedom)
+        strength = _auto_strength(statistics, covariance, whitening, deviations)
+    return Prior(covariance, float(strength), freedom, whitening, deviations)
 
 
 def is_stale(prior: Prior, statistics: Sequence[ClassStatistics]) -> bool:
     """Whether so much has been learnt since that the prior must be renewed."""
     return sum(one.count - 1 for one in statistics) > GROWTH * prior.freedom
+
+
+def _auto_strength(
+    statistics: Sequence[ClassStatistics],
+    covariance: Array,
+    whitening: Array | None,
+    deviations: Array | None,
+) -> float:
+    width = covariance.shape[0]
+    least = width / 2 if covariance.ndim == 2 else 1.0
+    compared = [one for one in statistics if one.count > 2]
+    if whitening is None or deviations is None or not compared:
+        return least
+    compared = compared[:: -(-len(compared) // COMPARED)]
+    if covariance.ndim == 2:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(width, DIRECTIONS))
+        axes = (whitening @ like(signs, covariance)) / deviations[:, None] / width**0.5
+        chance, difference = _compare(compared, covariance, axes)
+    else:
+        chance, difference = _compare(compared, covariance, deviations)
+    most = float(STRONGEST * width)
+    return most if difference * most <= chance else max(least, chance / difference)
+
+
+def _compare(
+    statistics: Sequence[ClassStatistics], covariance: Array, axes: Array
+) -> tuple[float, float]:
+    """What chance makes of one degree of freedom, and how much classes really differ."""
+    xp = namespace(covariance)
+
+    def seen(matrix: Array) -> Array:
+        matrix = wide(matrix)
+        if axes.ndim == 2:
+            return axes.T @ (matrix @ axes)
+        return (matrix if matrix.ndim == 1 else diagonal(matrix)) / axes**2
+
+    shared = seen(covariance)
+    square = float(xp.sum(shared * shared))
+    trace = float(xp.sum(diagonal(shared))) if shared.ndim == 2 else 0.0
+    chance = square + trace**2 if shared.ndim == 2 else 2 * square
+    excess, freedom = 0.0, 0
+    for one in statistics:
+        gap = seen(one.scatter) / (one.count - 1) - shared
+        excess += (one.count - 1) * float(xp.sum(gap * gap)) - chance
+        freedom += one.count - 1
+    return chance, max(excess / freedom, 0.0)

@@ -1,0 +1,47 @@
+# Two commands: `make demo` shows it, `make test` proves it. Both set up what they need.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check docs bench clean
+.DEFAULT_GOAL := test
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "fecam needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/.ready-test: .venv/.ready
+	@echo "Installing the tools for the tests (torch's CPU build among them), once ..."
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+.venv/.ready-bench: .venv/.ready
+	@echo "Installing encoders for the benchmarks, once ..."
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@
+
+demo: .venv/.ready
+	$(BIN)/python examples/learn_digits.py
+
+check: .venv/.ready-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: .venv/.ready-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
+
+# One BLAS thread a worker: two workers on two cores would otherwise fight for them.
+test: check docs
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto
+
+# Long: minutes on two cores. Writes benchmarks/results/*.json.
+bench: .venv/.ready-bench
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/default_quality.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
