@@ -219,7 +219,7 @@ def test_a_lesson_makes_one_new_factor(pooling, monkeypatch):
 
     made = []
     whiten = cache.whiten
-    monkeypatch.setattr(cache, "whiten", lambda matrix: made.append(1) or whiten(matrix))
+    monkeypatch.setattr(cache, "whiten", lambda *given: made.append(1) or whiten(*given))
     X, y = relu_features(20, 10, WIDTH, 1)
     clf = make("default", pooling=pooling).fit(X, y)
     clf.predict(X)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from os import PathLike
 from statistics import NormalDist
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from fecam.core.arrays import Array, like, namespace, to_numpy
 from fecam.core.cache import FactorCache
-from fecam.core.calibration import relative_variance, sample_distances, surprise
+from fecam.core.calibration import relative_variance, sample_distances, surprise, temperature
 from fecam.core.knowledge import Knowledge
 from fecam.core.lessons import Rows, rows_by_label, summarize_lesson
 from fecam.core.metric import Metric
@@ -173,6 +174,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         self._derived = FactorCache()
         return self
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all that was taught to a ``.fecam`` file, which `fecam.load` opens again."""
+        from fecam.model_file import save  # it needs this module for loading
+
+        save(self, path)
+
     def _learn(self, X: Any, y: Any, before: Knowledge | None) -> Self:
         metric = read_metric(self.get_params())
         array = check_features(X)
@@ -262,10 +269,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         xp = namespace(distances)
         expected = self._derived.expected(known, self._metric())
         variance = relative_variance(known.classes.values())
-        closer = (xp.min(distances, axis=1, keepdims=True) - distances) / (
-            variance * sum(expected) / len(expected)
-        )
-        weights = xp.exp(closer)
+        closer = xp.min(distances, axis=1, keepdims=True) - distances
+        weights = xp.exp(closer / temperature(expected, variance))
         return like(weights / xp.sum(weights, axis=1, keepdims=True), array)
 
     def novelty(self, X: Any) -> Any:

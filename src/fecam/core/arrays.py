@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import array_api_compat as compat
@@ -63,6 +64,12 @@ def zeros(shape: tuple[int, ...], like_this: Array) -> Array:
     return xp.zeros(shape, dtype=like_this.dtype, device=compat.device(like_this))
 
 
+def row_slices(n_rows: int, step: int) -> Iterator[slice]:
+    """Slices that cut so many rows into blocks; none goes past the end, as the standard wants."""
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
 def diagonal(matrix: Array) -> Array:
     """The diagonal of a matrix (or of each matrix in a stack)."""
     return namespace(matrix).linalg.diagonal(matrix)
@@ -71,10 +78,14 @@ def diagonal(matrix: Array) -> Array:
 def add_to_diagonal(matrix: Array, value: Array) -> Array:
     """A new matrix with ``value`` (a number or a vector) added to the diagonal."""
     xp = namespace(matrix)
-    size = matrix.shape[-1]
-    steps = xp.arange(size, device=compat.device(matrix))
-    on_diagonal = steps[:, None] == steps[None, :]
-    return xp.where(on_diagonal, matrix + value, matrix)
+    result = xp.asarray(matrix, copy=True)
+    if compat.is_numpy_array(result):
+        result.flat[:: result.shape[-1] + 1] += value
+    elif compat.is_torch_array(result):
+        result.diagonal().add_(value)
+    else:  # the standard has no view of a diagonal
+        result = result + eye(result.shape[-1], result) * value
+    return result
 
 
 def invert_lower_triangle(lower: Array) -> Array:
@@ -88,7 +99,7 @@ def invert_lower_triangle(lower: Array) -> Array:
         inverse, info = trtri(lower, lower=1)
         if info != 0:
             raise np.linalg.LinAlgError(f"zero at position {info - 1} of a triangular matrix")
-        return np.tril(inverse)
+        return inverse  # above the diagonal it leaves what it found there: zeros
     identity = eye(lower.shape[-1], lower)
     if compat.is_torch_array(lower):
         from torch.linalg import solve_triangular  # already imported: the tensor came from it

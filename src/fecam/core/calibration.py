@@ -18,7 +18,7 @@ standard deviations.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -37,8 +37,11 @@ BORROWED = 5
 """A class's expected distance is pulled to that of the others by this many samples."""
 USUAL_SPREAD = 0.1
 """The relative variance assumed until two samples of some class have been measured."""
-MOST_LEVERAGE = 0.9
-"""Beyond this the leave-one-out identity divides by next to nothing."""
+MOST_LEVERAGE = 0.5
+"""Beyond this the leave-one-out identity divides by a difference that is mostly noise."""
+USUAL_TEMPERATURE = 0.06
+"""The relative variance that gives honest probabilities on most features; a measured one is pulled
+half-way to it, because errors of the matrices are shared by all samples and show in no spread."""
 
 
 def sample_distances(
@@ -52,7 +55,9 @@ def sample_distances(
     if one.count < 2:
         return 0, 0.0, 0.0
     xp = namespace(features)
-    rows = features[:: max(1, features.shape[0] // ROWS), :][:ROWS, :]
+    number = min(ROWS, features.shape[0])
+    step = features.shape[0] // number
+    rows = features[: number * step : step, :]
     if metric.unit_compare:
         rows = unit_length(rows) * _length(one)
     left_out = one.count / (one.count - 1)
@@ -60,13 +65,19 @@ def sample_distances(
     if prior is None or prior.whitening is None:
         distances = xp.sum(z * z, axis=1) * left_out
     else:
-        white = apply_whitening(z, prior.whitening)
-        distances = xp.sum(white * white, axis=1) * left_out
+        z = xp.astype(z, prior.whitening.dtype)
+        distances = _square_lengths(apply_whitening(z, prior.whitening)) * left_out
         if prior.whitening.ndim == 2:  # of a diagonal, a sample makes up next to nothing
-            own = apply_whitening(z / prior.deviations, prior.whitening)
-            leverage = xp.sum(own * own, axis=1) * (left_out / max(prior.freedom, 1))
-            distances = distances / (1 - xp.minimum(leverage, MOST_LEVERAGE + 0 * leverage))
-    return rows.shape[0], float(xp.sum(distances)), float(xp.sum(distances * distances))
+            own = _square_lengths(apply_whitening(z / prior.deviations, prior.whitening))
+            leverage = own * (left_out / max(prior.freedom, 1))
+            if float(xp.max(leverage)) > MOST_LEVERAGE:
+                return 0, 0.0, 0.0  # so little is known yet that these rows *are* the yardstick
+            distances = distances / (1 - leverage)
+    return number, float(xp.sum(distances)), float(xp.sum(distances * distances))
+
+
+def _square_lengths(rows: Array) -> Array:
+    return wide(namespace(rows).sum(rows * rows, axis=1))
 
 
 def relative_variance(classes: Iterable[ClassStatistics]) -> float:
@@ -103,7 +114,7 @@ def own_distance(
         scatter = variances(one)
     spread = _trace(factor.whitening, scatter) / (one.count - 1)
     leverage = _leverage(one, factor, metric, prior, freedom, scatter)
-    return spread / (1 - min(leverage, MOST_LEVERAGE)) * scale + bias
+    return spread / (1 - min(leverage, 0.9)) * scale + bias
 
 
 def expected_distances(
@@ -119,6 +130,11 @@ def expected_distances(
         * (usual if value is None else (count * value + BORROWED * usual) / (count + BORROWED))
         for count, value in pairs
     ]
+
+
+def temperature(expected: Sequence[float], variance: float) -> float:
+    """What squared distances are divided by before they become probabilities."""
+    return sum(expected) / len(expected) * math.sqrt(variance * USUAL_TEMPERATURE)
 
 
 def surprise(distances: Array, expected: Array, variance: float) -> Array:

@@ -146,5 +146,8 @@ def normalize(covariance: Array, kind: Normalization | None) -> Array:
     variance = diagonal(covariance)
     silent = variance <= 0
     deviation = xp.sqrt(xp.where(silent, xp.ones_like(variance), variance))
-    result = covariance / deviation[:, None] / deviation[None, :]
+    inverse = 1 / deviation
+    result = covariance * inverse[:, None] * inverse[None, :]
+    if not bool(xp.any(silent)):
+        return result
     return add_to_diagonal(result, xp.where(silent, 1 - diagonal(result), 0 * variance))

@@ -68,8 +68,10 @@ def make_prior(
     whitening = deviations = None
     if bool(xp.any(covariance != 0)):
         shrunk = shrink(covariance, (1.0, 0.0))
-        whitening = whiten(normalize(shrunk, "correlation"))
-        deviations = xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk))
+        # From here on only used to compare and to sample: the precision of the model will do.
+        dtype = statistics[0].scatter.dtype  # type: ignore[union-attr]
+        whitening = xp.astype(whiten(normalize(shrunk, "correlation")), dtype)
+        deviations = xp.astype(xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk)), dtype)
     if strength == "auto":
         strength = _auto_strength(statistics, covariance, whitening, deviations)
     return Prior(covariance, float(strength), freedom, whitening, deviations)
@@ -94,7 +96,8 @@ def _auto_strength(
     compared = compared[:: -(-len(compared) // COMPARED)]
     if covariance.ndim == 2:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(width, DIRECTIONS))
-        axes = (whitening @ like(signs, covariance)) / deviations[:, None] / width**0.5
+        axes = (wide(whitening) @ like(signs, covariance)) / wide(deviations)[:, None]
+        axes = axes / width**0.5
         chance, difference = _compare(compared, covariance, axes)
     else:
         chance, difference = _compare(compared, covariance, deviations)

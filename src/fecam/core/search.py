@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from array_api_compat import device
 
-from fecam.core.arrays import Array, namespace, wide
+from fecam.core.arrays import Array, namespace, row_slices, wide
 from fecam.core.factors import Factor, apply_whitening
 
 BLOCK_BYTES = 64 * 2**20
@@ -16,15 +16,14 @@ BLOCK_BYTES = 64 * 2**20
 def squared_distances(queries: Array, factors: Sequence[Factor]) -> Array:
     """The squared distance of each query (row) to each class (column), in the queries' dtype."""
     xp = namespace(queries)
-    blocks = [_measure(queries[rows, :], factors) for rows in row_blocks(queries)]
+    n, width = queries.shape
+    blocks = [_measure(queries[some, :], factors) for some in row_slices(n, rows_a_block(width))]
     return blocks[0] if len(blocks) == 1 else xp.concat(blocks, axis=0)
 
 
-def row_blocks(queries: Array) -> Iterator[slice]:
-    """Slices of rows such that a block in double precision stays below `BLOCK_BYTES`."""
-    n, width = queries.shape
-    step = max(1, BLOCK_BYTES // (8 * max(width, 1)))
-    yield from (slice(start, start + step) for start in range(0, max(n, 1), step))
+def rows_a_block(width: int) -> int:
+    """How many rows of this width stay below `BLOCK_BYTES` in double precision."""
+    return max(1, BLOCK_BYTES // (8 * width))
 
 
 def _measure(queries: Array, factors: Sequence[Factor]) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fecam.core.arrays import Array, diagonal, namespace, wide, wide_dtype
+from fecam.core.arrays import Array, diagonal, namespace, row_slices, wide, wide_dtype
 
 Form = Literal["full", "diagonal", "none"]
 """How much of a class's scatter is kept: the matrix, its diagonal, or nothing."""
@@ -70,9 +70,9 @@ def _scatter(features: Array, mean: Array, form: Form, dtype: object) -> Array |
     finest = xp.result_type(features.dtype, dtype)
     centre = xp.astype(mean, finest)
     total = None
-    for start in range(0, features.shape[0], BLOCK_ROWS):
+    for some in row_slices(features.shape[0], BLOCK_ROWS):
         # Centred in the finer of the two precisions, multiplied in that of the model.
-        rows = xp.astype(features[start : start + BLOCK_ROWS, :], finest, copy=False)
+        rows = xp.astype(features[some, :], finest, copy=False)
         block = xp.astype(rows - centre, dtype, copy=False)
         part = block.T @ block if form == "full" else xp.sum(block * block, axis=0)
         total = part if total is None else wide(total) + part

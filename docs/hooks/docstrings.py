@@ -1,0 +1,93 @@
+"""Docstrings as the pages of the reference show them.
+
+The sources write formulas as LaTeX and examples as doctests. Both become plain HTML and fenced
+blocks here, so that the pages need neither a script nor a network to be read.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+SYMBOLS = {
+    r"\alpha": "&alpha;",
+    r"\beta": "&beta;",
+    r"\gamma": "&gamma;",
+    r"\delta": "&delta;",
+    r"\epsilon": "&epsilon;",
+    r"\lambda": "&lambda;",
+    r"\mu": "&mu;",
+    r"\rho": "&rho;",
+    r"\sigma": "&sigma;",
+    r"\tau": "&tau;",
+    r"\Sigma": "&Sigma;",
+    r"\Delta": "&Delta;",
+    r"\sum": "&sum;",
+    r"\lVert": "&Vert;",
+    r"\rVert": "&Vert;",
+    r"\log": "log ",
+    r"\exp": "exp ",
+    r"\min": "min ",
+    r"\max": "max ",
+    r"\le": "&le;",
+    r"\ge": "&ge;",
+    r"\approx": "&asymp;",
+    r"\cdot": "&middot;",
+    r"\times": "&times;",
+    r"\in": "&isin;",
+    r"\infty": "&infin;",
+    r"\dots": "&hellip;",
+    r"\ldots": "&hellip;",
+    r"\quad": "&emsp;",
+    r"\qquad": "&emsp;&emsp;",
+    r"\left": "",
+    r"\right": "",
+    r"\,": " ",
+    r"\;": " ",
+    r"\ ": " ",
+}
+
+
+def formula(latex: str) -> str:
+    r"""A short formula as HTML.
+
+    >>> formula(r"\Sigma_{ij} / \sigma_i^2")
+    '<i class="formula">&Sigma;<sub>ij</sub> / &sigma;<sub>i</sub><sup>2</sup></i>'
+    """
+    html = latex.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
+    html = re.sub(r"\\(?:mathrm|mathbf|text|operatorname)\{([^{}]*)\}", r"\1", html)
+    html = re.sub(r"\\(?:hat|tilde|bar)\{?(\w|\\\w+)\}?", r"\1", html)
+    for symbol in sorted(SYMBOLS, key=len, reverse=True):
+        html = html.replace(symbol, SYMBOLS[symbol])
+    html = re.sub(r"_(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sub>{m[1] or m[2]}</sub>", html)
+    html = re.sub(r"\^(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sup>{m[1] or m[2]}</sup>", html)
+    html = re.sub(r"\\sqrt\{([^{}]*)\}", r"&radic;(\1)", html)
+    html = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1) / (\2)", html)
+    if "\\" in html:
+        raise ValueError(f"cannot show the formula {latex!r}: add what it uses to {__file__}")
+    return f'<i class="formula">{html}</i>'
+
+
+def markdown(text: str) -> str:
+    """A docstring with its formulas and examples rewritten."""
+    text = re.sub(r":math:`([^`]*)`", lambda found: formula(found[1]), text)
+    return "\n\n".join(_paragraph(one) for one in text.split("\n\n"))
+
+
+def _paragraph(text: str) -> str:
+    if text.lstrip().startswith(">>> "):
+        return f"```pycon\n{text}\n```"
+    if text.startswith(".. math::"):
+        return formula(" ".join(text.removeprefix(".. math::").split()))
+    return text
+
+
+class Docstrings(griffe.Extension):
+    """Rewrites every docstring as it is read."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Called once for each module, class, function and attribute."""
+        if obj.docstring:
+            obj.docstring.value = markdown(obj.docstring.value)

@@ -1,0 +1,758 @@
+"""The .fecam file: what comes back is what went in, and a bad file is only ever an error."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import sqlite3
+import struct
+import subprocess
+import sys
+import time
+import tracemalloc
+from contextlib import closing, suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+
+from conftest import relu_features, signed_features
+from fecam import FeCAMClassifier, load, model_file
+from fecam.errors import ModelFileError, SettingsError
+from fecam.presets import PRESETS
+
+X, Y = relu_features(3, 12, 6, 0)
+NEW_X, NEW_Y = relu_features(4, 8, 6, 1)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "birds.fecam"
+
+
+def arrays_of(clf):
+    """Everything that was learnt, as bytes and plain numbers."""
+    return {
+        label: [
+            (one.count, one.visits, one.sampled, clf.knowledge_.tasks[label]),
+            *(
+                None if x is None else (str(x.dtype), x.shape, x.tobytes())
+                for x in (one.raw_mean, one.mean, one.scatter, one.averaged)
+            ),
+        ]
+        for label, one in clf.knowledge_.classes.items()
+    }
+
+
+def assert_same(a, b, queries=X):
+    assert a.get_params() == b.get_params()
+    assert a.knowledge_.transform == b.knowledge_.transform
+    assert (a.knowledge_.form, a.n_features_in_) == (b.knowledge_.form, b.n_features_in_)
+    assert list(a.knowledge_.classes) == list(b.knowledge_.classes)
+    assert arrays_of(a) == arrays_of(b)
+    for ask in ("decision_function", "predict_proba", "novelty", "predict"):
+        np.testing.assert_array_equal(getattr(a, ask)(queries), getattr(b, ask)(queries))
+
+
+# ---------------------------------------------------------------------- there and back
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("covariance", ["class", "common", "pooled", "diagonal", "identity"])
+def test_every_form_comes_back_to_the_bit(path, covariance, dtype):
+    clf = FeCAMClassifier(covariance=covariance, dtype=dtype)
+    clf.partial_fit(X[Y != 2], Y[Y != 2]).partial_fit(X[Y == 2], Y[Y == 2])
+    clf.save(path)
+    assert_same(load(path), clf)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_comes_back(path, name):
+    queries, labels = (X, Y) if PRESETS[name]["tukey"] else signed_features(3, 12, 6, 0)
+    clf = FeCAMClassifier.from_preset(name).fit(queries, labels)
+    clf.save(str(path))
+    assert_same(load(str(path)), clf, queries)
+
+
+def test_averaged_domains_come_back(path):
+    clf = FeCAMClassifier(domains="average").partial_fit(X, Y).partial_fit(NEW_X, NEW_Y)
+    clf.save(path)
+    loaded = load(path)
+    assert loaded.knowledge_.classes[0].averaged is not None
+    assert loaded.knowledge_.classes[3].averaged is None
+    assert_same(loaded, clf)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["", " ", "a", "a ", "'", '"', "\\", "\n", "1", "null", "NULL", "é", "e\u0301", "漢", "🙂"],
+        ["'; DROP TABLE classes; --", "x' OR 'x'='x", "%s", "?", ":label", "\ud800", "a\0b"],
+        [-(2**63), -5, 0, 7, 2**63 - 1],
+        [2**63, 2**64 - 1],
+    ],
+)
+def test_labels_of_all_kinds(path, labels):
+    features, codes = relu_features(len(labels), 4, 6, 0)
+    clf = FeCAMClassifier().fit(features, np.asarray(labels)[codes])
+    assert sorted(clf.classes_.tolist()) == sorted(labels)
+    clf.save(path)
+    loaded = load(path)
+    assert loaded.classes_.dtype == clf.classes_.dtype
+    assert_same(loaded, clf, features)
+
+
+def test_truth_values_come_back_as_numbers(path):
+    FeCAMClassifier().fit(X, Y == 1).save(path)
+    assert load(path).classes_.tolist() == [0, 1]
+    assert not any(type(label) is bool for label in load(path).knowledge_.classes)
+
+
+def test_tensors_come_back_as_numpy_arrays(path):
+    torch = pytest.importorskip("torch")
+    clf = FeCAMClassifier().fit(torch.asarray(X), torch.asarray(Y))
+    clf.save(path)
+    loaded = load(path)
+    assert isinstance(loaded.knowledge_.classes[0].scatter, np.ndarray)
+    scatter = loaded.knowledge_.classes[0].scatter
+    assert np.array_equal(scatter, scatter.T)
+    np.testing.assert_allclose(
+        loaded.decision_function(X), clf.decision_function(X), rtol=1e-3, atol=1e-4
+    )
+    assert clf.merge(loaded).class_count_.tolist() == [24, 24, 24]
+    assert loaded.decision_function(torch.asarray(X)).dtype == torch.float32
+
+
+def test_feature_names_come_back(path):
+    pandas = pytest.importorskip("pandas")
+    names = ["beak", "wing", "it's", "Größe", "", "x"]
+    frame = pandas.DataFrame(X, columns=names)
+    clf = FeCAMClassifier().fit(frame, Y)
+    clf.save(path)
+    loaded = load(path)
+    assert loaded.feature_names_in_.tolist() == names
+    np.testing.assert_array_equal(loaded.decision_function(frame), clf.decision_function(frame))
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(frame.rename(columns={"x": "y"}))
+    FeCAMClassifier().fit(X, Y).save(path)
+    assert not hasattr(load(path), "feature_names_in_")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"shrinkage": (2, 1)},
+        {"shrinkage": (np.float32(0.7), np.int64(0))},
+        {"tukey": np.float32(0.3), "pooling": np.float64(2.5)},
+        {"tukey": None, "pooling": 0, "mean_uncertainty": 1e-300},
+        {"normalization": None, "l2": None, "tukey": 1},
+    ],
+)
+def test_parameters_come_back(path, params):
+    clf = FeCAMClassifier(**params).fit(X, Y)
+    clf.save(path)
+    assert isinstance(load(path).shrinkage, tuple)
+    assert_same(load(path), clf)
+
+
+def test_arrays_as_parameters_come_back_as_tuples(path):
+    FeCAMClassifier(shrinkage=np.asarray([1.0, 0.5])).fit(X, Y).save(path)
+    assert load(path).shrinkage == (1.0, 0.5)
+
+
+def test_a_loaded_model_goes_on(path):
+    clf = FeCAMClassifier().partial_fit(X, Y)
+    clf.save(path)
+
+    def both(change):
+        loaded = load(path)
+        clf_again = load(path).merge(FeCAMClassifier(**clf.get_params()))
+        change(loaded), change(clf_again)
+        assert_same(loaded, clf_again)
+        return loaded
+
+    loaded = both(lambda m: m.partial_fit(NEW_X, NEW_Y))
+    assert loaded.knowledge_.tasks == {0: 0, 1: 0, 2: 0, 3: 1}
+    assert both(lambda m: m.forget(1)).classes_.tolist() == [0, 2]
+    assert both(lambda m: m.unlearn(X[:6], Y[:6])).class_count_.tolist() == [6, 12, 12]
+    assert both(lambda m: m.merge(clf)).class_count_.tolist() == [24, 24, 24]
+    assert both(lambda m: m.set_params(covariance="pooled")).score(X, Y) > 0.8
+    np.testing.assert_array_equal(
+        load(path).partial_fit(NEW_X, NEW_Y).decision_function(X),
+        clf.partial_fit(NEW_X, NEW_Y).decision_function(X),
+    )
+
+
+def test_merging_with_the_original_is_teaching_twice(path):
+    clf = FeCAMClassifier().fit(X, Y)
+    clf.save(path)
+    twice = FeCAMClassifier().fit(X, Y).partial_fit(X, Y).refresh()
+    np.testing.assert_allclose(
+        load(path).merge(clf).decision_function(X), twice.decision_function(X), rtol=1e-4
+    )
+
+
+def test_saving_brings_a_lagging_prior_up_to_date(path):
+    clf = FeCAMClassifier().fit(X, Y)
+    clf.predict(X)
+    clf.partial_fit(NEW_X[:2], NEW_Y[:2])
+    clf.save(path)
+    assert_same(load(path), clf)
+
+
+def test_a_model_that_forgot_everything_comes_back(path):
+    clf = FeCAMClassifier(tukey="auto").fit(X, Y)
+    for label in range(3):
+        clf.forget(label)
+    clf.save(path)
+    loaded = load(path)
+    assert (loaded.classes_.size, loaded.tukey_, loaded.n_features_in_) == (0, 0.5, 6)
+    assert loaded.partial_fit(X, Y).score(X, Y) > 0.8
+
+
+def test_the_same_model_gives_the_same_file(tmp_path):
+    clf = FeCAMClassifier().fit(X, Y)
+    clf.save(tmp_path / "a")
+    load(tmp_path / "a").save(tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["a b?mode=rw#x%20.fecam", "ü.fecam", "'; --", "x" * 250])
+def test_awkward_file_names(tmp_path, name, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    clf = FeCAMClassifier().fit(X, Y)
+    clf.save(name)
+    assert_same(load(name), clf)
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_matrix_takes_little_more_than_half(tmp_path):
+    width, n_classes = 128, 20
+    features, labels = relu_features(n_classes, 4, width, 0)
+    FeCAMClassifier().fit(features, labels).save(tmp_path / "m")
+    assert (tmp_path / "m").stat().st_size < 0.55 * n_classes * width * width * 4
+
+
+def test_nothing_that_runs_code_is_imported():
+    with open(model_file.__file__, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    names = {n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert not names & {"pickle", "cPickle", "marshal", "shelve", "joblib", "dill", "eval", "exec"}
+
+
+# ---------------------------------------------------------------------- saving is all or nothing
+
+
+def failing(error):
+    def fail(*_, **__):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("what", ["replace", "fsync"])
+@pytest.mark.parametrize("error", [OSError("no room"), PermissionError(13, "denied")])
+def test_a_save_that_fails_leaves_the_old_file(path, monkeypatch, what, error):
+    FeCAMClassifier().fit(X, Y).save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(os, what, failing(error))
+    with pytest.raises(ModelFileError, match=r"birds.fecam was not written.*as it was.*Check"):
+        FeCAMClassifier().fit(NEW_X, NEW_Y).save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_an_interrupted_save_leaves_the_old_file(path, monkeypatch):
+    FeCAMClassifier().fit(X, Y).save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(model_file, "pack_settings", failing(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        FeCAMClassifier().fit(NEW_X, NEW_Y).save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_process_killed_while_saving_leaves_a_whole_file(path):
+    program = (
+        "import sys, numpy as np; from fecam import FeCAMClassifier\n"
+        "X = np.random.default_rng(0).random((60, 200), dtype=np.float32)\n"
+        "clf = FeCAMClassifier().fit(X, np.arange(60) % 20)\n"
+        "while True: clf.save(sys.argv[1])\n"
+    )
+    saving = subprocess.Popen([sys.executable, "-c", program, str(path)])
+    try:
+        deadline = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for _ in range(10):  # and a reader meanwhile never sees half a file
+            assert len(load(path).classes_) == 20
+    finally:
+        saving.kill()
+        saving.wait()
+    assert len(load(path).classes_) == 20
+
+
+def overflown(**changes):
+    clf = FeCAMClassifier().fit(X, Y)
+    known = clf.knowledge_
+    classes = {**known.classes, 1: replace(known.classes[1], **changes)}
+    clf._taught = replace(known, classes=classes)
+    return clf
+
+
+def test_what_cannot_be_loaded_is_not_saved(path):
+    with pytest.raises(NotFittedError, match="knows no class yet"):
+        FeCAMClassifier().save(path)
+    clf = FeCAMClassifier().fit(X, Y)
+    clf.shrinkage = "much"
+    with pytest.raises(SettingsError, match="shrinkage"):
+        clf.save(path)
+    with pytest.raises(ModelFileError, match=r"was not written: class 1 .*finite.*Forget it"):
+        overflown(scatter=np.full((6, 6), np.inf, np.float32)).save(path)
+    with pytest.raises(ModelFileError, match=r"class 1: its sampled distances are \(nan, 0.0\)"):
+        overflown(sampled=(1, np.nan, 0.0)).save(path)
+    with pytest.raises(ModelFileError, match=r"was not written.*less than 4096"):
+        FeCAMClassifier().fit(X, np.where(Y == 1, "x" * 5000, "y")).save(path)
+    assert os.listdir(path.parent) == []
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    clf = FeCAMClassifier().fit(X, Y)
+    with pytest.raises(ModelFileError, match=r"missing/m.fecam was not written.*folder exists"):
+        clf.save(tmp_path / "missing" / "m.fecam")
+    with pytest.raises(ModelFileError, match="it is a folder"):
+        clf.save(tmp_path)
+    with pytest.raises(ModelFileError, match="null"):
+        clf.save("a\0b")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and links as POSIX has them")
+def test_modes_and_links_are_respected(tmp_path, path):
+    clf = FeCAMClassifier().fit(X, Y)
+    old = os.umask(0o027)
+    try:
+        clf.save(path)
+    finally:
+        os.umask(old)
+    assert path.stat().st_mode & 0o777 == 0o640
+    path.chmod(0o604)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    clf.partial_fit(NEW_X, NEW_Y).save(link)
+    assert link.is_symlink() and path.stat().st_mode & 0o777 == 0o604
+    assert_same(load(path), clf)
+
+
+# ---------------------------------------------------------------------- files that are not models
+
+
+def refused(path, message=""):
+    with pytest.raises(ModelFileError, match=f"(?s){message}") as caught:
+        load(path)
+    assert str(path) in str(caught.value) or "\0" in str(path)
+    assert caught.value.__cause__ is None
+    assert str(caught.value).endswith(".")
+
+
+def test_no_model_at_all(tmp_path):
+    refused(tmp_path / "missing.fecam", "no such file.*Check the path")
+    refused(tmp_path, "a folder.*FeCAMClassifier.save")
+    refused("a\0b", "no such file")
+    for name, content in {
+        "empty": b"",
+        "text": b"hello\n" * 100,
+        "noise": random.Random(0).randbytes(5000),
+        "pickle": b"\x80\x04\x95cos\nsystem\n(S'false'\ntR.",
+        "only a header": b"SQLite format 3\0",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        refused(tmp_path / name, "not a model file.*FeCAMClassifier.save")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refused(tmp_path / "pipe", "not a file")
+    with pytest.raises(ModelFileError, match="not a file"):
+        FeCAMClassifier().fit(X, Y).save(tmp_path / "pipe")
+
+
+def test_a_database_of_another_program(path):
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT)")
+        db.commit()
+    refused(path, "another program.*FeCAMClassifier.save")
+
+
+# ---------------------------------------------------------------------- files that were tampered
+
+
+def changed(path, *statements):
+    """A saved model after some SQL, signed anew as an attacker would."""
+    if not path.exists():
+        FeCAMClassifier(domains="average").fit(X, Y).save(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement in statements:
+            db.execute(*statement) if isinstance(statement, tuple) else db.execute(statement)
+    return path
+
+
+def sign(path):
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        signed = {}
+        for number, *v in db.execute("SELECT rowid, * FROM classes NOT INDEXED").fetchall():
+            try:
+                signed[v[0]] = model_file.class_checksum(v[0], tuple(v[1:7]), tuple(v[8:]))
+            except (AttributeError, TypeError, struct.error):
+                continue  # what has no checksum has to be found out otherwise
+            db.execute("UPDATE classes SET checksum=? WHERE rowid=?", (signed[v[0]], number))
+        settings = dict(db.execute("SELECT * FROM settings WHERE name != 'checksum_'").fetchall())
+        try:
+            checksum = json.dumps(model_file.file_checksum(settings, signed))
+        except (AttributeError, TypeError):
+            return path
+        db.execute("UPDATE settings SET value=? WHERE name='checksum_'", (checksum,))
+    return path
+
+
+def test_signing_anew_makes_a_valid_file(path):
+    changed(path, "UPDATE classes SET count=13 WHERE label='1'", "VACUUM")
+    refused(path, "class 1 is damaged: its checksum does not match.*Restore")
+    assert load(sign(path)).class_count_.tolist() == [12, 13, 12]
+
+
+SETTINGS = {
+    "n_features_in_": ["0", "-3", "7", "10000000", "1000000000000", "6.0", "true", "null", '"6"'],
+    "tukey_": ['"auto"', "NaN", "Infinity", "1e999", "1" + "0" * 400, "true", "[]"],
+    "unit_": ["1", "null", '"yes"', "false"],
+    "form_": ['"half"', "null", "[]", "{}", '"diagonal"', '"none"'],
+    "dtype": ['"float16"', '"float64"', "32", "null", '"object"'],
+    "feature_names_in_": ['["a"]', "[1, 2, 3, 4, 5, 6]", '"abcdef"', "{}", "7"],
+    "fecam_": ["1", "null", "{}"],
+    "checksum_": ["1", "null", '""'],
+    "shrinkage": ["1", "[1]", "[1, NaN]", "[1, 1e999]", "[[1], [2]]", '"ab"', '{"a":1,"b":2}'],
+    "covariance": ["1", "null", '"clas"', '["class"]', f'"{"x" * 5000}"'],
+    "pooling": ["-1", "NaN", '"much"', "{}", "1" + "0" * 400],
+    "mean_uncertainty": ["true", "null", "[1]"],
+    "tukey": ["0.25", "null", '"yes"', "[0.5]"],
+    "l2": ["null", '"compare"'],
+    "domains": ['"both"'],
+    "search": ["not JSON", "", "{", "[" * 4000, "9" * 4096, '"auto" "auto"', "\ufeff1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in SETTINGS.items() for value in values]
+)
+def test_settings_that_cannot_be(path, name, value):
+    changed(path, ("UPDATE settings SET value=? WHERE name=?", (value, name)))
+    refused(path if name == "checksum_" else sign(path))
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("INSERT INTO settings VALUES ('colour', '1')", "'colour' that is not known.*Upgrade"),
+        ("INSERT INTO settings VALUES (NULL, '1')", "'None' that is not known"),
+        ("INSERT INTO settings VALUES (x'00', '1')", "not known"),
+        ("DELETE FROM settings WHERE name='tukey'", "'tukey' is missing"),
+        ("DELETE FROM settings", "'covariance' is missing"),
+        ("UPDATE settings SET value=NULL WHERE name='l2'", "'l2' is not text"),
+        ("UPDATE settings SET value=x'00' WHERE name='l2'", "'l2' is not text"),
+        ("UPDATE settings SET value=x'00' WHERE name='feature_names_in_'", "is not text"),
+    ],
+)
+def test_settings_of_another_kind(path, statement, message):
+    refused(sign(changed(path, statement)), message)
+
+
+def test_text_that_is_none(path):
+    refused(changed(path, "UPDATE settings SET value=CAST(x'ff' AS TEXT) WHERE name='l2'"), "UTF-8")
+
+
+def test_a_setting_that_was_changed_without_a_signature(path):
+    refused(
+        changed(path, "UPDATE settings SET value='2.0' WHERE name='mean_uncertainty'"), "setting"
+    )
+
+
+NUMBERS = ["count", "visits", "task", "sampled_count"]
+ARRAYS = ["raw_mean", "mean", "scatter", "averaged"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [(column, value) for column in NUMBERS for value in (-1, 2**60, 1.5, "many", b"1", None)]
+    + [("count", 0), ("visits", 0), ("visits", 2)]
+    + [
+        (column, value)
+        for column in ("sampled_sum", "sampled_squares")
+        for value in (np.inf, -np.inf, None, "many", b"1")
+    ],
+)
+def test_numbers_that_cannot_be(path, column, value):
+    changed(path, (f"UPDATE classes SET {column}=? WHERE label='1'", (value,)))
+    refused(sign(path), "class '?1")
+
+
+@pytest.mark.parametrize("column", ARRAYS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"1",
+        bytes(47),
+        bytes(49),
+        bytes(5_000_000),
+        "x" * 48,
+        "x" * 84,
+        48,
+        1.5,
+        np.full(6, np.nan).tobytes(),
+        np.full(6, np.inf).tobytes(),
+        np.full(21, np.nan, "<f4").tobytes(),
+        np.full(21, -np.inf, "<f4").tobytes(),
+    ],
+    ids=lambda value: f"{type(value).__name__}{len(value) if hasattr(value, '__len__') else value}",
+)
+def test_arrays_that_cannot_be(path, column, value):
+    changed(path, (f"UPDATE classes SET {column}=? WHERE label='1'", (value,)))
+    refused(sign(path), "class 1")
+
+
+@pytest.mark.parametrize("column", ["raw_mean", "mean", "scatter"])
+def test_arrays_that_are_missing(path, column):
+    refused(sign(changed(path, f"UPDATE classes SET {column}=NULL WHERE label='1'")), "class 1")
+
+
+def test_no_room_is_made_for_what_is_not_there(path):
+    changed(
+        path,
+        "UPDATE settings SET value='10000000' WHERE name='n_features_in_'",
+        ("UPDATE classes SET scatter=? WHERE label='1'", (bytes(20_000_000),)),
+    )
+    sign(path)
+    tracemalloc.start()
+    try:
+        refused(path, "wrong length")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_checksum_that_is_none(path):
+    for value in (None, b"", bytes(16), "x" * 16, 1):
+        changed(path, ("UPDATE classes SET checksum=? WHERE label='1'", (value,)))
+        refused(path, "class 1 is damaged")
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("true", "null", "[1]", "{}", "1.0", "1e2", "NaN", "abc", "", '"a', '"x"', "007", "2 "),
+        *("-0", '"a\\u0000"', "9" * 30, "9" * 4200, f'"{"x" * 5000}"', "[" * 3000, None, b"1"),
+    ],
+)
+def test_labels_that_cannot_be(path, label):
+    refused(sign(changed(path, ("UPDATE classes SET label=? WHERE label='1'", (label,)))))
+
+
+def test_the_same_label_twice(path):
+    features, codes = relu_features(2, 4, 6, 0)
+    FeCAMClassifier().fit(features, np.asarray(["aaaaa", "bbbbb"])[codes]).save(path)
+    path.write_bytes(path.read_bytes().replace(b'"bbbbb"', b'"aaaaa"'))
+    refused(path, 'class "aaaaa" is damaged')
+    refused(sign(path), 'class "aaaaa" comes twice')
+
+
+def test_a_class_that_was_lost_or_came_from_elsewhere(path, tmp_path):
+    refused(changed(path, "DELETE FROM classes WHERE label='1'"), "class was lost")
+    FeCAMClassifier(domains="average").fit(X, Y + 7).save(tmp_path / "other")
+    path.unlink()
+    changed(
+        path,
+        ("ATTACH ? AS other", (str(tmp_path / "other"),)),
+        "INSERT INTO classes SELECT * FROM other.classes LIMIT 1",
+    )
+    refused(path, "checksum does not match")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE more(a)",
+        "CREATE VIEW more AS SELECT * FROM classes",
+        "CREATE INDEX more ON classes(count)",
+        "CREATE TRIGGER more AFTER INSERT ON classes BEGIN DELETE FROM settings; END",
+        "CREATE VIRTUAL TABLE more USING fts5(a)",
+        "ALTER TABLE classes ADD COLUMN more TEXT",
+        "ALTER TABLE settings RENAME COLUMN value TO worth",
+        "DROP TABLE classes",
+        "DROP TABLE settings",
+    ],
+)
+def test_schemas_that_are_not_ours(path, statement):
+    refused(changed(path, statement), "FeCAMClassifier.save")
+
+
+def test_views_in_place_of_tables(path):
+    changed(
+        path,
+        "ALTER TABLE classes RENAME TO hidden",
+        "CREATE VIEW classes AS SELECT zeroblob(1000000000) AS mean, * FROM hidden",
+    )
+    refused(path, "not part of a model")
+
+
+@pytest.mark.parametrize("version", [2, 99, 2**31 - 1])
+def test_a_newer_version(path, version):
+    refused(changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 1.*Upgrade")
+
+
+@pytest.mark.parametrize("statement", ["PRAGMA user_version=0", "PRAGMA user_version=-1"])
+def test_versions_that_never_were(path, statement):
+    refused(changed(path, statement))
+
+
+def test_another_application(path):
+    refused(changed(path, "PRAGMA application_id=1"), "another program")
+
+
+def test_a_write_ahead_log_is_not_begun(path):
+    changed(path, "PRAGMA journal_mode=WAL")
+    refused(path)
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_journal_that_was_left_behind_is_not_played_back(path):
+    before = changed(path).read_bytes()
+    journal = path.with_name(path.name + "-journal")
+    journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(4) + b"\xff" * 2000)
+    with suppress(ModelFileError):
+        assert_same(load(path), FeCAMClassifier(domains="average").fit(X, Y))
+    assert path.read_bytes() == before
+
+
+def test_the_file_is_not_touched_by_loading(path):
+    before = changed(path).read_bytes()
+    path.chmod(0o444)
+    load(path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+# ---------------------------------------------------------------------- files that were damaged
+
+
+def tree_of_classes(path):
+    """The content of a file with many classes, and where the root of their tree lies in it."""
+    features, labels = relu_features(300, 2, 4, 0)
+    FeCAMClassifier(covariance="identity").fit(features, labels).save(path)
+    with closing(sqlite3.connect(path)) as db:
+        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name='classes'").fetchone()
+    content = bytearray(path.read_bytes())
+    start = (root - 1) * 1024
+    assert content[start] == 5, "an inner page of a table"
+    return content, root, start
+
+
+@pytest.mark.parametrize("target", ["one child", "itself"])
+def test_pages_that_point_at_each_other(path, target):
+    content, root, start = tree_of_classes(path)
+    (n_cells,) = struct.unpack_from(">H", content, start + 3)
+    cells = [struct.unpack_from(">H", content, start + 12 + 2 * i)[0] for i in range(n_cells)]
+    child = content[start + cells[0] : start + cells[0] + 4]
+    child = struct.pack(">I", root) if target == "itself" else child
+    for cell in cells:
+        content[start + cell : start + cell + 4] = child
+    content[start + 8 : start + 12] = child
+    path.write_bytes(content)
+    refused(path)
+
+
+def test_classes_that_claim_more_than_the_file_holds(path, monkeypatch):
+    changed(path)
+    monkeypatch.setattr(model_file, "_check_header", lambda _: 200)
+    refused(path, "more than its size")
+
+
+def test_a_query_that_does_not_end_is_given_up(path, monkeypatch):
+    changed(path)
+    monkeypatch.setattr(model_file, "_open", slow_opening)
+    refused(path, "interrupted")
+
+
+def slow_opening(path, size):
+    db = sqlite3.connect(path)
+    db.set_progress_handler(lambda: 1, 10)
+    return db
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A small file: its path for damaged copies, its content, and what it holds."""
+    path = tmp_path_factory.mktemp("damage") / "small.fecam"
+    features, labels = relu_features(3, 4, 4, 0)
+    clf = FeCAMClassifier(tukey=0.5).fit(features, np.asarray(["a", "b", "c"])[labels])
+    clf.save(path)
+    return path, path.read_bytes(), arrays_of(clf), clf.get_params()
+
+
+def refused_or_whole(small, content):
+    path, _, arrays, params = small
+    path.write_bytes(content)
+    try:
+        loaded = load(path)
+    except ModelFileError:
+        return
+    assert arrays_of(loaded) == arrays
+    assert loaded.get_params() == params
+
+
+def test_flipped_bytes(small):
+    chance = random.Random(0)
+    content = small[1]
+    for _ in range(400):
+        damaged = bytearray(content)
+        damaged[chance.randrange(len(content))] ^= chance.randrange(1, 256)
+        refused_or_whole(small, bytes(damaged))
+
+
+def test_flipped_bits_of_the_header(small):
+    for position in range(100):
+        for bit in range(8):
+            damaged = bytearray(small[1])
+            damaged[position] ^= 1 << bit
+            refused_or_whole(small, bytes(damaged))
+
+
+def test_blocks_of_noise_or_zeros(small):
+    chance = random.Random(1)
+    content = small[1]
+    for _ in range(100):
+        start, length = chance.randrange(len(content)), chance.randrange(1, 2000)
+        noise = chance.choice([chance.randbytes, bytes])(length)
+        refused_or_whole(small, (content[:start] + noise + content[start + length :]))
+
+
+@given(data=st.data())
+def test_a_file_cut_off_anywhere(small, data):
+    path, content, _, _ = small
+    length = data.draw(st.integers(0, len(content) - 1))
+    path.write_bytes(content[:length])
+    refused(path, "cut off|not a model file")
+
+
+@given(noise=st.binary(max_size=3000))
+def test_noise_behind_a_good_header(small, noise):
+    path, content, _, _ = small
+    path.write_bytes(content[:100] + noise)
+    refused(path)
