@@ -239,3 +239,17 @@ def test_merging_what_does_not_fit_together(clf):
 def test_top_k_out_of_range(clf, k):
     with pytest.raises(InputError, match="from 1 to 3"):
         clf.predict_top_k(X, k)
+
+
+def test_numbers_too_large_to_be_squared():
+    huge = X * np.float32(1e25)
+    with pytest.raises(InputError, match=r"size .*e\+25.*float32.*dtype='float64'"):
+        FeCAMClassifier(tukey=None, l2=None).fit(huge, Y)
+    double = FeCAMClassifier(tukey=None, l2=None, dtype="float64").fit(huge, Y)
+    assert double.score(huge, Y) > 0.9
+    clf = FeCAMClassifier(tukey=None, l2=None).fit(X, Y)
+    before = state_of(clf)
+    for ask in (clf.predict, clf.novelty, lambda q: clf.partial_fit(q, Y)):
+        with pytest.raises(InputError, match="Scale the features down"):
+            ask(huge)
+    assert state_of(clf) == before

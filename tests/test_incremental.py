@@ -229,3 +229,18 @@ def test_a_lesson_makes_one_new_factor(pooling, monkeypatch):
     clf.partial_fit(X[y == 7], y[y == 7])
     clf.predict(X)
     assert len(made) == 21, "a lesson about one class makes that class's factor anew"
+
+
+def test_without_a_prior_forgetting_and_unlearning_leave_the_factors_of_others(monkeypatch):
+    from fecam.core import cache
+
+    made = []
+    whiten = cache.whiten
+    monkeypatch.setattr(cache, "whiten", lambda *given: made.append(1) or whiten(*given))
+    X, y = relu_features(9, 10, WIDTH, 1)
+    clf = make("default", pooling=0).fit(X, y)
+    clf.predict(X)
+    clf.forget(3).unlearn(X[y == 4][:2], y[y == 4][:2])
+    assert 3 not in clf._derived._by_class, "no trace of a forgotten class, derived ones included"
+    clf.predict(X)
+    assert len(made) == 9 + 1

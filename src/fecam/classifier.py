@@ -22,7 +22,7 @@ from fecam.core.metric import Metric
 from fecam.core.search import nearest, squared_distances
 from fecam.core.transforms import Transform, unit_length
 from fecam.errors import InputError, SettingsError
-from fecam.inputs import check_domain, check_features, check_labels, kind_of
+from fecam.inputs import check_domain, check_features, check_labels, check_magnitude, kind_of
 from fecam.presets import preset
 from fecam.settings import check_fits, read_metric
 
@@ -30,12 +30,51 @@ from fecam.settings import check_fits, read_metric
 class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     """Nearest class by Mahalanobis distance, taught one class after another.
 
+    A class is kept as its count, its means and the scatter of its transformed features: sums, from
+    which order and batches cannot be told. All that follows from them is derived when it is needed.
+
+    Parameters
+    ----------
+    covariance : {"class", "common", "pooled", "diagonal", "identity"}
+        One matrix a class (Eq. 10); the paper's common matrix (Eq. 6); the within-class pooled
+        matrix; a class's variances; none, which is the nearest class mean. The last two keep less.
+    tukey : float, "auto" or None
+        The power of Eq. 9, 0 for the logarithm. "auto" decides at the first fit and keeps it: 0.5
+        where no feature is negative, otherwise none.
+    shrinkage : (float, float)
+        The gammas of Eq. 8, for the diagonal and for all other entries.
+    normalization : {"correlation", "variance", None}
+        Eq. 7, or division by the norm of the diagonal. A matrix that all classes share needs none.
+    pooling : float or "auto"
+        How many samples the prior that pulls a class's matrix to the pooled one is worth.
+    mean_uncertainty : float
+        Squared distances are divided by 1 + this / n, as a prototype of n samples is uncertain.
+    prototype : {"mean-of-transforms", "transform-of-mean"}
+        Which prototype; the paper transforms the mean of the raw features.
+    l2 : {"features", "compare", None}
+        Where unit length comes in: transformed features before all statistics; query and prototype
+        only when they are compared; nowhere.
+    domains : {"pool", "average"}
+        What a class that comes back does to its matrix: exact pooling, or the paper's average of
+        the previous matrix and the one of this call.
+    search : {"auto", "exhaustive"}
+        How the nearest class is found. Both give the same answer.
+    off_diagonal : {"all", "nonzero", "nonzero-twice"}
+        Which entries the second mean of Eq. 8 is taken over; the public implementations leave out
+        zeros, and two of them shrink twice.
+    dtype : {"float32", "float64"}
+        The precision in which matrices are kept. Means are always kept in double precision.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> cats, dogs = rng.random((20, 8)), rng.random((20, 8)) + 1
     >>> clf = FeCAMClassifier()
     >>> clf.partial_fit(cats, ["cat"] * 20).partial_fit(dogs, ["dog"] * 20).classes_.tolist()
     ['cat', 'dog']
+    >>> clf.forget("cat").classes_.tolist()
+    ['dog']
     """
 
     n_features_in_: int
@@ -134,7 +173,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     def unlearn(self, X: Any, y: Any) -> Self:
         """Take samples back out, as if they had never come; a class left empty is gone."""
         known = self._fitted()
-        self._metric()
+        self._metric()  # settings that do not fit what was taught are refused here too
         array = self._checked(X)
         labels = check_labels(y, array.shape[0])
         _check_kind(labels, known)
@@ -159,8 +198,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         _check_mergeable(self, other)
         ours = self._knowledge
         if ours is None:
-            self._taught = theirs
-            self.n_features_in_ = other.n_features_in_
+            self._hold(theirs)
             if hasattr(other, "feature_names_in_"):
                 self.feature_names_in_ = other.feature_names_in_
         else:
@@ -170,8 +208,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
     def refresh(self) -> Self:
         """Bring a lagging prior up to date: after it the order of lessons does not matter."""
-        self._fitted()
-        self._derived = FactorCache()
+        known = self._fitted()
+        self._derived.renew(known)
         return self
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -179,6 +217,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         from fecam.model_file import save  # it needs this module for loading
 
         save(self, path)
+
+    def _hold(self, known: Knowledge) -> Self:
+        """Become a model that was taught just this."""
+        self._taught, self._derived = known, FactorCache()
+        self.n_features_in_ = known.width
+        return self
 
     def _learn(self, X: Any, y: Any, before: Knowledge | None) -> Self:
         metric = read_metric(self.get_params())
@@ -222,6 +266,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     ) -> dict[Hashable, Rows]:
         array = like(array, known.anchor)
         check_domain(array, known.transform)
+        check_magnitude(array, known.anchor.dtype)
         return rows_by_label(array, labels, known.transform)
 
     # ------------------------------------------------------------------ answering
@@ -241,12 +286,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
                 f"reject={reject!r} must lie between 0 and 1: the share of samples of known "
                 "classes that may be turned away, such as 0.05."
             )
-        known = self._knowing()
-        array = self._checked(X)
-        distances = self._distances(array, known)
-        nearest_class = to_numpy(nearest(distances, 1))[:, 0]
-        limit = NormalDist().inv_cdf(1 - reject)
-        is_novel = to_numpy(self._surprise(distances, nearest_class, known)) > limit
+        array, nearest_class, scores = self._judge(X)
+        is_novel = to_numpy(scores) > NormalDist().inv_cdf(1 - reject)
         labels = self.classes_[nearest_class]
         if unknown is None or kind_of(np.asarray([unknown])) != kind_of(labels):
             labels = labels.astype(object)
@@ -279,23 +320,23 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         The scale is the same for all classes and encoders: of samples of known classes about half
         lie above 0 and one in twenty above 1.64, whatever the class.
         """
+        array, _, scores = self._judge(X)
+        return like(scores, array)
+
+    def _judge(self, X: Any) -> tuple[Array, np.ndarray[Any, Any], Array]:
+        """The checked samples, the position of the class nearest to each, and the novelty."""
         known = self._knowing()
         array = self._checked(X)
         distances = self._distances(array, known)
         nearest_class = to_numpy(nearest(distances, 1))[:, 0]
-        return like(self._surprise(distances, nearest_class, known), array)
-
-    def _surprise(
-        self, distances: Array, nearest_class: np.ndarray[Any, Any], known: Knowledge
-    ) -> Array:
-        xp = namespace(distances)
         expected = np.asarray(self._derived.expected(known, self._metric()))[nearest_class]
-        shortest = xp.min(distances, axis=1)
-        return surprise(
-            shortest,
+        xp = namespace(distances)
+        scores = surprise(
+            xp.min(distances, axis=1),
             xp.astype(like(expected, distances), distances.dtype),
             relative_variance(known.classes.values()),
         )
+        return array, nearest_class, scores
 
     def predict_top_k(self, X: Any, k: int) -> Any:
         """The labels of the ``k`` nearest classes of each sample, nearest first: (n, k)."""
@@ -330,6 +371,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         metric = self._metric()
         queries = like(array, known.anchor)
         check_domain(queries, known.transform)
+        check_magnitude(queries, known.anchor.dtype)
         queries = known.transform(queries)
         if metric.unit_compare:
             queries = unit_length(queries)

@@ -86,6 +86,19 @@ def check_domain(X: Array, transform: Transform, *, name: str = "X") -> None:
     )
 
 
+def check_magnitude(X: Array, dtype: Any, *, name: str = "X") -> None:
+    """Refuse features whose sums of squares might not fit into the precision of the model."""
+    xp = namespace(X)
+    limit = float(xp.finfo(dtype).max) ** 0.25
+    largest = max(float(xp.max(X)), -float(xp.min(X)))
+    if largest > limit:
+        raise InputError(
+            f"{name} has a value of size {largest:.3g}; in {str(dtype).split('.')[-1]} at most "
+            f"{limit:.3g} can be worked with. Scale the features down, or make a new model with "
+            "dtype='float64'."
+        )
+
+
 def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any]:
     """``y`` as a one-dimensional NumPy array of integers or of strings, one a row."""
     if y is None:

@@ -426,11 +426,9 @@ def _read(db: sqlite3.Connection, size: int) -> FeCAMClassifier:
     _check_kind(list(classes))
     if json.dumps(file_checksum(settings, checksums)) != checksum:
         raise _flaw("a setting was changed or a class was lost: the checksum does not match.")
-    classifier._taught = replace(
-        empty, classes=dict(sorted(classes.items())), tasks=dict(sorted(tasks.items()))
-    )
-    classifier._metric()
-    return classifier.refresh()
+    known = replace(empty, classes=dict(sorted(classes.items())), tasks=dict(sorted(tasks.items())))
+    classifier._hold(known)._metric()
+    return classifier
 
 
 def _check_schema(db: sqlite3.Connection) -> None:

@@ -55,6 +55,14 @@ class FactorCache:
             for label, one in known.classes.items()
         ]
 
+    def renew(self, known: Knowledge) -> None:
+        """Drop the prior, and all that came from statistics that are no longer known."""
+        self.prior = self._shared = None
+        current = set(map(id, known.classes.values()))
+        for label in [k for k, made in self._by_class.items() if id(made[0]) not in current]:
+            del self._by_class[label]
+        self._own.clear()
+
     def renewed_prior(self, known: Knowledge, metric: Metric) -> Prior | None:
         """The prior, made anew if it lags too far behind; None if no scatter is kept."""
         self._use(metric)
