@@ -198,3 +198,25 @@ def test_labels_of_all_kinds_come_back():
         assert clf.classes_.tolist() == sorted(set(labels))[1:]
     whole = FeCAMClassifier().fit(X, np.array([0.0, 1, 0, 1, 1, 0]))
     assert whole.classes_.dtype.kind == "i"
+
+
+def test_the_answer_for_strangers_is_never_taken_for_a_label():
+    X, y = relu_features(2, 20, 6, 0)
+    clf = FeCAMClassifier().fit(X, y)
+    far = X + 50
+    for unknown in (1.5, np.nan, "none", None):
+        answers = clf.predict(far, reject=0.05, unknown=unknown)
+        assert answers.dtype == object
+        assert all(a is unknown or a == unknown for a in answers)
+    assert (
+        FeCAMClassifier().fit(X, y == 1).predict(far, reject=0.05, unknown=-1).tolist() == [-1] * 40
+    )
+
+
+def test_strangers_are_noticed_while_classes_have_a_sample_or_two():
+    X, y = relu_features(5, 12, 20, 0)
+    for shots in (1, 2):
+        rows = np.concatenate([np.flatnonzero(y == k)[:shots] for k in range(5)])
+        clf = FeCAMClassifier(l2=None).fit(X[rows], y[rows])
+        assert np.mean(clf.predict(X + 20, reject=0.05, unknown=-1) == -1) == 1
+        assert np.mean(clf.predict(X[rows], reject=0.05, unknown=-1) == -1) == 0

@@ -103,8 +103,9 @@ def test_tensors_of_other_dtypes_are_widened(dtype):
 
 def test_a_tensor_that_wants_a_gradient_is_welcome():
     tensor = torch.asarray(X).requires_grad_()
-    scores = FeCAMClassifier().fit(X, Y).decision_function(tensor)
-    assert scores.shape == (48, 4)
+    clf = FeCAMClassifier().fit(tensor, Y)
+    assert not clf.knowledge_.classes[0].scatter.requires_grad, "it would hold on to the samples"
+    assert clf.decision_function(tensor).shape == (48, 4)
 
 
 def test_tensors_stay_on_their_device():
@@ -126,3 +127,19 @@ def test_float64_in_and_float32_state_agree_with_float64_state(make):
     double = FeCAMClassifier(dtype="float64").fit(X, y).decision_function(X)
     assert single.dtype == np.float32 and double.dtype == np.float64
     np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_can_be_moved(kind):
+    clf = FeCAMClassifier().fit(X, Y)
+    expected = clf.decision_function(Q)
+    clf.to(KINDS[kind](Q))
+    assert type(clf.knowledge_.classes[0].scatter) is type(KINDS[kind](Q))
+    np.testing.assert_allclose(clf.decision_function(Q), expected, rtol=1e-4)
+    clf.to(Q)
+    assert isinstance(clf.knowledge_.classes[0].scatter, np.ndarray)
+
+
+def test_a_label_may_be_a_tensor():
+    clf = FeCAMClassifier().fit(X, Y).forget(torch.tensor(3)).forget(np.int64(0))
+    assert clf.classes_.tolist() == [1, 2]

@@ -230,6 +230,8 @@ def test_merging_what_does_not_fit_together(clf):
     auto = FeCAMClassifier().fit(X, Y)
     with pytest.raises(SettingsError, match=r"Tukey powers 0\.5 and None"):
         auto.merge(FeCAMClassifier().fit(X - 1, Y))
+    with pytest.raises(SettingsError, match=r"tukey=0.25 cannot"):
+        FeCAMClassifier(tukey=0.25).merge(clf)
     with pytest.raises(TypeError, match="FeCAMClassifier"):
         clf.merge("birds.fecam")
     assert state_of(clf) == before
@@ -253,3 +255,9 @@ def test_numbers_too_large_to_be_squared():
         with pytest.raises(InputError, match="Scale the features down"):
             ask(huge)
     assert state_of(clf) == before
+
+
+def test_settings_that_say_the_same_merge():
+    clf = FeCAMClassifier(tukey=0.5, shrinkage=[1, 0]).fit(X[Y < 2], Y[Y < 2])
+    clf.merge(FeCAMClassifier().fit(X[Y == 2], Y[Y == 2]))
+    assert clf.classes_.tolist() == [0, 1, 2]

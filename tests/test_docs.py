@@ -196,7 +196,6 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     assert f"as if {calibration.BORROWED} more" in novelty
     assert f"√({calibration.USUAL_TEMPERATURE} v)" in novelty
     assert f"{prior.GROWTH} times" in lag and abs(1 / prior.GROWTH - 2 / 3) < 1e-9
-    assert f"{prior.STRONGEST} samples a feature" in read("docs/explanation/method.md")
 
 
 @pytest.fixture(scope="module")

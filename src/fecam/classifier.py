@@ -125,7 +125,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     @property
     def classes_(self) -> np.ndarray[Any, Any]:
         """The labels taught so far, sorted."""
-        return np.asarray(list(self._fitted().classes))
+        return _labels(self._fitted())
 
     @property
     def class_count_(self) -> np.ndarray[Any, Any]:
@@ -183,7 +183,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
     def forget(self, label: Hashable) -> Self:
         """Remove a class without a trace."""
-        plain = label.item() if isinstance(label, np.generic) else label
+        plain = label.item() if hasattr(label, "item") else label  # of NumPy or torch
         self._taught = self._fitted().forget(plain)
         return self.refresh()
 
@@ -212,6 +212,13 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         self._derived.renew(known)
         return self
 
+    def to(self, array: Any) -> Self:
+        """Move what was taught to the library and the device of an array, such as a tensor."""
+        known = self._fitted()
+        xp = namespace(array)
+        anchor = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
+        return self._hold(known.on(anchor))
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write all that was taught to a ``.fecam`` file, which `fecam.load` opens again."""
         from fecam.model_file import save  # it needs this module for loading
@@ -239,7 +246,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         lesson = summarize_lesson(rows, before.form, before.anchor.dtype)
         after = before.learn(lesson, average_domains=metric.average_domains)
         derived = FactorCache() if fresh else self._derived
-        prior = derived.renewed_prior(after, metric)
+        prior = derived.renewed_prior(after, metric, may_lag=True)
         sampled = {
             label: sample_distances(some.features, after.classes[label], metric, prior)
             for label, some in rows.items()
@@ -286,15 +293,17 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
                 f"reject={reject!r} must lie between 0 and 1: the share of samples of known "
                 "classes that may be turned away, such as 0.05."
             )
-        array, nearest_class, scores = self._judge(X)
+        array, classes, nearest_class, scores = self._judge(X)
         is_novel = to_numpy(scores) > NormalDist().inv_cdf(1 - reject)
-        labels = self.classes_[nearest_class]
-        if unknown is None or kind_of(np.asarray([unknown])) != kind_of(labels):
-            labels = labels.astype(object)
-        elif kind_of(labels) == "strings":
+        labels = classes[nearest_class]
+        strings = kind_of(labels) == "strings" and isinstance(unknown, str)
+        integers = kind_of(labels) == "integers" and isinstance(unknown, (int, np.integer))
+        if strings or integers:
             labels = labels.astype(np.result_type(labels, np.asarray(unknown)))
+        else:
+            labels = labels.astype(object)
         labels[is_novel] = unknown
-        return like(labels, array) if labels.dtype.kind in "iub" else labels
+        return like(labels, array) if integers else labels
 
     def predict_proba(self, X: Any) -> Any:
         r"""The probability of each class, (n, n_classes), in the order of `classes_`.
@@ -320,11 +329,11 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         The scale is the same for all classes and encoders: of samples of known classes about half
         lie above 0 and one in twenty above 1.64, whatever the class.
         """
-        array, _, scores = self._judge(X)
+        array, *_, scores = self._judge(X)
         return like(scores, array)
 
-    def _judge(self, X: Any) -> tuple[Array, np.ndarray[Any, Any], Array]:
-        """The checked samples, the position of the class nearest to each, and the novelty."""
+    def _judge(self, X: Any) -> tuple[Array, np.ndarray[Any, Any], np.ndarray[Any, Any], Array]:
+        """The checked samples, all classes, the position of the one nearest to each, novelty."""
         known = self._knowing()
         array = self._checked(X)
         distances = self._distances(array, known)
@@ -336,7 +345,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             xp.astype(like(expected, distances), distances.dtype),
             relative_variance(known.classes.values()),
         )
-        return array, nearest_class, scores
+        return array, _labels(known), nearest_class, scores
 
     def predict_top_k(self, X: Any, k: int) -> Any:
         """The labels of the ``k`` nearest classes of each sample, nearest first: (n, k)."""
@@ -348,7 +357,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             )
         array = self._checked(X)
         order = nearest(self._distances(array, known), int(k))
-        return self._labelled(to_numpy(order), array)
+        labels = _labels(known)[to_numpy(order)]
+        return like(labels, array) if kind_of(labels) == "integers" else labels
 
     def decision_function(self, X: Any) -> Any:
         """Minus the squared distance to each class, (n, n_classes), also for two classes."""
@@ -377,11 +387,6 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             queries = unit_length(queries)
         queries = namespace(queries).astype(queries, known.anchor.dtype, copy=False)
         return squared_distances(queries, self._derived.factors(known, metric))
-
-    def _labelled(self, positions: np.ndarray[Any, Any], array: Array) -> Any:
-        """Labels for positions, as an array of the caller's library where it can hold them."""
-        labels = self.classes_[positions]
-        return like(labels, array) if kind_of(labels) == "integers" else labels
 
     # ------------------------------------------------------------------ settings
 
@@ -412,25 +417,32 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return state
 
 
+def _labels(known: Knowledge) -> np.ndarray[Any, Any]:
+    return np.asarray(list(known.classes))
+
+
 def _check_kind(labels: np.ndarray[Any, Any], known: Knowledge) -> None:
-    taught = np.asarray(list(known.classes))
+    taught = _labels(known)
     if len(taught) and kind_of(taught) != kind_of(labels):
         raise InputError(
-            f"y has {kind_of(labels)} ({labels[0]!r}, ...) but the model was taught with "
-            f"{kind_of(taught)} ({taught[0]!r}, ...). Use one kind of label throughout."
+            f"y has {kind_of(labels)} ({labels.tolist()[0]!r}, ...) but the model was taught with "
+            f"{kind_of(taught)} ({taught.tolist()[0]!r}, ...). Use one kind of label throughout."
         )
 
 
 def _check_mergeable(ours: FeCAMClassifier, theirs: FeCAMClassifier) -> None:
-    for name, value in ours.get_params().items():
-        other = theirs.get_params()[name]
-        if name != "search" and value != other:
-            raise SettingsError(
-                f"cannot merge models with different settings: {name}={value!r} here, "
-                f"{name}={other!r} there. Use set_params to make them equal, or teach one anew."
-            )
+    here, there = ours.get_params(), theirs.get_params()
+    if read_metric(here) != read_metric(there) or ours.dtype != theirs.dtype:
+        name = next(n for n in here if n not in ("search", "tukey") and here[n] != there[n])
+        raise SettingsError(
+            f"cannot merge models with different settings: {name}={here[name]!r} here, "
+            f"{name}={there[name]!r} there. Use set_params to make them equal, or teach one anew."
+        )
     a, b = ours._knowledge, theirs._knowledge
-    if a is None or b is None:
+    if b is None:
+        return
+    if a is None:
+        check_fits(here, read_metric(here), b)
         return
     if a.width != b.width:
         raise InputError(
@@ -442,4 +454,4 @@ def _check_mergeable(ours: FeCAMClassifier, theirs: FeCAMClassifier) -> None:
             "as tukey='auto' chose from their first samples. Set tukey for both and teach anew."
         )
     if a.classes and b.classes:
-        _check_kind(np.asarray(list(b.classes)), a)
+        _check_kind(_labels(b), a)

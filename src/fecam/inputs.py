@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from fecam.core.arrays import Array, is_array, namespace, to_numpy
+from fecam.core.arrays import Array, detached, is_array, namespace, to_numpy
 from fecam.core.transforms import Transform, outside_domain
 from fecam.errors import InputError
 
@@ -21,7 +21,7 @@ from fecam.errors import InputError
 def check_features(X: Any, *, name: str = "X") -> Array:
     """``X`` as a two-dimensional floating-point array without NaN and infinity."""
     if is_array(X):
-        array = _check_foreign(X, name)
+        array = _check_foreign(detached(X), name)
     else:
         array = check_array(X, dtype=(np.float64, np.float32), ensure_all_finite=False)
     _check_finite(array, name)
@@ -100,7 +100,10 @@ def check_magnitude(X: Array, dtype: Any, *, name: str = "X") -> None:
 
 
 def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any]:
-    """``y`` as a one-dimensional NumPy array of integers or of strings, one a row."""
+    """``y`` as a one-dimensional NumPy array of integers or of strings, one a row.
+
+    Truth values become 0 and 1.
+    """
     if y is None:
         raise InputError(
             f"This classifier requires {name} to be passed, but the target {name} is None."
@@ -119,7 +122,7 @@ def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any
     if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
         raise InputError(f"Input {name} contains NaN or infinity. Give every sample a label.")
     check_classification_targets(labels)
-    if labels.dtype.kind == "f":
+    if labels.dtype.kind in "fb":
         labels = labels.astype(np.int64)  # whole numbers, or the line above had refused them
     return labels
 

@@ -30,6 +30,11 @@ def to_numpy(x: Array) -> np.ndarray[Any, Any]:
     return np.asarray(x)
 
 
+def detached(x: Array) -> Array:
+    """``x`` without the history that torch keeps for gradients: it holds on to the samples."""
+    return x.detach() if compat.is_torch_array(x) else x
+
+
 def like(x: Array, other: Array) -> Array:
     """``x`` as an array of the library and on the device of ``other``; its dtype is kept."""
     if type(x) is type(other) and compat.device(x) == compat.device(other):

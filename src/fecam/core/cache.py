@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from fecam.core.arrays import Array, namespace
+from fecam.core.arrays import Array, add_to_diagonal, namespace
 from fecam.core.calibration import expected_distances, own_distance
 from fecam.core.factors import Factor, whiten
 from fecam.core.knowledge import Knowledge
@@ -24,6 +24,7 @@ from fecam.core.metric import (
     shared_covariance,
 )
 from fecam.core.prior import Prior, is_stale, make_prior
+from fecam.core.search import squared_distances
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import SingularMatrixError
 
@@ -45,7 +46,7 @@ class FactorCache:
         self._use(metric)
         if metric.is_shared:
             return self._shared_factors(known, metric)
-        prior = self.renewed_prior(known, metric) if metric.has_prior else None
+        prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
         for gone in self._by_class.keys() - known.classes.keys():
             del self._by_class[gone]
         # Only matrices that are not normalised have a size that a class without spread must match.
@@ -63,11 +64,16 @@ class FactorCache:
             del self._by_class[label]
         self._own.clear()
 
-    def renewed_prior(self, known: Knowledge, metric: Metric) -> Prior | None:
-        """The prior, made anew if it lags too far behind; None if no scatter is kept."""
+    def renewed_prior(self, known: Knowledge, metric: Metric, *, may_lag: bool) -> Prior | None:
+        """The prior, made anew if it lags too far behind; None if no scatter is kept.
+
+        Where it ``may_lag`` (it is only a yardstick) it does so even where a new one is cheap.
+        """
         self._use(metric)
         statistics = list(known.classes.values())
-        if known.form != "none" and (self.prior is None or is_stale(self.prior, statistics)):
+        if known.form == "none":
+            return None
+        if self.prior is None or is_stale(self.prior, statistics, may_lag=may_lag):
             diagonal = metric.covariance == "diagonal"
             self.prior = make_prior(statistics, metric.pooling, only_variances=diagonal)
         return self.prior
@@ -84,6 +90,8 @@ class FactorCache:
                 made = (factor, own_distance(one, factor, metric, prior, freedom))
                 self._own[label] = made
             own.append(made[1])
+        if all(value is None for value in own):
+            own = _from_centres(factors)
         values = expected_distances(known.classes.values(), own)
         return [value * factor.scale for value, factor in zip(values, factors, strict=True)]
 
@@ -139,6 +147,16 @@ def _factor(
 ) -> Factor:
     centre = _cast(centre_of(one, metric, known.transform), known)
     return Factor(centre, _cast(whitening, known), scale_of(one, metric))
+
+
+def _from_centres(factors: list[Factor]) -> list[float | None]:
+    """While no class has samples enough: half the way to the nearest other class, squared."""
+    if len(factors) < 2:
+        return [None]
+    xp = namespace(factors[0].centre)
+    distances = squared_distances(xp.stack([factor.centre for factor in factors]), factors)
+    apart = add_to_diagonal(distances, float(xp.max(distances)) + 1)
+    return [float(value) / 4 for value in xp.min(apart, axis=1)]
 
 
 def _precision(known: Knowledge) -> float:

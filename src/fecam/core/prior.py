@@ -13,8 +13,9 @@ What the classes differ by on top of that, averaged over classes (weighted by th
 real difference :math:`h = E\lVert \Sigma_y - W \rVert^2`. The blend :math:`(S + pW)/(n - 1 + p)`
 with the smallest mean squared error has :math:`p = t / h`, whatever :math:`n` is. Real features
 have heavier tails than Gaussian ones, so some of :math:`h` is still chance and :math:`t/h` errs on
-the weak side; hence ``"auto"`` takes at least half the number of features, a plain rule that is
-close to the best fixed choice on all data that we tried.
+the weak side; and from few samples :math:`h` cannot be told at all. Hence ``"auto"`` starts from
+the plain rule :math:`p = d/2`, which is close to the best fixed choice on all data that we tried,
+as if it had been found in :math:`d` degrees of freedom, and never goes below it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ DIRECTIONS = 32
 """Random directions (fixed ones) in which the classes' matrices are compared."""
 COMPARED = 64
 """At most so many classes are compared: the average of more would not differ."""
-STRONGEST = 100
-"""The strongest prior that ``"auto"`` chooses, in samples a feature."""
+CHEAP = 2e9
+"""A prior need not lag where all factors can be made anew with so many multiplications."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,9 +78,13 @@ def make_prior(
     return Prior(covariance, float(strength), freedom, whitening, deviations)
 
 
-def is_stale(prior: Prior, statistics: Sequence[ClassStatistics]) -> bool:
+def is_stale(prior: Prior, statistics: Sequence[ClassStatistics], *, may_lag: bool) -> bool:
     """Whether so much has been learnt since that the prior must be renewed."""
-    return sum(one.count - 1 for one in statistics) > GROWTH * prior.freedom
+    seen = sum(one.count - 1 for one in statistics)
+    width = prior.covariance.shape[0]
+    cost = len(statistics) * width**3 if prior.covariance.ndim == 2 else len(statistics) * width
+    growth = GROWTH if may_lag or cost > CHEAP else 1.0
+    return seen > growth * prior.freedom
 
 
 def _auto_strength(
@@ -94,21 +99,19 @@ def _auto_strength(
     if whitening is None or deviations is None or not compared:
         return least
     compared = compared[:: -(-len(compared) // COMPARED)]
+    axes = wide(deviations)
     if covariance.ndim == 2:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(width, DIRECTIONS))
-        axes = (wide(whitening) @ like(signs, covariance)) / wide(deviations)[:, None]
-        axes = axes / width**0.5
-        chance, difference = _compare(compared, covariance, axes)
-    else:
-        chance, difference = _compare(compared, covariance, deviations)
-    most = float(STRONGEST * width)
-    return most if difference * most <= chance else max(least, chance / difference)
+        axes = wide(whitening) @ like(signs, covariance) / (axes[:, None] * width**0.5)
+    chance, excess, freedom = _compare(compared, covariance, axes)
+    difference = (max(excess, 0.0) + width * chance / least) / (freedom + width)
+    return float(max(least, chance / difference))
 
 
 def _compare(
     statistics: Sequence[ClassStatistics], covariance: Array, axes: Array
-) -> tuple[float, float]:
-    """What chance makes of one degree of freedom, and how much classes really differ."""
+) -> tuple[float, float, int]:
+    """What chance makes of one degree of freedom; the sum of real differences, times freedom."""
     xp = namespace(covariance)
 
     def seen(matrix: Array) -> Array:
@@ -126,4 +129,4 @@ def _compare(
         gap = seen(one.scatter) / (one.count - 1) - shared
         excess += (one.count - 1) * float(xp.sum(gap * gap)) - chance
         freedom += one.count - 1
-    return chance, max(excess / freedom, 0.0)
+    return chance, excess, freedom
