@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
 from conftest import relu_features, signed_features
-from fecam import FeCAMClassifier, load, model_file
+from fecam import FeCAMClassifier, load, model_file, model_rows
 from fecam.errors import ModelFileError, SettingsError
 from fecam.presets import PRESETS
 
@@ -238,8 +238,9 @@ def test_a_matrix_takes_little_more_than_half(tmp_path):
     assert (tmp_path / "m").stat().st_size < 0.55 * n_classes * width * width * 4
 
 
-def test_nothing_that_runs_code_is_imported():
-    with open(model_file.__file__, encoding="utf-8") as file:
+@pytest.mark.parametrize("module", [model_file, model_rows])
+def test_nothing_that_runs_code_is_imported(module):
+    with open(module.__file__, encoding="utf-8") as file:
         tree = ast.parse(file.read())
     names = {n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -410,13 +411,13 @@ def sign(path):
         signed = {}
         for number, *v in db.execute("SELECT rowid, * FROM classes NOT INDEXED").fetchall():
             try:
-                signed[v[0]] = model_file.class_checksum(v[0], tuple(v[1:7]), tuple(v[8:]))
+                signed[v[0]] = model_rows.class_checksum(v[0], tuple(v[1:7]), tuple(v[8:]))
             except (AttributeError, TypeError, struct.error):
                 continue  # what has no checksum has to be found out otherwise
             db.execute("UPDATE classes SET checksum=? WHERE rowid=?", (signed[v[0]], number))
         settings = dict(db.execute("SELECT * FROM settings WHERE name != 'checksum_'").fetchall())
         try:
-            checksum = json.dumps(model_file.file_checksum(settings, signed))
+            checksum = json.dumps(model_rows.file_checksum(settings, signed))
         except (AttributeError, TypeError):
             return path
         db.execute("UPDATE settings SET value=? WHERE name='checksum_'", (checksum,))

@@ -14,37 +14,41 @@ import os
 import shutil
 import sqlite3
 import struct
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.arrays import Array, to_numpy
 from fecam.core.knowledge import Knowledge
-from fecam.core.statistics import ClassStatistics, Form
+from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform
 from fecam.errors import ModelFileError, SettingsError
+from fecam.model_rows import (
+    LABELS,
+    LONGEST_TEXT,
+    RESTORE,
+    Layout,
+    Row,
+    file_checksum,
+    flaw,
+    pack_class,
+    parsed,
+    unpack_class,
+)
 from fecam.settings import read_metric
 
 APPLICATION_ID = 0x4665434D  # "FeCM"
 VERSION = 1
 LARGEST_WIDTH = 10_000_000
-LARGEST_COUNT = 2**53
-LONGEST_TEXT = 4096
-"""Of a label or a setting as JSON. NumPy gives every label the room of the longest one."""
 
 _PARAMETERS = tuple(FeCAMClassifier().get_params())
 # As in scikit-learn, what was found while learning ends with an underscore.
 _FOUND = ("tukey_", "unit_", "form_", "n_features_in_", "feature_names_in_", "fecam_", "checksum_")
-_RESTORE = "Restore the file from a copy, or teach the model again and save it."
-_LABELS = f"Labels are whole numbers of 64 bits or strings of less than {LONGEST_TEXT} characters."
-_SMALLER = "Forget it and teach it anew, with features of a smaller scale or in float64."
 _NOT_OURS = "Give the path of a file that FeCAMClassifier.save has written."
 
 TABLES = {
@@ -59,31 +63,6 @@ _SCHEMA = {("table", name, sql) for name, sql in TABLES.items()} | {
 }
 
 
-class Row(NamedTuple):
-    """One class as the table holds it."""
-
-    label: str
-    numbers: tuple[Any, ...]
-    """Count, visits, task; number, sum and sum of squares of the sampled distances."""
-    checksum: bytes
-    arrays: tuple[Any, ...]
-    """Raw mean, mean, scatter and averaged covariance; the last two may be None."""
-
-
-class Layout(NamedTuple):
-    """What is kept of each class of a model: it tells how long every array must be."""
-
-    form: Form
-    width: int
-    dtype: str
-
-    @property
-    def scatter_bytes(self) -> int:
-        """How long a scatter is; of a symmetric matrix only the upper triangle is stored."""
-        numbers = {"full": self.width * (self.width + 1) // 2, "diagonal": self.width, "none": 0}
-        return numbers[self.form] * np.dtype(self.dtype).itemsize
-
-
 def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
     """Write all that a classifier was taught to a file, in place of an older one.
 
@@ -95,8 +74,8 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
     try:
         with _replacing(Path(os.path.realpath(path))) as temporary:
             _write(temporary, classifier, known)
-    except ModelFileError as flaw:
-        raise ModelFileError(f"{path} was not written: {flaw}") from None
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} was not written: {error}") from None
     except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
         raise ModelFileError(
             f"{path} was not written: {error}. A file that was there before is as it was. Check "
@@ -118,140 +97,14 @@ def load(path: str | os.PathLike[str]) -> FeCAMClassifier:
         size = _check_header(Path(path))
         with closing(_open(Path(path), size)) as db:
             return _read(db, size)
-    except (ModelFileError, SettingsError) as flaw:
-        remedy = f" {_RESTORE}" if isinstance(flaw, SettingsError) else ""
-        raise ModelFileError(f"{path} cannot be loaded: {flaw}{remedy}") from None
+    except (ModelFileError, SettingsError) as error:
+        remedy = f" {RESTORE}" if isinstance(error, SettingsError) else ""
+        raise ModelFileError(f"{path} cannot be loaded: {error}{remedy}") from None
     except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
         raise ModelFileError(
             f"{path} cannot be loaded: {error}. Unless it may not be read, or is just being "
-            f"written by another program, it is damaged. {_RESTORE}"
+            f"written by another program, it is damaged. {RESTORE}"
         ) from None
-
-
-def _flaw(what: str, remedy: str = _RESTORE) -> ModelFileError:
-    return ModelFileError(f"{what} {remedy}")
-
-
-# ---------------------------------------------------------------------- one class, one row
-
-
-def pack_class(label: Hashable, one: ClassStatistics, task: int, layout: Layout) -> Row:
-    """The row of one class."""
-    text = json.dumps(int(label) if isinstance(label, bool) else label)
-    numbers = (one.count, one.visits, task, *one.sampled)
-    arrays = (
-        _packed(one.raw_mean, "float64"),
-        _packed(one.mean, "float64"),
-        pack_scatter(one.scatter, layout),
-        pack_scatter(one.averaged, layout),
-    )
-    row = Row(text, numbers, class_checksum(text, numbers, arrays), arrays)
-    check_row(row, layout)
-    return row
-
-
-def unpack_class(row: Row, layout: Layout) -> tuple[int | str, ClassStatistics, int]:
-    """The label, the statistics and the task that a row holds."""
-    label = check_row(row, layout)
-    if row.checksum != class_checksum(row.label, row.numbers, row.arrays):
-        raise _flaw(f"class {row.label} is damaged: its checksum does not match.")
-    count, visits, task, *sampled = row.numbers
-    raw_mean, mean, scatter, averaged = row.arrays
-    statistics = ClassStatistics(
-        count=count,
-        raw_mean=_unpacked(raw_mean, "float64"),
-        mean=_unpacked(mean, "float64"),
-        scatter=unpack_scatter(scatter, layout),
-        visits=visits,
-        sampled=(sampled[0], sampled[1], sampled[2]),
-        averaged=unpack_scatter(averaged, layout),
-    )
-    return label, statistics, task
-
-
-def check_row(row: Row, layout: Layout) -> int | str:
-    """The label of a row in which everything has the right type, length and range."""
-    label: int | str = _parsed("label", row.label, _LABELS)
-    # True is no whole number here, and NumPy would drop a zero at the end.
-    if type(label) not in (int, str) or str(label).endswith("\0"):
-        raise _flaw(f"{row.label[:80]} cannot be a label.", _LABELS)
-    least = {"count": 1, "visits": 1, "task": 0, "sampled_count": 0}
-    for name, number in zip(least, row.numbers[:4], strict=True):
-        if type(number) is not int or not least[name] <= number <= LARGEST_COUNT:
-            raise _flaw(f"class {row.label}: its {name} cannot be {str(number)[:80]}.")
-    mean, scatter = 8 * layout.width, layout.scatter_bytes or None
-    lengths = [None if array is None else len(array) for array in row.arrays]
-    if lengths[:3] != [mean, mean, scatter] or lengths[3] not in (None, scatter):
-        raise _flaw(f"class {row.label}: an array is missing or has a wrong length.")
-    if not all(isinstance(number, float) and math.isfinite(number) for number in row.numbers[4:]):
-        raise _flaw(f"class {row.label}: its sampled distances are {row.numbers[4:]}.", _SMALLER)
-    dtypes = ("float64", "float64", layout.dtype, layout.dtype)
-    for array, dtype in zip(row.arrays, dtypes, strict=True):
-        if array is not None and not np.all(np.isfinite(_unpacked(array, dtype))):
-            raise _flaw(f"class {row.label} has a number that is not finite.", _SMALLER)
-    return label
-
-
-def _parsed(what: str, text: Any, remedy: str = _RESTORE, longest: float = LONGEST_TEXT) -> Any:
-    if not isinstance(text, str) or len(text) > longest:
-        raise _flaw(f"the {what} is not text, or too long: {str(text)[:80]}.", remedy)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise _flaw(f"the {what} is not JSON: {text[:80]}.", remedy) from None
-
-
-def pack_scatter(x: Array | None, layout: Layout) -> bytes | None:
-    """A diagonal, or the upper triangle of a symmetric matrix row by row."""
-    if x is None:
-        return None
-    scatter = to_numpy(x)
-    if scatter.ndim == 2:
-        scatter = np.concatenate([row[i:] for i, row in enumerate(scatter)])
-    return _packed(scatter, layout.dtype)
-
-
-def unpack_scatter(blob: bytes | None, layout: Layout) -> np.ndarray[Any, Any] | None:
-    """Undoes `pack_scatter`; a matrix comes out exactly symmetric."""
-    if blob is None:
-        return None
-    numbers, width = _unpacked(blob, layout.dtype), layout.width
-    if layout.form != "full":
-        return numbers
-    matrix = np.empty((width, width), dtype=layout.dtype)
-    for i in range(width):
-        matrix[i, i:] = matrix[i:, i] = numbers[: width - i]
-        numbers = numbers[width - i :]
-    return matrix
-
-
-def _packed(x: Array, dtype: str) -> bytes:
-    return np.ascontiguousarray(to_numpy(x), np.dtype(dtype).newbyteorder("<")).tobytes()
-
-
-def _unpacked(blob: bytes, dtype: str) -> np.ndarray[Any, Any]:
-    return np.frombuffer(blob, np.dtype(dtype).newbyteorder("<")).astype(dtype)
-
-
-def class_checksum(text: str, numbers: tuple[Any, ...], arrays: tuple[Any, ...]) -> bytes:
-    """A checksum over everything that is stored of a class."""
-    return _checksum(text.encode(), struct.pack("<4q2d", *numbers), *arrays)
-
-
-def file_checksum(settings: Mapping[str, str], rows: Mapping[str, bytes]) -> str:
-    """A checksum over all settings and the checksums of all rows, by the text of their labels."""
-    texts = [part for name in sorted(settings) for part in (name, settings[name])]
-    checksums = [part for text in sorted(rows) for part in (text.encode(), rows[text])]
-    return _checksum(*(text.encode() for text in texts), *checksums).hex()
-
-
-def _checksum(*parts: bytes | None) -> bytes:
-    """Of each part its length goes in as well, so that nothing can move from one to the next."""
-    checksum = blake2b(digest_size=16)
-    for part in parts:
-        checksum.update(struct.pack("<q", -1 if part is None else len(part)))
-        checksum.update(part or b"")
-    return checksum.digest()
 
 
 # ---------------------------------------------------------------------- settings
@@ -294,7 +147,7 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowl
     }
     for name in is_right:
         if not is_right[name]:
-            raise _flaw(f"the setting {name!r} cannot be {settings[name][:80]}.")
+            raise flaw(f"the setting {name!r} cannot be {settings[name][:80]}.")
     parameters: dict[str, Any] = {name: values[name] for name in _PARAMETERS}
     for name, value in parameters.items():
         if isinstance(value, list):
@@ -316,7 +169,7 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowl
 def _replacing(target: Path) -> Iterator[Path]:
     """A new file beside the target, which takes its place if nothing goes wrong."""
     if target.exists() and not target.is_file():
-        raise _flaw("it is a folder or something else that is not a file.", "Give another path.")
+        raise flaw("it is a folder or something else that is not a file.", "Give another path.")
     temporary = target.with_name(f".fecam-{token_hex(8)}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -369,7 +222,7 @@ def _check_kind(labels: list[int | str]) -> None:
     """Refuse labels that would not come out of a NumPy array as they went in."""
     numbers = [label for label in labels if isinstance(label, int)] or [0]
     if len({*map(type, labels)}) > 1 or np.asarray(numbers).dtype.kind not in "iu":
-        raise _flaw("its labels are of mixed kinds, or numbers that are too large.", _LABELS)
+        raise flaw("its labels are of mixed kinds, or numbers that are too large.", LABELS)
 
 
 # ---------------------------------------------------------------------- reading a file
@@ -378,24 +231,24 @@ def _check_kind(labels: list[int | str]) -> None:
 def _check_header(path: Path) -> int:
     """The size of a file that begins as ours do; no other is shown to SQLite."""
     if not path.exists():
-        raise _flaw("there is no such file.", "Check the path.")
+        raise flaw("there is no such file.", "Check the path.")
     if not path.is_file():  # opening a pipe, say, would wait for ever
-        raise _flaw("it is a folder or something else that is not a file.", _NOT_OURS)
+        raise flaw("it is a folder or something else that is not a file.", _NOT_OURS)
     with path.open("rb") as file:
         header, size = file.read(100), os.fstat(file.fileno()).st_size
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise _flaw("it is not a model file, or only the beginning of one.", _NOT_OURS)
+        raise flaw("it is not a model file, or only the beginning of one.", _NOT_OURS)
     version, application = struct.unpack_from(">I4xI", header, 60)
     if application != APPLICATION_ID:
-        raise _flaw("it is a database of another program.", _NOT_OURS)
+        raise flaw("it is a database of another program.", _NOT_OURS)
     if version > VERSION:
         known = f"this fecam knows versions up to {VERSION}."
-        raise _flaw(f"it has version {version} of the format; {known}", "Upgrade fecam to open it.")
+        raise flaw(f"it has version {version} of the format; {known}", "Upgrade fecam to open it.")
     if version < 1 or header[18:20] != b"\1\1":  # 2 is for a write-ahead log in files beside it
-        raise _flaw("its header is damaged.")
+        raise flaw("its header is damaged.")
     page_size, pages = struct.unpack_from(">H10xI", header, 16)
     if size < page_size * pages:
-        raise _flaw(f"it is cut off: {size} of {page_size * pages} bytes are left.")
+        raise flaw(f"it is cut off: {size} of {page_size * pages} bytes are left.")
     return size
 
 
@@ -421,11 +274,11 @@ def _read(db: sqlite3.Connection, size: int) -> FeCAMClassifier:
     for row in _read_rows(db, layout, size):
         label, one, task = unpack_class(row, layout)
         if label in classes:
-            raise _flaw(f"class {row.label} comes twice.")
+            raise flaw(f"class {row.label} comes twice.")
         classes[label], tasks[label], checksums[row.label] = one, task, row.checksum
     _check_kind(list(classes))
     if json.dumps(file_checksum(settings, checksums)) != checksum:
-        raise _flaw("a setting was changed or a class was lost: the checksum does not match.")
+        raise flaw("a setting was changed or a class was lost: the checksum does not match.")
     known = replace(empty, classes=dict(sorted(classes.items())), tasks=dict(sorted(tasks.items())))
     classifier._hold(known)._metric()
     return classifier
@@ -434,7 +287,7 @@ def _read(db: sqlite3.Connection, size: int) -> FeCAMClassifier:
 def _check_schema(db: sqlite3.Connection) -> None:
     found = set(db.execute("SELECT type, name, sql FROM sqlite_master LIMIT 9"))
     for kind, name, _ in found ^ _SCHEMA:
-        raise _flaw(f"its {kind} {str(name)[:80]!r} is missing, or not part of a model.", _NOT_OURS)
+        raise flaw(f"its {kind} {str(name)[:80]!r} is missing, or not part of a model.", _NOT_OURS)
 
 
 def _read_settings(db: sqlite3.Connection) -> dict[str, str]:
@@ -442,15 +295,15 @@ def _read_settings(db: sqlite3.Connection) -> dict[str, str]:
     for name, value in db.execute("SELECT name, value FROM settings NOT INDEXED"):
         if name not in _PARAMETERS and name not in _FOUND:
             what = f"it has a setting {str(name)[:80]!r} that is not known here."
-            raise _flaw(what, "Upgrade fecam to open it.")
+            raise flaw(what, "Upgrade fecam to open it.")
         longest = math.inf if name == "feature_names_in_" else LONGEST_TEXT
-        _parsed(f"setting {name!r}", value, longest=longest)
+        parsed(f"setting {name!r}", value, longest=longest)
         if name in settings:
-            raise _flaw(f"the setting {name!r} comes twice.")
+            raise flaw(f"the setting {name!r} comes twice.")
         settings[name] = value
     for name in (*_PARAMETERS, *_FOUND):
         if name not in settings:
-            raise _flaw(f"the setting {name!r} is missing.")
+            raise flaw(f"the setting {name!r} is missing.")
     return settings
 
 
@@ -469,4 +322,4 @@ def _read_rows(db: sqlite3.Connection, layout: Layout, size: int) -> Iterator[Ro
         yield Row(values[0], values[1:7], values[7], values[8:])
         total += sum(len(array) for array in values[8:] if array is not None)
         if total > size:  # rows that share their pages would fill the memory from a small file
-            raise _flaw("it claims to hold more than its size allows.")
+            raise flaw("it claims to hold more than its size allows.")

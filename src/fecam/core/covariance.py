@@ -36,11 +36,9 @@ def pooled(statistics: Iterable[ClassStatistics]) -> tuple[Array, int]:
     """
     total, freedom = None, 0
     for one in statistics:
-        scatter = scatter_of(one)
         if total is None:
-            total = scatter + zeros(scatter.shape, scatter)  # a copy: the sum is built in place
-        else:
-            total += scatter
+            total = zeros(scatter_of(one).shape, one.mean)
+        total += one.scatter  # in place and without a wide copy: this runs over every class
         freedom += one.count - 1
     if total is None:
         raise ValueError("no class to pool")
