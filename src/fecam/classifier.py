@@ -57,8 +57,9 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     domains : {"pool", "average"}
         What a class that comes back does to its matrix: exact pooling, or the paper's average of
         the previous matrix and the one of this call.
-    search : {"auto", "exhaustive"}
-        How the nearest class is found. Both give the same answer.
+    search : {"auto", "exhaustive", "certified", "shortlist"}
+        How the nearest class is found; the first three always give the same answer. For now all
+        four measure every class, which keeps what the faster ones will promise.
     off_diagonal : {"all", "nonzero", "nonzero-twice"}
         Which entries the second mean of Eq. 8 is taken over; the public implementations leave out
         zeros, and two of them shrink twice.
