@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 import literal
 from fecam import FeCAMClassifier
-from fecam.core import covariance, factors, search, transforms
+from fecam.core import covariance, factors, search, statistics, transforms
 from fecam.core.calibration import _trace, expected_distances, relative_variance, surprise
 from fecam.core.factors import Factor
 from fecam.core.prior import make_prior
@@ -254,3 +256,45 @@ def test_classes_that_differ_only_by_chance_get_a_strong_prior(seed):
     apart = [statistics_of(rng.normal(size=(40, 16)) * rng.uniform(0.05, 3, 16)) for _ in range(30)]
     assert make_prior(alike, "auto").strength > 10 * make_prior(apart, "auto").strength
     assert make_prior(apart, "auto").strength >= 8
+
+
+@pytest.mark.parametrize("kind", ["all", "nonzero", "nonzero-twice"])
+def test_a_matrix_without_other_entries_shrinks_all_the_same(kind):
+    np.testing.assert_allclose(covariance.shrink(np.array([[2.0]]), (1, 1), kind), [[4.0]])
+    alone = np.diag([1.0, 3.0])
+    expected = alone + 2 * np.eye(2)
+    np.testing.assert_allclose(covariance.shrink(alone, (1, 1), kind), expected)
+
+
+@given(seed=seeds, g1=gammas)
+def test_a_diagonal_shrinks_as_the_diagonal_of_a_matrix_does(seed, g1):
+    matrix = random_matrix(seed)
+    got = covariance.shrink(np.diag(matrix).copy(), (g1, 5.0))
+    np.testing.assert_allclose(got, np.diag(covariance.shrink(matrix, (g1, 5.0))))
+
+
+def test_blocks_are_added_up_in_double_precision(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(20_000, 2)).astype(np.float32)
+    monkeypatch.setattr(statistics, "BLOCK_ROWS", 1)
+    got = summarize(rows, rows, "full", np.float32).scatter
+    exact = np.cov(rows.astype(np.float64), rowvar=False) * 19_999
+    assert np.linalg.norm(got - exact) / np.linalg.norm(exact) < 3e-7
+
+
+def test_features_are_centred_before_they_lose_precision():
+    rows = 1e6 + np.random.default_rng(0).normal(size=(500, 3))
+    got = summarize(rows, rows, "full", np.float32).scatter
+    exact = np.cov(rows, rowvar=False) * 499
+    assert np.linalg.norm(got - exact) / np.linalg.norm(exact) < 1e-5
+    fine = summarize(rows.astype(np.float32), rows.astype(np.float32), "full", np.float64).scatter
+    exact = np.cov(rows.astype(np.float32).astype(np.float64), rowvar=False) * 499
+    assert np.linalg.norm(fine - exact) / np.linalg.norm(exact) < 1e-12
+
+
+def test_sampled_distances_add_up_and_are_thinned_evenly():
+    rows = np.random.default_rng(0).normal(size=(8, 2))
+    a = replace(statistics_of(rows[:4]), sampled=(4, 8.0, 20.0))
+    b = replace(statistics_of(rows[4:]), sampled=(2, 3.0, 5.0))
+    both = combine(a, b)
+    assert both.sampled == (6, 11.0, 25.0)
+    assert remove(both, b).sampled == pytest.approx((3, 5.5, 12.5))

@@ -68,6 +68,74 @@ def test_a_class_that_comes_back_is_averaged_as_the_vit_scripts_do():
     assert not np.allclose(pooled.decision_function(Q), clf.decision_function(Q), rtol=1e-2)
 
 
+@pytest.mark.parametrize("normalization", [None, "variance", "correlation"])
+@pytest.mark.parametrize("per_class", [6, 40])
+def test_every_normalisation_against_the_literal_matrix(normalization, per_class):
+    """Without normalisation the size of a matrix shows: a wrong divisor would go unseen else."""
+    X, y = signed_features(4, per_class, 12, 1)
+    clf = FeCAMClassifier.from_preset("vit", l2=None, normalization=normalization).fit(X, y)
+    columns = []
+    for _, rows in literal.by_label(X, y):
+        matrix = literal.shrink(np.cov(rows, rowvar=False), 1, 0, False)
+        if normalization == "variance":
+            matrix = matrix / np.linalg.norm(np.diag(matrix))
+        elif normalization == "correlation":
+            matrix = literal.correlation(matrix)
+        columns.append(literal.mahalanobis(X.astype(float), rows.mean(axis=0), matrix))
+    np.testing.assert_allclose(-clf.decision_function(X), np.stack(columns, axis=1), rtol=1e-3)
+
+
+def test_diagonal_is_the_ablations():
+    X, y = signed_features(4, 30, 12, 1)
+    clf = FeCAMClassifier.from_preset("vit", l2=None, covariance="diagonal", shrinkage=(0.5, 0))
+    columns = []
+    for _, rows in literal.by_label(X, y):
+        variances = np.var(rows, axis=0, ddof=1)
+        variances = variances + 0.5 * variances.mean()
+        variances = variances / np.linalg.norm(variances)
+        columns.append(((X - rows.mean(axis=0)) ** 2 / variances).sum(axis=1))
+    np.testing.assert_allclose(
+        -clf.fit(X, y).decision_function(X), np.stack(columns, axis=1), rtol=1e-3
+    )
+
+
+def test_the_whole_default_against_its_formula():
+    X, y = signed_features(4, 9, 12, 1)
+    clf = FeCAMClassifier(tukey=None, pooling=7.0, mean_uncertainty=0.5, shrinkage=(1, 0.2))
+    clf.fit(X[:-4], y[:-4])
+    groups = [(label, literal.to_unit(rows)) for label, rows in literal.by_label(X[:-4], y[:-4])]
+    scatters = [np.cov(rows, rowvar=False) * (len(rows) - 1) for _, rows in groups]
+    pooled = sum(scatters) / sum(len(rows) - 1 for _, rows in groups)
+    columns = []
+    for (_, rows), scatter in zip(groups, scatters, strict=True):
+        matrix = (scatter + 7 * pooled) / (len(rows) - 1 + 7)
+        matrix = literal.correlation(literal.shrink(matrix, 1, 0.2, False))
+        distance = literal.mahalanobis(literal.to_unit(X.astype(float)), rows.mean(axis=0), matrix)
+        columns.append(distance / (1 + 0.5 / len(rows)))
+    np.testing.assert_allclose(-clf.decision_function(X), np.stack(columns, axis=1), rtol=1e-3)
+
+
+def test_averaged_matrices_keep_their_size_and_can_be_left_for_pooled_ones():
+    visits = [signed_features(3, 30 + 10 * seed, 8, seed) for seed in range(2)]
+    changes = {"normalization": None, "l2": None, "domains": "average"}
+    clf = FeCAMClassifier.from_preset("vit", **changes)
+    for visit in visits:
+        clf.partial_fit(*visit)
+    Q = visits[0][0].astype(float)
+    columns = []
+    for label in range(3):
+        parts = [X[y == label].astype(float) for X, y in visits]
+        matrix = sum(np.cov(part, rowvar=False) for part in parts) / 2
+        mean = np.concatenate(parts).mean(axis=0)
+        columns.append(literal.mahalanobis(Q, mean, literal.shrink(matrix, 1, 0, False)))
+    np.testing.assert_allclose(-clf.decision_function(Q), np.stack(columns, axis=1), rtol=1e-3)
+    together = [np.concatenate(some) for some in zip(*visits, strict=True)]
+    pooled = FeCAMClassifier.from_preset("vit", **{**changes, "domains": "pool"}).fit(*together)
+    np.testing.assert_allclose(
+        clf.set_params(domains="pool").decision_function(Q), pooled.decision_function(Q), rtol=1e-3
+    )
+
+
 def test_common_is_the_recursion_of_equation_6():
     X, y = signed_features(9, 20, 12, 5)
     tasks = [(X[np.isin(y, t)], y[np.isin(y, t)]) for t in ([0, 1, 2, 3], [4, 5], [6, 7, 8])]
