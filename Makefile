@@ -5,10 +5,12 @@ BIN := .venv/bin
 .PHONY: demo test check docs bench clean
 .DEFAULT_GOAL := test
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "fecam needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
+
+.venv/.ready: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
