@@ -131,7 +131,7 @@ def test_float64_in_and_float32_state_agree_with_float64_state(make):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_can_be_moved(kind):
-    clf = FeCAMClassifier().fit(X, Y)
+    clf = FeCAMClassifier.from_preset("paper").fit(X, Y)
     expected = clf.decision_function(Q)
     clf.to(KINDS[kind](Q))
     assert type(clf.knowledge_.classes[0].scatter) is type(KINDS[kind](Q))

@@ -187,6 +187,12 @@ def test_common_depends_on_which_classes_came_together_and_on_nothing_else():
     ahead = taught(first, second)
     assert_same(ahead, taught(second, first), X)
     assert_same(ahead, taught(first).merge(taught(second)), X)
+    again = taught(first).merge(
+        taught(second).partial_fit(X[first], y[first]).unlearn(X[first], y[first])
+    )
+    assert_same(ahead, again, X)
+    twice = taught(first, second, first)  # a class that comes again stays in its first task
+    assert_same(taught(first, second).merge(taught(first)), twice, X)
     odd = np.arange(len(y)) % 2 == 1  # rows split, the same classes come together
     assert_same(ahead, taught(first & odd, second & ~odd, second & odd, first & ~odd), X)
 

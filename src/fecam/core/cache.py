@@ -47,8 +47,6 @@ class FactorCache:
         if metric.is_shared:
             return self._shared_factors(known, metric)
         prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
-        for gone in self._by_class.keys() - known.classes.keys():
-            del self._by_class[gone]
         # Only matrices that are not normalised have a size that a class without spread must match.
         spare = mean_variance(known.classes.values()) if metric.normalization is None else 1.0
         return [

@@ -148,4 +148,4 @@ def normalize(covariance: Array, kind: Normalization | None) -> Array:
     result = covariance * inverse[:, None] * inverse[None, :]
     if not bool(xp.any(silent)):
         return result
-    return add_to_diagonal(result, xp.where(silent, 1 - diagonal(result), 0 * variance))
+    return add_to_diagonal(result, xp.astype(silent, result.dtype))
