@@ -93,6 +93,22 @@ def add_to_diagonal(matrix: Array, value: Array) -> Array:
     return result
 
 
+def cholesky(matrix: Array) -> Array | None:
+    """The lower Cholesky factor of a symmetric matrix, or None where it has none.
+
+    For NumPy through LAPACK itself, whose order of storage lets the inversion after it run without
+    copies; that halves the time of a factor.
+    """
+    if compat.is_numpy_array(matrix):
+        (potrf,) = get_lapack_funcs(("potrf",), (matrix,))
+        lower, info = potrf(matrix.T, lower=1, clean=1)
+        return lower if info == 0 else None
+    try:
+        return namespace(matrix).linalg.cholesky(matrix)
+    except (np.linalg.LinAlgError, RuntimeError):  # torch raises a RuntimeError of its own
+        return None
+
+
 def invert_lower_triangle(lower: Array) -> Array:
     """The inverse of a lower triangular matrix.
 

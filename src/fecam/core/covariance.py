@@ -145,7 +145,8 @@ def normalize(covariance: Array, kind: Normalization | None) -> Array:
     silent = variance <= 0
     deviation = xp.sqrt(xp.where(silent, xp.ones_like(variance), variance))
     inverse = 1 / deviation
-    result = covariance * inverse[:, None] * inverse[None, :]
+    result = covariance * inverse[:, None]
+    result *= inverse[None, :]  # in place: this runs for every factor
     if not bool(xp.any(silent)):
         return result
     return add_to_diagonal(result, xp.astype(silent, result.dtype))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from fecam.core.arrays import Array, diagonal, invert_lower_triangle, namespace
+from fecam.core.arrays import Array, cholesky, diagonal, invert_lower_triangle, namespace
 from fecam.errors import SingularMatrixError
 
 
@@ -66,13 +64,12 @@ def _whiten_diagonal(variances: Array) -> Array:
 
 def _cholesky(covariance: Array, noise: float) -> Array | None:
     """Cholesky's factor, or None where there is none that can be trusted."""
-    xp = namespace(covariance)
-    try:
-        lower = xp.linalg.cholesky(covariance)
-    except (np.linalg.LinAlgError, RuntimeError):  # torch raises a RuntimeError of its own
+    lower = cholesky(covariance)
+    if lower is None:
         return None
     # The squared pivots are the variances left once the features before are known.
-    return lower if float(xp.min(diagonal(lower))) ** 2 > noise else None
+    smallest = float(namespace(lower).min(diagonal(lower)))
+    return lower if smallest**2 > noise else None
 
 
 def _noise(covariance: Array, precision: float | None) -> float:
