@@ -50,3 +50,9 @@ def test_versions_agree():
 
 def test_types_are_shipped():
     assert (Path(fecam.__file__).parent / "py.typed").exists()
+
+
+def test_the_settings_are_the_parameters():
+    from fecam.settings import PARAMETERS
+
+    assert set(PARAMETERS) == set(fecam.FeCAMClassifier().get_params())

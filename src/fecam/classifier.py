@@ -22,9 +22,9 @@ from fecam.core.metric import Metric
 from fecam.core.search import nearest, squared_distances
 from fecam.core.transforms import Transform, unit_length
 from fecam.errors import InputError, SettingsError
-from fecam.inputs import check_domain, check_features, check_labels, check_magnitude, kind_of
+from fecam.inputs import check_features, check_labels, check_range, kind_of
 from fecam.presets import preset
-from fecam.settings import check_fits, read_metric
+from fecam.settings import PARAMETERS, check_fits, read_metric
 
 
 class FeCAMClassifier(ClassifierMixin, BaseEstimator):
@@ -233,14 +233,14 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _learn(self, X: Any, y: Any, before: Knowledge | None) -> Self:
-        metric = read_metric(self.get_params())
+        metric = read_metric(self._settings())
         array = check_features(X)
         labels = check_labels(y, array.shape[0])
         fresh = before is None
         if before is None:
             before = self._begin(array, metric)
         else:
-            check_fits(self.get_params(), metric, before)
+            check_fits(self._settings(), metric, before)
             validate_data(self, X=X, reset=False, skip_check_array=True)
             _check_kind(labels, before)
         rows = self._rows(array, labels, before)
@@ -273,8 +273,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         self, array: Array, labels: np.ndarray[Any, Any], known: Knowledge
     ) -> dict[Hashable, Rows]:
         array = like(array, known.anchor)
-        check_domain(array, known.transform)
-        check_magnitude(array, known.anchor.dtype)
+        check_range(array, known.transform, known.anchor.dtype)
         return rows_by_label(array, labels, known.transform)
 
     # ------------------------------------------------------------------ answering
@@ -381,8 +380,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     def _distances(self, array: Array, known: Knowledge) -> Array:
         metric = self._metric()
         queries = like(array, known.anchor)
-        check_domain(queries, known.transform)
-        check_magnitude(queries, known.anchor.dtype)
+        check_range(queries, known.transform, known.anchor.dtype)
         queries = known.transform(queries)
         if metric.unit_compare:
             queries = unit_length(queries)
@@ -404,8 +402,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             raise
         return self
 
+    def _settings(self) -> dict[str, Any]:
+        """What get_params tells, without looking at signatures each time: this is a hot path."""
+        return {name: getattr(self, name) for name in PARAMETERS}
+
     def _metric(self) -> Metric:
-        params = self.get_params()
+        params = self._settings()
         metric = read_metric(params)
         if self._knowledge is not None:
             check_fits(params, metric, self._knowledge)

@@ -70,27 +70,20 @@ def _first(mask: Array, X: Array) -> tuple[int, int, float]:
     return int(row), int(column), float(X[int(row), int(column)])
 
 
-def check_domain(X: Array, transform: Transform, *, name: str = "X") -> None:
-    """Refuse features for which Tukey's transform is not defined."""
+def check_range(X: Array, transform: Transform, dtype: Any, *, name: str = "X") -> None:
+    """Refuse features that the transform, or the precision of the model, cannot take."""
+    xp = namespace(X)
+    lowest, highest = xp.min(X), xp.max(X)
     power = transform.power
-    if power is None:
-        return
-    xp = namespace(X)
-    if not bool(outside_domain(xp.min(X), power)):
-        return
-    row, column, value = _first(outside_domain(X, power), X)
-    needs = "features above zero" if power <= 0 else "features that are not negative"
-    raise InputError(
-        f"{name} has {value:g} at row {row}, column {column}, but tukey={power:g} takes only "
-        f"{needs}. Make a new model with tukey=None for such features."
-    )
-
-
-def check_magnitude(X: Array, dtype: Any, *, name: str = "X") -> None:
-    """Refuse features whose sums of squares might not fit into the precision of the model."""
-    xp = namespace(X)
-    limit = float(xp.finfo(dtype).max) ** 0.25
-    largest = max(float(xp.max(X)), -float(xp.min(X)))
+    if power is not None and bool(outside_domain(lowest, power)):
+        row, column, value = _first(outside_domain(X, power), X)
+        needs = "features above zero" if power <= 0 else "features that are not negative"
+        raise InputError(
+            f"{name} has {value:g} at row {row}, column {column}, but tukey={power:g} takes only "
+            f"{needs}. Make a new model with tukey=None for such features."
+        )
+    limit = float(xp.finfo(dtype).max) ** 0.25  # sums of squares of squares still fit
+    largest = max(float(highest), -float(lowest))
     if largest > limit:
         raise InputError(
             f"{name} has a value of size {largest:.3g}; in {str(dtype).split('.')[-1]} at most "
@@ -121,7 +114,8 @@ def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any
         labels = _unboxed(labels, name)
     if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
         raise InputError(f"Input {name} contains NaN or infinity. Give every sample a label.")
-    check_classification_targets(labels)
+    if labels.dtype.kind not in "iubU":  # of these no question is left, and asking takes long
+        check_classification_targets(labels)
     if labels.dtype.kind in "fb":
         labels = labels.astype(np.int64)  # whole numbers, or the line above had refused them
     return labels

@@ -25,6 +25,8 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
 }
 
 
+PARAMETERS = ("tukey", "shrinkage", "pooling", "mean_uncertainty", *CHOICES)
+
 _HOLDS: Mapping[Form, tuple[Form, ...]] = {
     "full": ("full", "diagonal", "none"),
     "diagonal": ("diagonal", "none"),

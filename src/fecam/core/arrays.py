@@ -7,7 +7,6 @@ from typing import Any
 
 import array_api_compat as compat
 import numpy as np
-from scipy.linalg import get_lapack_funcs
 
 Array = Any
 """An array of NumPy, torch or any other library that follows the array API standard."""
@@ -94,15 +93,7 @@ def add_to_diagonal(matrix: Array, value: Array) -> Array:
 
 
 def cholesky(matrix: Array) -> Array | None:
-    """The lower Cholesky factor of a symmetric matrix, or None where it has none.
-
-    For NumPy through LAPACK itself, whose order of storage lets the inversion after it run without
-    copies; that halves the time of a factor.
-    """
-    if compat.is_numpy_array(matrix):
-        (potrf,) = get_lapack_funcs(("potrf",), (matrix,))
-        lower, info = potrf(matrix.T, lower=1, clean=1)
-        return lower if info == 0 else None
+    """The lower Cholesky factor of a symmetric matrix, or None where it has none."""
     try:
         return namespace(matrix).linalg.cholesky(matrix)
     except (np.linalg.LinAlgError, RuntimeError):  # torch raises a RuntimeError of its own
@@ -112,18 +103,30 @@ def cholesky(matrix: Array) -> Array | None:
 def invert_lower_triangle(lower: Array) -> Array:
     """The inverse of a lower triangular matrix.
 
-    The array API has no triangular solver, and the general one costs three times as much; so
-    NumPy and torch get their own and every other library the general one.
+    The array API has no triangular solver, and the general one costs several times as much. Torch
+    has its own; for all others the matrix is halved until it is small, which leaves the work to
+    products. (SciPy has one too, but brings its own copy of BLAS, whose threads then fight those
+    of NumPy: each call of the one slows down the next of the other.)
     """
-    if compat.is_numpy_array(lower):
-        (trtri,) = get_lapack_funcs(("trtri",), (lower,))
-        inverse, info = trtri(lower, lower=1)
-        if info != 0:
-            raise np.linalg.LinAlgError(f"zero at position {info - 1} of a triangular matrix")
-        return inverse  # above the diagonal it leaves what it found there: zeros
-    identity = eye(lower.shape[-1], lower)
     if compat.is_torch_array(lower):
         from torch.linalg import solve_triangular  # already imported: the tensor came from it
 
-        return solve_triangular(lower, identity, upper=False)
-    return namespace(lower).linalg.solve(lower, identity)
+        return solve_triangular(lower, eye(lower.shape[-1], lower), upper=False)
+    inverse = zeros(lower.shape, lower)
+    _fill_inverse(lower, inverse, 0, lower.shape[-1])
+    return inverse
+
+
+def _fill_inverse(lower: Array, inverse: Array, start: int, stop: int) -> None:
+    """Invert the triangle of rows and columns from start to stop, in the place of the result."""
+    if stop - start <= 64:
+        block = slice(start, stop)
+        identity = eye(stop - start, lower)
+        inverse[block, block] = namespace(lower).linalg.solve(lower[block, block], identity)
+        return
+    half = (start + stop) // 2
+    _fill_inverse(lower, inverse, start, half)
+    _fill_inverse(lower, inverse, half, stop)
+    first, last = slice(start, half), slice(half, stop)
+    product = lower[last, first] @ inverse[first, first]
+    inverse[last, first] = -(inverse[last, last] @ product)
