@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
-from conftest import relu_features
+from conftest import relu_features, signed_features
 from fecam import FeCAMClassifier
 from fecam.errors import InputError
 
@@ -220,3 +220,47 @@ def test_strangers_are_noticed_while_classes_have_a_sample_or_two():
         clf = FeCAMClassifier(l2=None).fit(X[rows], y[rows])
         assert np.mean(clf.predict(X + 20, reject=0.05, unknown=-1) == -1) == 1
         assert np.mean(clf.predict(X[rows], reject=0.05, unknown=-1) == -1) == 0
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_are_all_the_same_have_no_spread(head, dtype):
+    """Unit length leaves rounding errors; they must not be taken for a covariance."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.random((2, 5)), 3, axis=0).astype(dtype)
+    y = np.repeat([0, 1], 3)
+    for changes in ({}, {"normalization": None}, {"normalization": "variance"}):
+        clf = HEADS[head]().set_params(dtype=dtype, **changes).fit(X, y)
+        assert clf.predict(X).tolist() == y.tolist()
+        assert np.abs(clf.decision_function(X)).max() < 100
+        assert np.isfinite(clf.predict_proba(X)).all()
+        assert np.isfinite(clf.novelty(X)).all()
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-20, 1.0, 1e7])
+def test_any_scale_gives_finite_answers(scale):
+    X, y = signed_features(3, 20, 6, 0)
+    X = X.astype(np.float64) * scale
+    for covariance in ("class", "pooled", "diagonal", "identity"):
+        clf = FeCAMClassifier(tukey=None, l2=None, covariance=covariance, dtype="float64")
+        for answer in (clf.fit(X, y).predict_proba(X), clf.novelty(X)):
+            assert np.isfinite(answer).all()
+
+
+@pytest.mark.parametrize("covariance", ["class", "pooled", "common", "diagonal", "identity"])
+def test_an_offset_does_not_matter(covariance):
+    X, y = signed_features(3, 30, 6, 0)
+    X = X.astype(np.float64)
+    settings = {"tukey": None, "l2": None, "covariance": covariance}
+    near = FeCAMClassifier(**settings).fit(X, y).decision_function(X)
+    far = FeCAMClassifier(**settings).fit(X + 1e6, y).decision_function(X + 1e6)
+    np.testing.assert_allclose(far, near, rtol=1e-3, atol=1e-4)
+
+
+def test_odd_ways_to_ask_for_rejection():
+    X, y = relu_features(2, 20, 6, 0)
+    clf = FeCAMClassifier().fit(X, y)
+    clf.predict(X, reject=np.float32(0.05))
+    assert None not in clf.predict(X, reject=1e-300)
+    assert clf.predict(X + 50, reject=0.05, unknown=["?"])[0] == ["?"]
+    assert clf.predict(X + 50, reject=0.05, unknown=False)[0] is False

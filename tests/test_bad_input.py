@@ -83,6 +83,7 @@ def test_asking(clf, verb, name):
         (X[:0], "empty"),
         (X.astype(np.complex64), "Complex"),
         (X[:, :5], "5 features"),
+        (torch.asarray(X).to_sparse(), "to_dense"),
     ],
 )
 def test_asking_with_tensors(clf, bad, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from numbers import Real
 from os import PathLike
 from statistics import NormalDist
 from typing import Any, Self
@@ -288,21 +289,22 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """
         if reject is None:
             return self.predict_top_k(X, 1)[:, 0]
-        if not isinstance(reject, (int, float)) or not 0 < reject < 1:
+        if not isinstance(reject, Real) or not 0 < reject < 1:
             raise InputError(
                 f"reject={reject!r} must lie between 0 and 1: the share of samples of known "
                 "classes that may be turned away, such as 0.05."
             )
         array, classes, nearest_class, scores = self._judge(X)
-        is_novel = to_numpy(scores) > NormalDist().inv_cdf(1 - reject)
+        is_novel = to_numpy(scores) > -NormalDist().inv_cdf(float(reject))
         labels = classes[nearest_class]
         strings = kind_of(labels) == "strings" and isinstance(unknown, str)
-        integers = kind_of(labels) == "integers" and isinstance(unknown, (int, np.integer))
+        integers = kind_of(labels) == "integers" and type(unknown) in (int, np.int64)
         if strings or integers:
             labels = labels.astype(np.result_type(labels, np.asarray(unknown)))
         else:
             labels = labels.astype(object)
-        labels[is_novel] = unknown
+        for position in np.flatnonzero(is_novel):
+            labels[position] = unknown  # one by one: it may be a list
         return like(labels, array) if integers else labels
 
     def predict_proba(self, X: Any) -> Any:
@@ -384,8 +386,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         queries = known.transform(queries)
         if metric.unit_compare:
             queries = unit_length(queries)
-        queries = namespace(queries).astype(queries, known.anchor.dtype, copy=False)
-        return squared_distances(queries, self._derived.factors(known, metric))
+        factors = self._derived.factors(known, metric)
+        return squared_distances(queries, factors, known.anchor.dtype)
 
     # ------------------------------------------------------------------ settings
 

@@ -30,6 +30,8 @@ def check_features(X: Any, *, name: str = "X") -> Array:
 
 def _check_foreign(X: Array, name: str) -> Array:
     xp = namespace(X)
+    if getattr(X, "is_sparse", False):
+        raise InputError(f"{name} is a sparse tensor. Use {name}.to_dense().")
     if X.ndim != 2:
         hint = " Use X[None, :] for a single sample." if X.ndim == 1 else ""
         raise InputError(
@@ -82,7 +84,7 @@ def check_range(X: Array, transform: Transform, dtype: Any, *, name: str = "X") 
             f"{name} has {value:g} at row {row}, column {column}, but tukey={power:g} takes only "
             f"{needs}. Make a new model with tukey=None for such features."
         )
-    limit = float(xp.finfo(dtype).max) ** 0.25  # sums of squares of squares still fit
+    limit = float(xp.finfo(dtype).max) ** 0.2  # squares of sums of squares still fit
     largest = max(float(highest), -float(lowest))
     if largest > limit:
         raise InputError(

@@ -143,7 +143,7 @@ def _shared_whitening(known: Knowledge, metric: Metric) -> Array | None:
 def _factor(
     one: ClassStatistics, metric: Metric, known: Knowledge, whitening: Array | None
 ) -> Factor:
-    centre = _cast(centre_of(one, metric, known.transform), known)
+    centre = centre_of(one, metric, known.transform)
     return Factor(centre, _cast(whitening, known), scale_of(one, metric))
 
 
@@ -152,9 +152,14 @@ def _from_centres(factors: list[Factor]) -> list[float | None]:
     if len(factors) < 2:
         return [None]
     xp = namespace(factors[0].centre)
-    distances = squared_distances(xp.stack([factor.centre for factor in factors]), factors)
+    centres = xp.stack([factor.centre for factor in factors])
+    distances = squared_distances(centres, factors, _dtype_of(factors[0], centres))
     apart = add_to_diagonal(distances, float(xp.max(distances)) + 1)
     return [float(value) / 4 for value in xp.min(apart, axis=1)]
+
+
+def _dtype_of(factor: Factor, centres: Array) -> object:
+    return centres.dtype if factor.whitening is None else factor.whitening.dtype
 
 
 def _precision(known: Knowledge) -> float:

@@ -87,6 +87,8 @@ def relative_variance(classes: Iterable[ClassStatistics]) -> float:
         number, first, second = one.sampled
         if number >= 2 and first > 0:
             mean = first / number
+            if mean**2 == 0:
+                continue  # features so small that their fourth powers vanish
             total += max(second - first * mean, 0.0) / mean**2
             freedom += number - 1
     return max(total / freedom, 1e-4) if freedom and total > 0 else USUAL_SPREAD
@@ -134,16 +136,17 @@ def expected_distances(
 
 def temperature(expected: Sequence[float], variance: float) -> float:
     """What squared distances are divided by before they become probabilities."""
-    return sum(expected) / len(expected) * math.sqrt(variance * USUAL_TEMPERATURE)
+    mean = sum(expected) / len(expected)
+    return max(mean * math.sqrt(variance * USUAL_TEMPERATURE), 1e-30)
 
 
 def surprise(distances: Array, expected: Array, variance: float) -> Array:
     """Squared distances in standard deviations of what is usual for a known class."""
     xp = namespace(distances)
     sigma = math.sqrt(math.log1p(variance))
-    smallest = xp.finfo(distances.dtype).smallest_normal
-    ratio = xp.maximum(distances, smallest + 0 * distances) / expected
-    return (xp.log(ratio) + sigma**2 / 2) / sigma
+    smallest = xp.finfo(distances.dtype).smallest_normal + 0 * distances
+    ratio = xp.log(xp.maximum(distances, smallest)) - xp.log(xp.maximum(expected, smallest))
+    return (ratio + sigma**2 / 2) / sigma
 
 
 def _length(one: ClassStatistics) -> float:
@@ -191,7 +194,8 @@ def _deviations(one: ClassStatistics, metric: Metric, prior: Prior | None) -> Ar
         return xp.sqrt(xp.where(shrunk > 0, shrunk, xp.ones_like(shrunk)))
     if metric.normalization is None:
         return xp.ones_like(shrunk)
-    return xp.ones_like(shrunk) * xp.sqrt(xp.linalg.vector_norm(shrunk))
+    length = float(xp.linalg.vector_norm(shrunk))
+    return xp.ones_like(shrunk) * (math.sqrt(length) or 1.0)
 
 
 def _trace(whitening: Array | None, scatter: Array, deviations: Array | None = None) -> float:

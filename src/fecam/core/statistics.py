@@ -76,7 +76,19 @@ def _scatter(features: Array, mean: Array, form: Form, dtype: object) -> Array |
         block = xp.astype(rows - centre, dtype, copy=False)
         part = block.T @ block if form == "full" else xp.sum(block * block, axis=0)
         total = part if total is None else wide(total) + part
-    return xp.astype(total, dtype, copy=False)
+    return _without_rounding(xp.astype(total, dtype, copy=False), mean, features)
+
+
+def _without_rounding(scatter: Array, mean: Array, features: Array) -> Array:
+    """Zero for features that are constant but for rounding, whose correlations would be noise."""
+    xp = namespace(scatter)
+    rounding = 4 * float(xp.finfo(features.dtype).eps) * mean
+    spread = wide(scatter if scatter.ndim == 1 else diagonal(scatter))
+    varies = spread > features.shape[0] * rounding * rounding
+    if bool(xp.all(varies)):
+        return scatter
+    keep = xp.astype(varies, scatter.dtype)
+    return scatter * keep if scatter.ndim == 1 else scatter * keep[:, None] * keep[None, :]
 
 
 def combine(a: ClassStatistics, b: ClassStatistics) -> ClassStatistics:
