@@ -195,6 +195,8 @@ def test_common_depends_on_which_classes_came_together_and_on_nothing_else():
     assert_same(taught(first, second).merge(taught(first)), twice, X)
     odd = np.arange(len(y)) % 2 == 1  # rows split, the same classes come together
     assert_same(ahead, taught(first & odd, second & ~odd, second & odd, first & ~odd), X)
+    mixed = np.isin(y, [0, 4]) & odd  # classes of two tasks come back together: they stay apart
+    assert_same(ahead, taught(first & ~mixed, second & ~mixed, mixed), X)
 
 
 def test_a_lagging_prior_is_made_from_at_least_two_thirds_of_what_was_seen(monkeypatch):
