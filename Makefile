@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs bench bench-growth clean
 .DEFAULT_GOAL := test
 
 .venv/bin/python:
@@ -40,10 +40,20 @@ docs: .venv/.ready-test
 test: check docs
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto
 
-# Long: minutes on two cores. Writes benchmarks/results/*.json.
+# About half an hour on two cores; the last table printed is the summary. Writes
+# benchmarks/results/*.json and docs/tables/*.md.
 bench: .venv/.ready-bench
-	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/default_quality.py
+	$(BIN)/python benchmarks/bytes_a_class.py
+	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/latency.py
+	$(BIN)/python benchmarks/peak_memory.py
+	$(BIN)/python benchmarks/prediction.py
+	$(BIN)/python benchmarks/summary.py
+
+# An hour or more: 10 to 3,000 classes of every size.
+bench-growth: .venv/.ready-bench
+	$(BIN)/python benchmarks/growth.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

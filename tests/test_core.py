@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import literal
 from fecam import FeCAMClassifier
-from fecam.core import covariance, factors, search, statistics, transforms
+from fecam.core import covariance, factors, panel, scatter, transforms
 from fecam.core.calibration import _trace, expected_distances, relative_variance, surprise
 from fecam.core.factors import Factor
 from fecam.core.prior import make_prior
+from fecam.core.scatter import dense
 from fecam.core.statistics import ClassStatistics, combine, remove, summarize
 from fecam.errors import SingularMatrixError
 
@@ -105,9 +106,9 @@ def test_pooled_is_the_covariance_around_each_classs_own_mean(seed):
 
 def test_pooling_leaves_the_statistics_alone():
     one = statistics_of(np.random.default_rng(0).normal(size=(5, 3)))
-    before = one.scatter.copy()
+    before = dense(one.scatter).copy()
     covariance.pooled([one, one])
-    np.testing.assert_array_equal(one.scatter, before)
+    np.testing.assert_array_equal(dense(one.scatter), before)
 
 
 @given(seed=seeds, n=st.integers(2, 30), cut=st.integers(1, 29))
@@ -119,7 +120,7 @@ def test_remove_undoes_combine(seed, n, cut):
         assert got.count == want.count
         np.testing.assert_allclose(got.mean, want.mean, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(got.raw_mean, want.raw_mean, rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(got.scatter, want.scatter, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(dense(got.scatter), dense(want.scatter), rtol=1e-8, atol=1e-9)
 
 
 def test_nothing_can_be_left_of_a_removal():
@@ -172,7 +173,7 @@ def test_distances_are_the_same_in_blocks(monkeypatch):
     each = [Factor(rng.normal(size=6), root, 0.5) for root in roots]
     shared = [Factor(rng.normal(size=6), roots[0], 1.0 + i) for i in range(4)]
     for some in (each, shared):
-        whole = search.squared_distances(queries, some)
+        whole = panel.Panel(some, np.float64).distances(queries)
         literal_ones = np.stack(
             [
                 f.scale
@@ -182,16 +183,17 @@ def test_distances_are_the_same_in_blocks(monkeypatch):
             axis=1,
         )
         np.testing.assert_allclose(whole, literal_ones, rtol=1e-8)
-        monkeypatch.setattr(search, "BLOCK_BYTES", 7 * 6 * 8)
-        assert search.rows_a_block(6) == 7
-        np.testing.assert_allclose(search.squared_distances(queries, some), whole, rtol=1e-9)
+        monkeypatch.setattr(panel, "BLOCK_BYTES", 7 * 6 * 8)
+        small = panel.Panel(some, np.float64)
+        assert [len(block) for block in small.blocks(queries)] == [7] * 7 + [1]
+        np.testing.assert_allclose(small.distances(queries), whole, rtol=1e-9)
         monkeypatch.undo()
 
 
 def test_ties_go_to_the_first_class():
     distances = np.array([[2.0, 1.0, 1.0, 3.0]])
-    assert search.nearest(distances, 1).tolist() == [[1]]
-    assert search.nearest(distances, 3).tolist() == [[1, 2, 0]]
+    assert panel.nearest(distances, 1).tolist() == [[1]]
+    assert panel.nearest(distances, 3).tolist() == [[1, 2, 0]]
 
 
 @given(seed=seeds, power=st.sampled_from([-1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 2.0]))
@@ -211,9 +213,15 @@ def test_a_row_of_zeros_has_no_direction():
 def test_a_trace_through_random_signs_is_close_to_the_trace(seed):
     matrix, root = random_matrix(seed, 64), factors.whiten(random_matrix(seed + 1, 64))
     exact = np.trace(root.T @ matrix @ root)
-    assert _trace(root, matrix) == pytest.approx(exact, rel=0.25)
+    whole = scatter.Scatter(matrix[np.triu_indices(64)], "triangle", 64)
+    assert _trace(Factor(np.zeros(64), root), whole) == pytest.approx(exact, rel=0.25)
+    rows = scatter.Scatter(scatter.root_of(whole), "rows", 64)
+    assert _trace(Factor(np.zeros(64), root), rows) == pytest.approx(exact)
     diagonal = np.diag(matrix).copy()
-    assert _trace(np.sqrt(diagonal), diagonal) == pytest.approx((diagonal**2).sum())
+    varied = scatter.Scatter(diagonal, "diagonal", 64)
+    assert _trace(Factor(np.zeros(64), np.sqrt(diagonal)), varied) == pytest.approx(
+        (diagonal**2).sum()
+    )
 
 
 def with_samples(sampled, count=10):
@@ -275,18 +283,20 @@ def test_a_diagonal_shrinks_as_the_diagonal_of_a_matrix_does(seed, g1):
 
 def test_blocks_are_added_up_in_double_precision(monkeypatch):
     rows = np.random.default_rng(0).normal(size=(20_000, 2)).astype(np.float32)
-    monkeypatch.setattr(statistics, "BLOCK_ROWS", 1)
-    got = summarize(rows, rows, "full", np.float32).scatter
+    monkeypatch.setattr(scatter, "BLOCK_ROWS", 1)
+    got = dense(summarize(rows, rows, "full", np.float32).scatter)
     exact = np.cov(rows.astype(np.float64), rowvar=False) * 19_999
     assert np.linalg.norm(got - exact) / np.linalg.norm(exact) < 3e-7
 
 
 def test_features_are_centred_before_they_lose_precision():
     rows = 1e6 + np.random.default_rng(0).normal(size=(500, 3))
-    got = summarize(rows, rows, "full", np.float32).scatter
+    got = dense(summarize(rows, rows, "full", np.float32).scatter)
     exact = np.cov(rows, rowvar=False) * 499
     assert np.linalg.norm(got - exact) / np.linalg.norm(exact) < 1e-5
-    fine = summarize(rows.astype(np.float32), rows.astype(np.float32), "full", np.float64).scatter
+    fine = dense(
+        summarize(rows.astype(np.float32), rows.astype(np.float32), "full", np.float64).scatter
+    )
     exact = np.cov(rows.astype(np.float32).astype(np.float64), rowvar=False) * 499
     assert np.linalg.norm(fine - exact) / np.linalg.norm(exact) < 1e-12
 

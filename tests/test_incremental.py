@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from conftest import relu_features
 from fecam import FeCAMClassifier
 from fecam.core import prior as prior_module
+from fecam.core.scatter import Scatter, dense
 
 WIDTH = 12
 VARIANTS = {
@@ -29,11 +30,15 @@ def make(variant, **changes):
     return FeCAMClassifier(**{**VARIANTS[variant], **changes})
 
 
+def _plain(value):
+    return dense(value) if isinstance(value, Scatter) else value
+
+
 def statistics(clf):
     """All numbers that the model holds, by class."""
     fields = ("count", "raw_mean", "mean", "scatter")
     return {
-        label: {name: getattr(one, name) for name in fields}
+        label: {name: _plain(getattr(one, name)) for name in fields}
         for label, one in clf.knowledge_.classes.items()
     }
 
@@ -148,7 +153,7 @@ def test_a_thousand_small_updates_do_not_drift(dtype):
     features = np.sqrt(X.astype(np.float64))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     expected = np.cov(features, rowvar=False)
-    got = stream.knowledge_.classes[0].scatter / 2999
+    got = dense(stream.knowledge_.classes[0].scatter) / 2999
     error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
     assert error < 1e-5
 
@@ -156,12 +161,12 @@ def test_a_thousand_small_updates_do_not_drift(dtype):
 def test_a_thousand_updates_and_their_undoing_leave_the_rest():
     X, y = relu_features(1, 2000, 24, 4)
     clf = FeCAMClassifier(tukey=0.5).partial_fit(X[:1000], y[:1000])
-    expected = clf.knowledge_.classes[0].scatter
+    expected = dense(clf.knowledge_.classes[0].scatter)
     for rows in np.array_split(np.arange(1000, 2000), 500):
         clf.partial_fit(X[rows], y[rows])
     for rows in np.array_split(np.arange(1000, 2000), 500):
         clf.unlearn(X[rows], y[rows])
-    got = clf.knowledge_.classes[0].scatter
+    got = dense(clf.knowledge_.classes[0].scatter)
     assert np.linalg.norm(got - expected) / np.linalg.norm(expected) < 1e-5
 
 
@@ -170,7 +175,7 @@ def test_long_sums_far_from_zero_stay_exact():
     X = (1000 + rng.normal(size=(40_000, 3))).astype(np.float32)
     clf = FeCAMClassifier(tukey=None, l2=None).fit(X, np.zeros(len(X), int))
     expected = np.cov(X.astype(np.float64), rowvar=False)
-    got = clf.knowledge_.classes[0].scatter / (len(X) - 1)
+    got = dense(clf.knowledge_.classes[0].scatter) / (len(X) - 1)
     assert np.linalg.norm(got - expected) / np.linalg.norm(expected) < 1e-5
 
 
@@ -211,9 +216,11 @@ def test_a_lagging_prior_is_made_from_at_least_two_thirds_of_what_was_seen(monke
         prior = stream._derived.prior
         seen = int((stream.class_count_ - 1).sum())
         assert prior.freedom >= seen / 1.5
-        within = sum(one.scatter for one in stream.knowledge_.classes.values()) / seen
+        within = sum(dense(one.scatter) for one in stream.knowledge_.classes.values()) / seen
         late = sum(
-            one.scatter for k, one in stream.knowledge_.classes.items() if k * 9 >= prior.freedom
+            dense(one.scatter)
+            for k, one in stream.knowledge_.classes.items()
+            if k * 9 >= prior.freedom
         )
         missing = seen - prior.freedom
         lagged += missing > 0

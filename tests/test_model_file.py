@@ -23,6 +23,7 @@ from sklearn.exceptions import NotFittedError
 
 from conftest import relu_features, signed_features
 from fecam import FeCAMClassifier, load, model_file, model_rows
+from fecam.core.scatter import Scatter, dense
 from fecam.errors import ModelFileError, SettingsError
 from fecam.presets import PRESETS
 
@@ -35,6 +36,10 @@ def path(tmp_path):
     return tmp_path / "birds.fecam"
 
 
+def _numbers(scatter):
+    return None if scatter is None else scatter.numbers
+
+
 def arrays_of(clf):
     """Everything that was learnt, as bytes and plain numbers."""
     return {
@@ -42,7 +47,7 @@ def arrays_of(clf):
             (one.count, one.visits, one.sampled, clf.knowledge_.tasks[label]),
             *(
                 None if x is None else (str(x.dtype), x.shape, x.tobytes())
-                for x in (one.raw_mean, one.mean, one.scatter, one.averaged)
+                for x in (one.raw_mean, one.mean, *map(_numbers, (one.scatter, one.averaged)))
             ),
         ]
         for label, one in clf.knowledge_.classes.items()
@@ -118,8 +123,8 @@ def test_tensors_come_back_as_numpy_arrays(path):
     clf = FeCAMClassifier().fit(torch.asarray(X), torch.asarray(Y))
     clf.save(path)
     loaded = load(path)
-    assert isinstance(loaded.knowledge_.classes[0].scatter, np.ndarray)
-    scatter = loaded.knowledge_.classes[0].scatter
+    assert isinstance(loaded.knowledge_.classes[0].scatter.numbers, np.ndarray)
+    scatter = dense(loaded.knowledge_.classes[0].scatter)
     assert np.array_equal(scatter, scatter.T)
     np.testing.assert_allclose(
         loaded.decision_function(X), clf.decision_function(X), rtol=1e-3, atol=1e-4
@@ -316,7 +321,7 @@ def test_what_cannot_be_loaded_is_not_saved(path):
     with pytest.raises(SettingsError, match="shrinkage"):
         clf.save(path)
     with pytest.raises(ModelFileError, match=r"was not written: class 1 .*finite.*Forget it"):
-        overflown(scatter=np.full((6, 6), np.inf, np.float32)).save(path)
+        overflown(scatter=Scatter(np.full(21, np.inf, np.float32), "triangle", 6)).save(path)
     with pytest.raises(ModelFileError, match=r"class 1: its sampled distances are \(nan, 0.0\)"):
         overflown(sampled=(1, np.nan, 0.0)).save(path)
     with pytest.raises(ModelFileError, match=r"was not written.*less than 4096"):
@@ -508,7 +513,6 @@ def test_numbers_that_cannot_be(path, column, value):
 @pytest.mark.parametrize(
     "value",
     [
-        b"",
         b"1",
         bytes(47),
         bytes(49),
@@ -527,6 +531,26 @@ def test_numbers_that_cannot_be(path, column, value):
 def test_arrays_that_cannot_be(path, column, value):
     changed(path, (f"UPDATE classes SET {column}=? WHERE label='1'", (value,)))
     refused(sign(path), "class 1")
+
+
+def test_a_mean_cannot_be_empty_but_a_class_that_never_varied_has_no_rows(path):
+    for column in ("raw_mean", "mean"):
+        changed(path, (f"UPDATE classes SET {column}=? WHERE label='1'", (b"",)))
+        refused(sign(path), "class 1")
+    FeCAMClassifier().fit(X[:1], Y[:1]).save(path)
+    assert load(path).knowledge_.classes[Y[0]].scatter.numbers.shape == (0, 6)
+
+
+def test_the_first_version_can_still_be_read(path):
+    """It kept raw means in double precision."""
+    clf = FeCAMClassifier.from_preset("paper").fit(X, Y)
+    clf.save(path)
+    means = {label: one.raw_mean for label, one in clf.knowledge_.classes.items()}
+    for label, mean in means.items():
+        blob = np.asarray(mean, "<f8").tobytes()
+        changed(path, (f"UPDATE classes SET raw_mean=? WHERE label='{label}'", (blob,)))
+    changed(path, "PRAGMA user_version=1")
+    assert_same(load(sign(path)), clf)
 
 
 @pytest.mark.parametrize("column", ["raw_mean", "mean", "scatter"])
@@ -613,9 +637,9 @@ def test_views_in_place_of_tables(path):
     refused(path, "not part of a model")
 
 
-@pytest.mark.parametrize("version", [2, 99, 2**31 - 1])
+@pytest.mark.parametrize("version", [3, 99, 2**31 - 1])
 def test_a_newer_version(path, version):
-    refused(changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 1.*Upgrade")
+    refused(changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 2.*Upgrade")
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA user_version=0", "PRAGMA user_version=-1"])

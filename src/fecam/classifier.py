@@ -20,7 +20,6 @@ from fecam.core.calibration import relative_variance, sample_distances, surprise
 from fecam.core.knowledge import Knowledge
 from fecam.core.lessons import Rows, rows_by_label, summarize_lesson
 from fecam.core.metric import Metric
-from fecam.core.search import nearest, squared_distances
 from fecam.core.transforms import Transform, unit_length
 from fecam.errors import InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
@@ -59,8 +58,9 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         What a class that comes back does to its matrix: exact pooling, or the paper's average of
         the previous matrix and the one of this call.
     search : {"auto", "exhaustive", "certified", "shortlist"}
-        How the nearest class is found; the first three always give the same answer. For now all
-        four measure every class, which keeps what the faster ones will promise.
+        How the nearest class is found: by measuring every class; by proving that most cannot be
+        nearest; by measuring only those that look near, which is faster still and nearly always
+        the same. "auto" takes whichever of the first two is faster: their answers are the same.
     off_diagonal : {"all", "nonzero", "nonzero-twice"}
         Which entries the second mean of Eq. 8 is taken over; the public implementations leave out
         zeros, and two of them shrink twice.
@@ -338,12 +338,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """The checked samples, all classes, the position of the one nearest to each, novelty."""
         known = self._knowing()
         array = self._checked(X)
-        distances = self._distances(array, known)
-        nearest_class = to_numpy(nearest(distances, 1))[:, 0]
+        order, distances = self._nearest(array, known, 1)
+        nearest_class = to_numpy(order)[:, 0]
         expected = np.asarray(self._derived.expected(known, self._metric()))[nearest_class]
         xp = namespace(distances)
         scores = surprise(
-            xp.min(distances, axis=1),
+            distances[:, 0],
             xp.astype(like(expected, distances), distances.dtype),
             relative_variance(known.classes.values()),
         )
@@ -358,7 +358,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
                 "classes taught."
             )
         array = self._checked(X)
-        order = nearest(self._distances(array, known), int(k))
+        order, _ = self._nearest(array, known, int(k))
         labels = _labels(known)[to_numpy(order)]
         return like(labels, array) if kind_of(labels) == "integers" else labels
 
@@ -381,13 +381,26 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
     def _distances(self, array: Array, known: Knowledge) -> Array:
         metric = self._metric()
+        queries = self._queries(array, known, metric)
+        return self._derived.panel(known, metric).distances(queries)
+
+    def _nearest(self, array: Array, known: Knowledge, k: int) -> tuple[Array, Array]:
+        """The positions of the nearest classes, and their squared distances."""
+        metric = self._metric()
+        queries = self._queries(array, known, metric)
+        search = None
+        if self.search != "exhaustive" and 4 * k <= len(known.classes):
+            search = self._derived.search(known, metric)
+        if search is None:
+            return self._derived.panel(known, metric).find(queries, k)
+        return search.find(queries, k, certain=self.search != "shortlist")
+
+    def _queries(self, array: Array, known: Knowledge, metric: Metric) -> Array:
+        """Samples as the classes' factors take them."""
         queries = like(array, known.anchor)
         check_range(queries, known.transform, known.anchor.dtype)
         queries = known.transform(queries)
-        if metric.unit_compare:
-            queries = unit_length(queries)
-        factors = self._derived.factors(known, metric)
-        return squared_distances(queries, factors, known.anchor.dtype)
+        return unit_length(queries) if metric.unit_compare else queries
 
     # ------------------------------------------------------------------ settings
 

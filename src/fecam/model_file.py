@@ -43,7 +43,7 @@ from fecam.model_rows import (
 from fecam.settings import read_metric
 
 APPLICATION_ID = 0x4665434D  # "FeCM"
-VERSION = 1
+VERSION = 2  # 1 had no scatters of low rank, and raw means in double precision
 LARGEST_WIDTH = 10_000_000
 
 _PARAMETERS = tuple(FeCAMClassifier().get_params())
@@ -197,7 +197,7 @@ def _write(path: Path, classifier: FeCAMClassifier, known: Knowledge) -> None:
     layout = Layout(known.form, known.width, classifier.dtype)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         # Small pages waste less at the end of a row, large ones are read faster.
-        db.execute(f"PRAGMA page_size = {1024 if layout.scatter_bytes < 2**17 else 16384}")
+        db.execute(f"PRAGMA page_size = {16384 if _is_bulky(known) else 1024}")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("PRAGMA journal_mode = OFF")  # nobody sees this file before it is whole
@@ -216,6 +216,14 @@ def _write(path: Path, classifier: FeCAMClassifier, known: Knowledge) -> None:
         settings["checksum_"] = json.dumps(file_checksum(settings, checksums))
         db.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())
         db.execute("COMMIT")
+
+
+def _is_bulky(known: Knowledge) -> bool:
+    """Whether most classes take many small pages."""
+    numbers = [
+        math.prod(one.scatter.numbers.shape) for one in known.classes.values() if one.scatter
+    ]
+    return bool(sum(numbers) > 2**15 * len(numbers))
 
 
 def _check_kind(labels: list[int | str]) -> None:
@@ -308,12 +316,22 @@ def _read_settings(db: sqlite3.Connection) -> dict[str, str]:
 
 
 def _read_rows(db: sqlite3.Connection, layout: Layout, size: int) -> Iterator[Row]:
-    """The rows of all classes; an array of a wrong length comes empty, without being read."""
-    mean, scatter = 8 * layout.width, layout.scatter_bytes
-    due = {"checksum": 16, "raw_mean": mean, "mean": mean, "scatter": scatter, "averaged": scatter}
+    """The rows of all classes; an array of a wrong length comes as one byte, unread."""
+    mean, row = 8 * layout.width, layout.row_bytes
+    scatter = f"= {layout.scatter_bytes}"
+    if layout.form == "full":
+        few = f"length({{0}}) <= {layout.most_row_bytes} AND length({{0}}) % {row} = 0"
+        scatter += f" OR ({few})"
+    due = {
+        "checksum": "= 16",
+        "raw_mean": f"IN ({row}, {mean})",
+        "mean": f"= {mean}",
+        "scatter": scatter,
+        "averaged": scatter,
+    }
     blobs = ", ".join(
-        f"CASE WHEN typeof({name}) = 'blob' AND length({name}) = {length} THEN {name} "
-        f"WHEN {name} IS NOT NULL THEN x'' END"
+        f"CASE WHEN typeof({name}) = 'blob' AND (length({name}) {length.format(name)}) THEN {name} "
+        f"WHEN {name} IS NOT NULL THEN x'00' END"
         for name, length in due.items()
     )
     numbers = "count, visits, task, sampled_count, sampled_sum, sampled_squares"

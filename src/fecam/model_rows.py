@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fecam.core.arrays import Array, to_numpy
+from fecam.core.scatter import Scatter
 from fecam.core.statistics import ClassStatistics, Form
 from fecam.errors import ModelFileError
 
@@ -43,10 +44,26 @@ class Layout(NamedTuple):
     dtype: str
 
     @property
+    def row_bytes(self) -> int:
+        """How long one row of a matrix is."""
+        return self.width * np.dtype(self.dtype).itemsize
+
+    @property
     def scatter_bytes(self) -> int:
         """How long a scatter is; of a symmetric matrix only the upper triangle is stored."""
-        numbers = {"full": self.width * (self.width + 1) // 2, "diagonal": self.width, "none": 0}
-        return numbers[self.form] * np.dtype(self.dtype).itemsize
+        halves = {"full": self.width + 1, "diagonal": 2, "none": 0}
+        return self.row_bytes * halves[self.form] // 2
+
+    @property
+    def most_row_bytes(self) -> int:
+        """How long the rows of a matrix of low rank may be: shorter than any triangle."""
+        return self.row_bytes * (self.width // 2) if self.form == "full" else 0
+
+    def is_scatter(self, length: int) -> bool:
+        """Whether a scatter can be that long; it tells a triangle from rows."""
+        return length == self.scatter_bytes or (
+            self.form == "full" and length <= self.most_row_bytes and length % self.row_bytes == 0
+        )
 
 
 def flaw(what: str, remedy: str = RESTORE) -> ModelFileError:
@@ -59,7 +76,7 @@ def pack_class(label: Hashable, one: ClassStatistics, task: int, layout: Layout)
     text = json.dumps(int(label) if isinstance(label, bool) else label)
     numbers = (one.count, one.visits, task, *one.sampled)
     arrays = (
-        _packed(one.raw_mean, "float64"),
+        _packed(one.raw_mean, layout.dtype),
         _packed(one.mean, "float64"),
         pack_scatter(one.scatter, layout),
         pack_scatter(one.averaged, layout),
@@ -78,7 +95,7 @@ def unpack_class(row: Row, layout: Layout) -> tuple[int | str, ClassStatistics, 
     raw_mean, mean, scatter, averaged = row.arrays
     statistics = ClassStatistics(
         count=count,
-        raw_mean=_unpacked(raw_mean, "float64"),
+        raw_mean=_unpacked(raw_mean, _raw_dtype(raw_mean, layout)).astype(layout.dtype),
         mean=_unpacked(mean, "float64"),
         scatter=unpack_scatter(scatter, layout),
         visits=visits,
@@ -98,13 +115,18 @@ def check_row(row: Row, layout: Layout) -> int | str:
     for name, number in zip(least, row.numbers[:4], strict=True):
         if type(number) is not int or not least[name] <= number <= LARGEST_COUNT:
             raise flaw(f"class {row.label}: its {name} cannot be {str(number)[:80]}.")
-    mean, scatter = 8 * layout.width, layout.scatter_bytes or None
-    lengths = [None if array is None else len(array) for array in row.arrays]
-    if lengths[:3] != [mean, mean, scatter] or lengths[3] not in (None, scatter):
+    raw_mean, mean, scatter, averaged = (None if x is None else len(x) for x in row.arrays)
+    is_right = (
+        raw_mean in (layout.row_bytes, 8 * layout.width)
+        and mean == 8 * layout.width
+        and (scatter is None if layout.form == "none" else _fits(scatter, layout))
+        and (averaged is None or (layout.form != "none" and _fits(averaged, layout)))
+    )
+    if not is_right:
         raise flaw(f"class {row.label}: an array is missing or has a wrong length.")
     if not all(isinstance(number, float) and math.isfinite(number) for number in row.numbers[4:]):
         raise flaw(f"class {row.label}: its sampled distances are {row.numbers[4:]}.", _SMALLER)
-    dtypes = ("float64", "float64", layout.dtype, layout.dtype)
+    dtypes = (_raw_dtype(row.arrays[0], layout), "float64", layout.dtype, layout.dtype)
     for array, dtype in zip(row.arrays, dtypes, strict=True):
         if array is not None and not np.all(np.isfinite(_unpacked(array, dtype))):
             raise flaw(f"class {row.label} has a number that is not finite.", _SMALLER)
@@ -121,28 +143,30 @@ def parsed(what: str, text: Any, remedy: str = RESTORE, longest: float = LONGEST
         raise flaw(f"the {what} is not JSON: {text[:80]}.", remedy) from None
 
 
-def pack_scatter(x: Array | None, layout: Layout) -> bytes | None:
-    """A diagonal, or the upper triangle of a symmetric matrix row by row."""
-    if x is None:
-        return None
-    scatter = to_numpy(x)
-    if scatter.ndim == 2:
-        scatter = np.concatenate([row[i:] for i, row in enumerate(scatter)])
-    return _packed(scatter, layout.dtype)
+def pack_scatter(x: Scatter | None, layout: Layout) -> bytes | None:
+    """A diagonal, the rows of a matrix of low rank, or an upper triangle row by row."""
+    return None if x is None else _packed(x.numbers, layout.dtype)
 
 
-def unpack_scatter(blob: bytes | None, layout: Layout) -> np.ndarray[Any, Any] | None:
-    """Undoes `pack_scatter`; a matrix comes out exactly symmetric."""
+def unpack_scatter(blob: bytes | None, layout: Layout) -> Scatter | None:
+    """Undoes `pack_scatter`."""
     if blob is None:
         return None
     numbers, width = _unpacked(blob, layout.dtype), layout.width
-    if layout.form != "full":
-        return numbers
-    matrix = np.empty((width, width), dtype=layout.dtype)
-    for i in range(width):
-        matrix[i, i:] = matrix[i:, i] = numbers[: width - i]
-        numbers = numbers[width - i :]
-    return matrix
+    if layout.form == "diagonal":
+        return Scatter(numbers, "diagonal", width)
+    if len(blob) == layout.scatter_bytes:
+        return Scatter(numbers, "triangle", width)
+    return Scatter(numbers.reshape(-1, width), "rows", width)
+
+
+def _fits(length: int | None, layout: Layout) -> bool:
+    return length is not None and layout.is_scatter(length)
+
+
+def _raw_dtype(blob: bytes, layout: Layout) -> str:
+    """Version 1 of the format kept the raw mean in double precision."""
+    return layout.dtype if len(blob) == layout.row_bytes else "float64"
 
 
 def _packed(x: Array, dtype: str) -> bytes:

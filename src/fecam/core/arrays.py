@@ -45,6 +45,11 @@ def like(x: Array, other: Array) -> Array:
     return xp.asarray(plain, device=compat.device(other))
 
 
+def on_host(x: Array) -> bool:
+    """Whether an array lies where NumPy can look at it without a copy."""
+    return compat.is_numpy_array(x) or (compat.is_torch_array(x) and str(x.device) == "cpu")
+
+
 def wide_dtype(x: Array) -> Any:
     """The dtype for long sums: float64, except on devices that have none (Apple's GPUs)."""
     xp = namespace(x)

@@ -8,12 +8,13 @@ factors anew.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
-from fecam.core.arrays import Array, add_to_diagonal, namespace
-from fecam.core.calibration import expected_distances, own_distance
-from fecam.core.factors import Factor, whiten
+from fecam.core.arrays import Array, add_to_diagonal, namespace, on_host
+from fecam.core.calibration import expected_distances, mean_square_length, own_distance
+from fecam.core.covariance import pooled
+from fecam.core.factors import Factor, Frame, framed_factor, make_frame, whiten
 from fecam.core.knowledge import Knowledge
 from fecam.core.metric import (
     Metric,
@@ -23,10 +24,17 @@ from fecam.core.metric import (
     scale_of,
     shared_covariance,
 )
+from fecam.core.panel import AnyFactor, Panel
 from fecam.core.prior import Prior, is_stale, make_prior
-from fecam.core.search import squared_distances
+from fecam.core.search import Search
 from fecam.core.statistics import ClassStatistics
+from fecam.core.thin import Spectrum, is_thin, spectrum_of, thin_factor
 from fecam.errors import SingularMatrixError
+
+FRAME_CLASSES = 16
+"""From so many classes on a frame is worth its rotation of every query."""
+FRAME_WIDTH = 64
+"""And from so many features on."""
 
 
 @dataclass(eq=False)
@@ -35,18 +43,37 @@ class FactorCache:
 
     metric: Metric | None = None
     prior: Prior | None = None
-    _by_class: dict[Hashable, tuple[ClassStatistics, Prior | None, Factor]] = field(
-        default_factory=dict
-    )
+    frame: Frame | None = None
+    _by_class: dict[Hashable, tuple[tuple[object, ...], AnyFactor]] = field(default_factory=dict)
     _shared: tuple[tuple[ClassStatistics, ...], list[Factor]] | None = None
-    _own: dict[Hashable, tuple[Factor, float | None]] = field(default_factory=dict)
+    _own: dict[Hashable, tuple[AnyFactor, float | None]] = field(default_factory=dict)
+    _spectrum: Spectrum | None = None
+    _panel: Panel | None = None
+    _search: Search | None = None
 
-    def factors(self, known: Knowledge, metric: Metric) -> list[Factor]:
+    def panel(self, known: Knowledge, metric: Metric) -> Panel:
+        """All classes, ready to be measured against."""
+        factors = self.factors(known, metric)
+        if self._panel is None or not _same(self._panel.factors, factors):
+            self._panel = Panel(factors, known.anchor.dtype)
+        return self._panel
+
+    def search(self, known: Knowledge, metric: Metric) -> Search | None:
+        """A search that need not measure every class; None where it would not be worth it."""
+        panel = self.panel(known, metric)
+        if self.frame is None or metric.is_shared or not on_host(known.anchor):
+            return None
+        if self._search is None or self._search.panel is not panel:
+            self._search = Search(panel, self.frame, self._search)
+        return self._search
+
+    def factors(self, known: Knowledge, metric: Metric) -> list[AnyFactor]:
         """One factor a class, in the order of the classes."""
         self._use(metric)
         if metric.is_shared:
-            return self._shared_factors(known, metric)
+            return list(self._shared_factors(known, metric))
         prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
+        self.frame = self._renewed_frame(known, metric)
         # Only matrices that are not normalised have a size that a class without spread must match.
         spare = mean_variance(known.classes.values()) if metric.normalization is None else 1.0
         return [
@@ -54,11 +81,26 @@ class FactorCache:
             for label, one in known.classes.items()
         ]
 
+    def _renewed_frame(self, known: Knowledge, metric: Metric) -> Frame | None:
+        """The frame, made anew when there are twice as many classes; none for few classes."""
+        count = len(known.classes)
+        if metric.covariance != "class" or count < FRAME_CLASSES or known.width < FRAME_WIDTH:
+            return None
+        if self.frame is not None and self.frame.classes <= count <= 2 * self.frame.classes:
+            return self.frame
+        within, _ = pooled(known.classes.values())
+        xp = namespace(within)
+        centres = [centre_of(one, metric, known.transform) for one in known.classes.values()]
+        if metric.unit_compare:
+            lengths = [mean_square_length(one) for one in known.classes.values()]
+            within = within * (count / sum(lengths))
+        return make_frame(within, xp.stack(centres, axis=0))
+
     def renew(self, known: Knowledge) -> None:
         """Drop the prior, and all that came from statistics that are no longer known."""
-        self.prior = self._shared = None
+        self.prior = self._shared = self.frame = self._panel = self._search = None
         current = set(map(id, known.classes.values()))
-        for label in [k for k, made in self._by_class.items() if id(made[0]) not in current]:
+        for label in [k for k, made in self._by_class.items() if id(made[0][0]) not in current]:
             del self._by_class[label]
         self._own.clear()
 
@@ -78,7 +120,8 @@ class FactorCache:
 
     def expected(self, known: Knowledge, metric: Metric) -> list[float]:
         """The squared distance expected of a new sample of each class, as `factors` measure it."""
-        factors = self.factors(known, metric)
+        panel = self.panel(known, metric)
+        factors = panel.factors
         freedom = sum(one.count - 1 for one in known.classes.values())
         prior = self.prior if metric.has_prior else None
         own = []
@@ -89,13 +132,14 @@ class FactorCache:
                 self._own[label] = made
             own.append(made[1])
         if all(value is None for value in own):
-            own = _from_centres(factors)
+            own = _from_centres(panel)
         values = expected_distances(known.classes.values(), own)
         return [value * factor.scale for value, factor in zip(values, factors, strict=True)]
 
     def _use(self, metric: Metric) -> None:
         if metric != self.metric:  # settings were changed after learning
             self.metric, self.prior, self._shared = metric, None, None
+            self.frame = self._panel = self._search = None
             self._by_class.clear()
             self._own.clear()
 
@@ -107,23 +151,58 @@ class FactorCache:
         known: Knowledge,
         prior: Prior | None,
         spare: float,
-    ) -> Factor:
+    ) -> AnyFactor:
+        thin = is_thin(one, metric)
+        comes_of = (one, prior, None if thin else self.frame)
         made = self._by_class.get(label)
-        if made is not None and made[0] is one and made[1] is prior:
-            return made[2]
+        if made is not None and all(a is b for a, b in zip(made[0], comes_of, strict=True)):
+            return made[1]
         try:
-            whitening = whiten(class_covariance(one, metric, prior, spare), _precision(known))
+            factor = self._new_factor(one, metric, known, prior, spare, thin=thin)
         except SingularMatrixError as error:
             raise _explained(f"The matrix of class {label!r}", metric, error) from None
-        factor = _factor(one, metric, known, whitening)
-        self._by_class[label] = (one, prior, factor)
+        self._by_class[label] = (comes_of, factor)
         return factor
+
+    def _new_factor(
+        self,
+        one: ClassStatistics,
+        metric: Metric,
+        known: Knowledge,
+        prior: Prior | None,
+        spare: float,
+        *,
+        thin: bool,
+    ) -> AnyFactor:
+        """Through its rows if it has few, through a triangle in the frame, or just through any."""
+        centre = centre_of(one, metric, known.transform)
+        dtype, scale = known.anchor.dtype, scale_of(one, metric)
+        factor: AnyFactor | None = None
+        if thin:
+            spectrum = None if prior is None else self._spectrum_of(prior, dtype)
+            factor = thin_factor(one, metric, spectrum, centre, dtype, scale=scale, spare=spare)
+        if factor is not None:
+            return factor
+        covariance = class_covariance(one, metric, prior, spare)
+        if self.frame is not None and covariance.ndim == 2:
+            factor = framed_factor(covariance, centre, self.frame, dtype, scale)
+        if factor is not None:
+            return factor
+        return Factor(centre, _cast(whiten(covariance, _precision(known)), known), scale)
+
+    def _spectrum_of(self, prior: Prior, dtype: object) -> Spectrum:
+        if self._spectrum is None or self._spectrum.prior is not prior:
+            self._spectrum = spectrum_of(prior, dtype)
+        return self._spectrum
 
     def _shared_factors(self, known: Knowledge, metric: Metric) -> list[Factor]:
         statistics = tuple(known.classes.values())
         if self._shared is None or not _same(self._shared[0], statistics):
             whitening = _cast(_shared_whitening(known, metric), known)
-            factors = [_factor(one, metric, known, whitening) for one in statistics]
+            factors = [
+                Factor(centre_of(one, metric, known.transform), whitening, scale_of(one, metric))
+                for one in statistics
+            ]
             self._shared = (statistics, factors)
         return self._shared[1]
 
@@ -140,26 +219,14 @@ def _shared_whitening(known: Knowledge, metric: Metric) -> Array | None:
         raise _explained(f"The {metric.covariance} matrix", metric, error) from None
 
 
-def _factor(
-    one: ClassStatistics, metric: Metric, known: Knowledge, whitening: Array | None
-) -> Factor:
-    centre = centre_of(one, metric, known.transform)
-    return Factor(centre, _cast(whitening, known), scale_of(one, metric))
-
-
-def _from_centres(factors: list[Factor]) -> list[float | None]:
+def _from_centres(panel: Panel) -> list[float | None]:
     """While no class has samples enough: half the way to the nearest other class, squared."""
-    if len(factors) < 2:
+    if len(panel.factors) < 2:
         return [None]
-    xp = namespace(factors[0].centre)
-    centres = xp.stack([factor.centre for factor in factors])
-    distances = squared_distances(centres, factors, _dtype_of(factors[0], centres))
+    xp = namespace(panel.origin)
+    distances = panel.distances(xp.stack([factor.centre for factor in panel.factors]))
     apart = add_to_diagonal(distances, float(xp.max(distances)) + 1)
     return [float(value) / 4 for value in xp.min(apart, axis=1)]
-
-
-def _dtype_of(factor: Factor, centres: Array) -> object:
-    return centres.dtype if factor.whitening is None else factor.whitening.dtype
 
 
 def _precision(known: Knowledge) -> float:
@@ -179,5 +246,5 @@ def _explained(what: str, metric: Metric, error: SingularMatrixError) -> Singula
     )
 
 
-def _same(a: tuple[ClassStatistics, ...], b: tuple[ClassStatistics, ...]) -> bool:
+def _same(a: Sequence[object], b: Sequence[object]) -> bool:
     return len(a) == len(b) and all(one is other for one, other in zip(a, b, strict=True))

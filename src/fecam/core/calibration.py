@@ -25,8 +25,11 @@ import numpy as np
 from fecam.core.arrays import Array, diagonal, like, namespace, wide
 from fecam.core.factors import Factor, apply_whitening
 from fecam.core.metric import Metric
+from fecam.core.panel import AnyFactor
 from fecam.core.prior import Prior
+from fecam.core.scatter import Scatter, dense, root_of, variances_of
 from fecam.core.statistics import ClassStatistics, variances
+from fecam.core.thin import ThinFactor
 from fecam.core.transforms import unit_length
 
 ROWS = 32
@@ -95,7 +98,7 @@ def relative_variance(classes: Iterable[ClassStatistics]) -> float:
 
 
 def own_distance(
-    one: ClassStatistics, factor: Factor, metric: Metric, prior: Prior | None, freedom: int
+    one: ClassStatistics, factor: AnyFactor, metric: Metric, prior: Prior | None, freedom: int
 ) -> float | None:
     """The expected squared distance of one more sample to this class, from its statistics alone.
 
@@ -105,16 +108,16 @@ def own_distance(
     if one.count < 3:
         return None
     offset = one.mean / (_length(one) if metric.unit_compare else 1.0) - wide(factor.centre)
-    shift = apply_whitening(offset, None if factor.whitening is None else wide(factor.whitening))
-    bias = float(namespace(shift).sum(shift * shift))
+    xp = namespace(offset)
+    bias = float(factor.lengths(xp.astype(offset, one.raw_mean.dtype)[None, :])[0])
     scale = _length(one) ** -2 if metric.unit_compare else 1.0
     if one.scatter is None:
         number, first, _ = one.sampled
         return first / number * scale + bias if number else None
     scatter = one.scatter
     if metric.covariance == "diagonal":
-        scatter = variances(one)
-    spread = _trace(factor.whitening, scatter) / (one.count - 1)
+        scatter = Scatter(variances_of(scatter), "diagonal", scatter.width)
+    spread = _trace(factor, scatter) / (one.count - 1)
     leverage = _leverage(one, factor, metric, prior, freedom, scatter)
     return spread / (1 - min(leverage, 0.9)) * scale + bias
 
@@ -149,22 +152,26 @@ def surprise(distances: Array, expected: Array, variance: float) -> Array:
     return (ratio + sigma**2 / 2) / sigma
 
 
-def _length(one: ClassStatistics) -> float:
-    """The root mean square length of a class's transformed features."""
+def mean_square_length(one: ClassStatistics) -> float:
+    """The mean squared length of a class's transformed features."""
     spread = variances(one)
     square = float(namespace(one.mean).sum(one.mean * one.mean))
     if spread is not None:
         square += float(namespace(spread).sum(wide(spread))) / one.count
-    return math.sqrt(square) or 1.0
+    return square or 1.0
+
+
+def _length(one: ClassStatistics) -> float:
+    return math.sqrt(mean_square_length(one))
 
 
 def _leverage(
     one: ClassStatistics,
-    factor: Factor,
+    factor: AnyFactor,
     metric: Metric,
     prior: Prior | None,
     freedom: int,
-    scatter: Array,
+    scatter: Scatter,
 ) -> float:
     """What part of a class's matrix one of its samples is, on the average, in its own direction."""
     left_out = one.count / (one.count - 1)
@@ -175,9 +182,9 @@ def _leverage(
         through_prior = 0.0 if prior is None else strength / max(prior.freedom, 1)
         share = (1 + through_prior) / (one.count - 2 + strength)
         deviations = _deviations(one, metric, prior)
-    whole = left_out * share * _trace(factor.whitening, scatter, deviations) / one.count
+    whole = left_out * share * _trace(factor, scatter, deviations) / one.count
     # The variances of a diagonal matrix are estimated one by one, each from all samples.
-    return whole / scatter.shape[0] if scatter.ndim == 1 else whole
+    return whole / scatter.width if scatter.shape == "diagonal" else whole
 
 
 def _deviations(one: ClassStatistics, metric: Metric, prior: Prior | None) -> Array:
@@ -198,20 +205,24 @@ def _deviations(one: ClassStatistics, metric: Metric, prior: Prior | None) -> Ar
     return xp.ones_like(shrunk) * (math.sqrt(length) or 1.0)
 
 
-def _trace(whitening: Array | None, scatter: Array, deviations: Array | None = None) -> float:
-    r""":math:`\mathrm{tr}(T^T S T)`, with rows of :math:`T` divided by the deviations if given.
+def _trace(factor: AnyFactor, scatter: Scatter, deviations: Array | None = None) -> float:
+    r"""The sum of the squared distances whose differences have this scatter.
 
-    Exact for diagonal matrices, and through fixed random signs (Hutchinson) for full ones.
+    They are divided by the deviations first, if given. Exact for few rows and for diagonal
+    matrices; through fixed random signs (Hutchinson) for others.
     """
-    xp = namespace(scatter)
-    scatter = wide(scatter)
-    if whitening is None:
-        return float(xp.sum(scatter if scatter.ndim == 1 else diagonal(scatter)))
-    if whitening.ndim == 1:
-        weights = wide(whitening) if deviations is None else wide(whitening) / deviations
-        return float(xp.sum(weights * weights * scatter))
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.shape[0], PROBES))
-    probes = wide(whitening) @ like(signs, scatter)
+    xp = namespace(scatter.numbers)
+    if scatter.shape == "diagonal":
+        weights = wide(scatter.numbers) if deviations is None else scatter.numbers / deviations**2
+        if isinstance(factor, Factor) and factor.whitening is not None:
+            weights = weights * wide(factor.whitening) ** 2
+        return float(xp.sum(weights))
+    if scatter.shape == "rows" or isinstance(factor, ThinFactor):
+        rows = wide(root_of(scatter))
+        rows = rows if deviations is None else rows / deviations
+        return float(xp.sum(factor.lengths(xp.astype(rows, scatter.numbers.dtype))))
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.width, PROBES))
+    probes = factor.unwhitened(like(signs, scatter.numbers))
     if deviations is not None:
         probes = probes / deviations[:, None]
-    return float(xp.sum(probes * (scatter @ probes))) / PROBES
+    return float(xp.sum(probes * (wide(dense(scatter)) @ probes))) / PROBES

@@ -10,23 +10,24 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from fecam.core.arrays import Array, add_to_diagonal, diagonal, namespace, wide, zeros
-from fecam.core.statistics import ClassStatistics, averaged_covariance
+from fecam.core.arrays import Array, add_to_diagonal, diagonal, namespace
+from fecam.core.scatter import Scatter, times, total
+from fecam.core.statistics import ClassStatistics
 
 Normalization = Literal["correlation", "variance"]
 OffDiagonal = Literal["all", "nonzero", "nonzero-twice"]
 
 
-def scatter_of(statistics: ClassStatistics, *, average_domains: bool = False) -> Array:
-    """The scatter that a class's covariance is made from, in double precision.
+def scatter_of(statistics: ClassStatistics, *, average_domains: bool = False) -> Scatter:
+    """The scatter that a class's covariance is made from.
 
     With ``average_domains`` it is the one whose covariance is the average over the class's visits.
     """
     if average_domains and statistics.averaged is not None:
-        return wide(averaged_covariance(statistics)) * (statistics.count - 1)
+        return times(statistics.averaged, statistics.count - 1)
     if statistics.scatter is None:
         raise ValueError("these statistics hold no scatter")
-    return wide(statistics.scatter)
+    return statistics.scatter
 
 
 def pooled(statistics: Iterable[ClassStatistics]) -> tuple[Array, int]:
@@ -34,15 +35,9 @@ def pooled(statistics: Iterable[ClassStatistics]) -> tuple[Array, int]:
 
     Classes of one sample say nothing of a spread; with no others the matrix is zero.
     """
-    total, freedom = None, 0
-    for one in statistics:
-        if total is None:
-            total = zeros(scatter_of(one).shape, one.mean)
-        total += one.scatter  # in place and without a wide copy: this runs over every class
-        freedom += one.count - 1
-    if total is None:
-        raise ValueError("no class to pool")
-    return total / max(freedom, 1), freedom
+    classes = list(statistics)
+    freedom = sum(one.count - 1 for one in classes)
+    return total(scatter_of(one) for one in classes) / max(freedom, 1), freedom
 
 
 def common(tasks: Sequence[Sequence[ClassStatistics]]) -> Array:
@@ -53,25 +48,21 @@ def common(tasks: Sequence[Sequence[ClassStatistics]]) -> Array:
     Adding up per-task scatters gives what the recursion of Eq. 6 gives, in any order.
     """
     n_classes = sum(len(task) for task in tasks)
-    total = None
-    for task in tasks:
-        share = total_covariance(task) * (len(task) / n_classes)
-        total = share if total is None else total + share
-    if total is None:
+    shares = [total_covariance(task) * (len(task) / n_classes) for task in tasks]
+    if not shares:
         raise ValueError("no task to take a common matrix from")
-    return total
+    return sum(shares[1:], start=shares[0])
 
 
 def total_covariance(task: Sequence[ClassStatistics]) -> Array:
     """The covariance of all samples of several classes around their common mean."""
     count = sum(one.count for one in task)
     mean = sum(one.mean * (one.count / count) for one in task)
-    total = zeros(task[0].scatter.shape, mean)  # type: ignore[union-attr]
-    for one in task:
-        step = (one.mean - mean) * one.count**0.5
-        between = step * step if total.ndim == 1 else step[:, None] * step[None, :]
-        total = total + one.scatter + between
-    return total / max(count - 1, 1)
+    steps = [(one.mean - mean) * one.count**0.5 for one in task]
+    within = total(scatter_of(one) for one in task)
+    rows = namespace(within).stack(steps, axis=0)
+    between = rows.T @ rows if within.ndim == 2 else namespace(rows).sum(rows * rows, axis=0)
+    return (within + between) / max(count - 1, 1)
 
 
 def with_prior(scatter: Array, count: int, prior: Array | None, strength: float) -> Array:

@@ -5,8 +5,26 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fecam.core.arrays import Array, cholesky, diagonal, invert_lower_triangle, namespace
+from fecam.core.arrays import (
+    Array,
+    add_to_diagonal,
+    cholesky,
+    diagonal,
+    invert_lower_triangle,
+    namespace,
+    wide,
+    zeros,
+)
 from fecam.errors import SingularMatrixError
+
+FIRST_LEVEL = 128
+"""Columns of the first block of a triangle: so many, or a quarter of all if that is less."""
+LEVEL_GROWTH = 1.5
+"""Each further block ends so many times as far as the one before."""
+
+
+FLOOR_SHARE = 0.9
+"""How much of the highest possible floor is taken: at the very highest a triangle is singular."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,6 +39,135 @@ class Factor:
     centre: Array
     whitening: Array | None
     scale: float = 1.0
+
+    def lengths(self, differences: Array) -> Array:
+        """The squared distances of rows that lie so far from the centre, without the scale."""
+        white = apply_whitening(differences, self.whitening)
+        return wide(namespace(white).sum(white * white, axis=-1))
+
+    def unwhitened(self, columns: Array) -> Array:
+        r""":math:`T` times columns."""
+        if self.whitening is None:
+            return columns
+        whitening = wide(self.whitening)
+        return whitening[:, None] * columns if whitening.ndim == 1 else whitening @ columns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """Coordinates that all classes share: those in which samples differ most come first."""
+
+    axes: Array
+    """Orthogonal; a column is an axis."""
+    classes: int
+    """How many classes it was made for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FramedFactor:
+    r"""One class in the coordinates of a frame, where its whitening is triangular.
+
+    The squared distance is :math:`f\,\lVert z_{>m} \rVert^2 + \lVert z\,T \rVert^2` with :math:`T`
+    upper triangular: so the first coordinates alone tell the first terms of a sum that only grows.
+    The *floor* :math:`f` takes out of the rest, of which nothing is known by then, what every
+    direction in it has at least. The columns of :math:`T` are kept in blocks, without the zeros.
+    """
+
+    centre: Array
+    blocks: tuple[Array, ...]
+    """The columns of the triangle one after another, each block down to its last row."""
+    floor: float
+    frame: Frame
+    scale: float = 1.0
+
+    def lengths(self, differences: Array) -> Array:
+        """The squared distances of rows that lie so far from the centre, without the scale."""
+        turned = differences @ namespace(differences).astype(self.frame.axes, differences.dtype)
+        return self.turned_lengths(turned)
+
+    def turned_lengths(self, turned: Array) -> Array:
+        """The same for differences that are given in the coordinates of the frame."""
+        rest = turned[..., self.blocks[0].shape[0] :]
+        return framed_lengths(turned, self.blocks) + self.floor * wide(
+            namespace(rest).vecdot(rest, rest)
+        )
+
+    def unwhitened(self, columns: Array) -> Array:
+        r""":math:`T` times columns."""
+        xp = namespace(columns)
+        at, rows = 0, zeros(columns.shape, columns)
+        for block in self.blocks:
+            high, wide_block = block.shape
+            part = wide(block) @ columns[at : at + wide_block, :]
+            rest = zeros((columns.shape[0] - high, columns.shape[1]), columns)
+            rows, at = rows + xp.concat([part, rest], axis=0), at + wide_block
+        return wide(self.frame.axes) @ rows
+
+
+def framed_lengths(turned: Array, blocks: tuple[Array, ...]) -> Array:
+    """The squared lengths of differences, in the coordinates of a frame, over these columns."""
+    xp = namespace(turned)
+    square = 0.0
+    for block in blocks:
+        white = turned[..., : block.shape[0]] @ block
+        square = square + wide(xp.vecdot(white, white))
+    return square
+
+
+def make_frame(within: Array, centres: Array) -> Frame:
+    """The frame for classes with these centres and this covariance around them."""
+    xp = namespace(within)
+    apart = centres - xp.mean(centres, axis=0)
+    between = apart.T @ apart / centres.shape[0]
+    _, vectors = xp.linalg.eigh(within + between)
+    return Frame(xp.asarray(xp.flip(vectors, axis=1), copy=True), centres.shape[0])
+
+
+def frame_levels(width: int) -> list[int]:
+    """Where the blocks of a triangle end: each is a step of a search that mostly ends early."""
+    ends = [max(min(FIRST_LEVEL, width // 4), 1)]
+    while ends[-1] < width:
+        ends.append(min(math.ceil(ends[-1] * LEVEL_GROWTH), width))
+    return ends
+
+
+def framed_factor(
+    covariance: Array, centre: Array, frame: Frame, dtype: object, scale: float = 1.0
+) -> FramedFactor | None:
+    """The factor of a class in a frame; None if its matrix has no Cholesky factor to be trusted."""
+    xp = namespace(covariance)
+    axes = frame.axes
+    turned = axes.T @ covariance @ axes
+    lower = _cholesky((turned + turned.T) / 2, _noise(covariance, float(xp.finfo(dtype).eps)))
+    if lower is None:
+        return None
+    whitening = invert_lower_triangle(lower).T
+    ends = frame_levels(covariance.shape[0])
+    floor, lifted = _lifted(whitening, turned, ends[0])
+    whitening = xp.astype(whitening if lifted is None else lifted, dtype)
+    blocks = tuple(
+        xp.asarray(whitening[:end, start:end], copy=True)
+        for start, end in zip([0, *ends[:-1]], ends, strict=True)
+    )
+    return FramedFactor(centre, blocks, floor, frame, scale)
+
+
+def _lifted(whitening: Array, covariance: Array, start: int) -> tuple[float, Array | None]:
+    """A floor for the coordinates from ``start`` on, and the triangle of what stands above it."""
+    xp = namespace(whitening)
+    rest = covariance[start:, start:]
+    if rest.shape[0] == 0:
+        return 0.0, None
+    along = xp.ones_like(rest[:, 0])
+    for _ in range(8):  # towards the direction in which the rest varies most
+        along = rest @ along
+        along = along / xp.linalg.vector_norm(along)
+    floor = FLOOR_SHARE / float(xp.vecdot(along, rest @ along))
+    precision = whitening @ whitening.T
+    place = xp.concat([zeros((start,), precision), xp.ones_like(rest[:, 0])])
+    # Cholesky's factor from the last coordinate backwards; there is none if the floor is too high.
+    upper = cholesky(xp.flip(add_to_diagonal(precision, -floor * place)))
+    return (0.0, None) if upper is None else (floor, xp.flip(upper))
 
 
 def apply_whitening(x: Array, whitening: Array | None) -> Array:

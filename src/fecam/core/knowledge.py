@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from array_api_compat import device
 
 from fecam.core.arrays import Array, like, namespace, wide
+from fecam.core.scatter import Scatter
 from fecam.core.statistics import (
     ClassStatistics,
     Form,
@@ -68,8 +69,9 @@ class Knowledge:
             if part.count == whole.count:
                 del classes[label]
             else:
-                classes[label] = remove(whole, part)
-                _check_remainder(label, whole, classes[label])
+                rest = remove(whole, part)
+                _check_remainder(label, whole, part, rest)
+                classes[label] = rest
         return self._with(classes, self.tasks)
 
     def forget(self, label: Hashable) -> Knowledge:
@@ -114,15 +116,18 @@ def _same_place(a: Array, b: Array) -> bool:
 
 
 def _move(one: ClassStatistics, anchor: Array) -> ClassStatistics:
-    def narrow(x: Array | None) -> Array | None:
-        return None if x is None else namespace(anchor).astype(like(x, anchor), anchor.dtype)
+    def narrow(x: Array) -> Array:
+        return namespace(anchor).astype(like(x, anchor), anchor.dtype)
+
+    def moved(scatter: Scatter | None) -> Scatter | None:
+        return None if scatter is None else replace(scatter, numbers=narrow(scatter.numbers))
 
     return replace(
         one,
-        raw_mean=wide(like(one.raw_mean, anchor)),
+        raw_mean=narrow(one.raw_mean),
         mean=wide(like(one.mean, anchor)),
-        scatter=narrow(one.scatter),
-        averaged=narrow(one.averaged),
+        scatter=moved(one.scatter),
+        averaged=moved(one.averaged),
     )
 
 
@@ -153,12 +158,16 @@ def _check_removal(label: Hashable, whole: ClassStatistics, part: ClassStatistic
         raise _not_learnt(label)
 
 
-def _check_remainder(label: Hashable, whole: ClassStatistics, rest: ClassStatistics) -> None:
+def _check_remainder(
+    label: Hashable, whole: ClassStatistics, part: ClassStatistics, rest: ClassStatistics
+) -> None:
     """No sum of squares gets negative by taking out what was put in, beyond rounding."""
-    before, after = variances(whole), variances(rest)
-    if before is None or after is None:
+    before, taken = variances(whole), variances(part)
+    if before is None or taken is None:
         return
     xp = namespace(before)
+    step = part.mean - rest.mean
+    after = wide(before) - taken - step * step * (rest.count * part.count / whole.count)
     if float(xp.min(after)) < -1e-3 * float(xp.max(before)):
         raise _not_learnt(label)
 

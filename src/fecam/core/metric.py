@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fecam.core.arrays import Array, diagonal, eye, namespace
+from fecam.core.arrays import Array, diagonal, eye, namespace, wide
 from fecam.core.covariance import (
     Normalization,
     OffDiagonal,
@@ -18,6 +18,7 @@ from fecam.core.covariance import (
     with_prior,
 )
 from fecam.core.prior import Prior
+from fecam.core.scatter import dense, variances_of
 from fecam.core.statistics import ClassStatistics, Form, variances
 from fecam.core.transforms import Transform, unit_length
 
@@ -59,8 +60,8 @@ class Metric:
 def centre_of(statistics: ClassStatistics, metric: Metric, transform: Transform) -> Array:
     """The prototype a query is compared with."""
     centre = statistics.mean
-    if metric.transform_of_mean:
-        raw = statistics.raw_mean
+    if metric.transform_of_mean and (transform.power is not None or transform.unit):
+        raw = wide(statistics.raw_mean)
         if transform.power is not None:
             raw = namespace(raw).maximum(raw, 0 * raw)  # unlearning may leave -1e-17 of a zero
         centre = transform(raw)
@@ -83,9 +84,8 @@ def class_covariance(
 
     ``spare`` is the variance assumed of a class that never varied, a single sample, say.
     """
-    scatter = scatter_of(statistics, average_domains=metric.average_domains)
-    if metric.covariance == "diagonal" and scatter.ndim == 2:
-        scatter = diagonal(scatter)
+    kept = scatter_of(statistics, average_domains=metric.average_domains)
+    scatter = wide(variances_of(kept) if metric.covariance == "diagonal" else dense(kept))
     shared, strength = (None, 0.0) if prior is None else (prior.covariance, prior.strength)
     covariance = with_prior(scatter, statistics.count, shared, strength)
     return normalize(_shrunk(covariance, metric, spare), metric.normalization)

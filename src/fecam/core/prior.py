@@ -27,8 +27,9 @@ from typing import Literal
 import numpy as np
 
 from fecam.core.arrays import Array, diagonal, like, namespace, wide
-from fecam.core.covariance import normalize, pooled, shrink
+from fecam.core.covariance import normalize, pooled, scatter_of, shrink
 from fecam.core.factors import whiten
+from fecam.core.scatter import seen_along, variances_of
 from fecam.core.statistics import ClassStatistics
 
 GROWTH = 1.5
@@ -70,7 +71,7 @@ def make_prior(
     if bool(xp.any(covariance != 0)):
         shrunk = shrink(covariance, (1.0, 0.0))
         # From here on only used to compare and to sample: the precision of the model will do.
-        dtype = statistics[0].scatter.dtype  # type: ignore[union-attr]
+        dtype = statistics[0].raw_mean.dtype
         whitening = xp.astype(whiten(normalize(shrunk, "correlation")), dtype)
         deviations = xp.astype(xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk)), dtype)
     if strength == "auto":
@@ -114,19 +115,15 @@ def _compare(
     """What chance makes of one degree of freedom; the sum of real differences, times freedom."""
     xp = namespace(covariance)
 
-    def seen(matrix: Array) -> Array:
-        matrix = wide(matrix)
-        if axes.ndim == 2:
-            return axes.T @ (matrix @ axes)
-        return (matrix if matrix.ndim == 1 else diagonal(matrix)) / axes**2
-
-    shared = seen(covariance)
+    shared = axes.T @ (covariance @ axes) if axes.ndim == 2 else covariance / axes**2
     square = float(xp.sum(shared * shared))
     trace = float(xp.sum(diagonal(shared))) if shared.ndim == 2 else 0.0
     chance = square + trace**2 if shared.ndim == 2 else 2 * square
     excess, freedom = 0.0, 0
     for one in statistics:
-        gap = seen(one.scatter) / (one.count - 1) - shared
+        kept = scatter_of(one)
+        seen = seen_along(kept, axes) if axes.ndim == 2 else wide(variances_of(kept)) / axes**2
+        gap = seen / (one.count - 1) - shared
         excess += (one.count - 1) * float(xp.sum(gap * gap)) - chance
         freedom += one.count - 1
     return chance, excess, freedom

@@ -1,74 +1,241 @@
-"""From queries and factors to distances and the nearest class, in blocks of bounded size."""
+r"""The nearest classes without measuring every class, and with proof.
+
+A squared distance in the coordinates of a frame is a sum of squares, one a coordinate, that only
+grows (see `fecam.core.factors`). So its first :math:`m` terms are a lower bound. They are a
+quadratic form in :math:`m` numbers, that is, one product of the queries' monomials with all
+classes at once, and far cheaper than the distances themselves. The class that looks nearest is then
+measured exactly; a class whose bound lies above that distance cannot win. Those that can are
+followed further, block by block, until the sum has grown too large or is the distance.
+
+A class of few samples has no triangle; after its bound it is measured through its rows. Where it
+leans on a prior, that takes a rotation of its own, so there is one more bound before
+(`fecam.core.leaning`).
+
+A *shortlist* does the same, but follows a class only while its sum stays within a margin of the
+sum that the class that looks nearest had at the same point: no proof, but far fewer classes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
-from array_api_compat import device
+import numpy as np
+from numpy.typing import NDArray
 
-from fecam.core.arrays import Array, namespace, row_slices, wide
-from fecam.core.factors import Factor, apply_whitening
+from fecam.core.arrays import to_numpy
+from fecam.core.bounds import Bounds, as_numpy
+from fecam.core.factors import Frame, FramedFactor, frame_levels
+from fecam.core.leaning import Leaning, leans
+from fecam.core.panel import AnyFactor, Classes, Panel, nearest
+from fecam.core.thin import ThinFactor
+from fecam.core.threads import in_parallel
 
-BLOCK_BYTES = 64 * 2**20
-"""What the largest temporary array of one block may take."""
+Matrix = NDArray[Any]
 
-
-def squared_distances(queries: Array, factors: Sequence[Factor], dtype: Any = None) -> Array:
-    """The squared distance of each query (row) to each class (column).
-
-    They are measured in ``dtype``, by default that of the queries. Before anything is rounded to
-    it, queries and centres are shifted by one of the centres: far from zero, the rounding of their
-    coordinates would drown the differences between them.
-    """
-    xp = namespace(queries)
-    dtype = queries.dtype if dtype is None else dtype
-    origin = xp.astype(factors[0].centre, queries.dtype)
-    centres = xp.stack([factor.centre for factor in factors], axis=0)
-    centres = xp.astype(centres - xp.astype(origin, centres.dtype), dtype)
-    n, width = queries.shape
-    blocks = [
-        _measure(xp.astype(queries[some, :] - origin, dtype, copy=False), centres, factors)
-        for some in row_slices(n, rows_a_block(width))
-    ]
-    return blocks[0] if len(blocks) == 1 else xp.concat(blocks, axis=0)
-
-
-def rows_a_block(width: int) -> int:
-    """How many rows of this width stay below `BLOCK_BYTES` in double precision."""
-    return max(1, BLOCK_BYTES // (8 * width))
+FEW = 32
+"""A class of at most so many rows is cheaper to measure than to bound by monomials."""
+SLACK = 1e-4
+"""How far a sum may lie above a distance before it counts as larger: more than any rounding."""
+TIE = 1e-5
+"""Distances closer than this are measured again, side by side."""
+SIZES = (128, 64)
+"""Of the coordinates that classes without a triangle are bounded by, and only estimated by."""
+BLOCK_ROWS = 4096
+"""At most so many queries are looked at together; an even number of blocks shares the work well."""
+SMALL_BLOCK = 64
+"""Fewer queries are not shared out: that would take longer than it saves."""
+MARGINS = (0.16, 0.2, 0.1, 0.04, 0.02)
+"""How far above the sum of the seemingly nearest class a shortlist looks, level by level."""
+THIN_MARGIN = 0.27
+"""The same for the estimates of classes without levels."""
 
 
-def _measure(queries: Array, centres: Array, factors: Sequence[Factor]) -> Array:
-    xp = namespace(queries)
-    first = factors[0].whitening
-    if all(factor.whitening is first for factor in factors):
-        return _measure_shared(queries, centres, factors)
-    columns = []
-    for position, factor in enumerate(factors):
-        white = apply_whitening(queries - centres[position, :], factor.whitening)
-        columns.append(factor.scale * xp.sum(white * white, axis=1))
-    return xp.stack(columns, axis=1)
+class Search:
+    """The classes of a panel, with what proves most of them too far away."""
+
+    def __init__(self, panel: Panel, frame: Frame, before: Search | None = None) -> None:
+        self.panel, self.frame = panel, frame
+        self.factors = [as_numpy(factor) for factor in panel.factors]
+        self.centres, scales = to_numpy(panel.centres), to_numpy(panel.scales)
+        self.scales = scales.astype(np.float64)
+        axes = to_numpy(frame.axes)
+        self.axes = axes.astype(self.centres.dtype)
+        self.places = (self.centres.astype(np.float64) @ axes).astype(self.centres.dtype)
+        positions = range(len(self.factors))
+        few = [at for at in positions if _rows(self.factors[at]) <= FEW]
+        self.direct = [at for at in few if not leans(self.factors[at])]
+        self._bounds: dict[bool, list[tuple[list[int], Bounds]]] = {}
+        self._before = before if before is not None and before.frame is frame else None
+        leaning = [at for at in positions if leans(self.factors[at])]
+        self.is_framed = np.asarray([isinstance(one, FramedFactor) for one in self.factors])
+        self.leaning = Leaning(self.factors, self.centres, leaning, few) if leaning else None
+        if self.direct:
+            some = [self.factors[at] for at in self.direct]
+            self.measured = Classes(some, self.centres[self.direct])
+
+    def bounds(self, *, certain: bool) -> list[tuple[list[int], Bounds]]:
+        """Positions of classes, with what bounds or estimates them; made when first needed."""
+        if certain not in self._bounds:
+            kept = self._before._bounds.get(certain, []) if self._before is not None else []
+            full = frame_levels(self.centres.shape[1])[0]
+            thin = min(full, SIZES[0] if certain else SIZES[1])
+            kinds = {
+                full: [at for at, one in enumerate(self.factors) if isinstance(one, FramedFactor)]
+            }
+            some = [
+                at for at in range(len(self.factors)) if FEW < _rows(self.factors[at]) < math.inf
+            ]
+            kinds[thin] = kinds.get(thin, []) + some
+            before = {bounds.size: bounds for _, bounds in kept}
+            self._bounds[certain] = [
+                (at, self._made_bounds(at, size, before.get(size)))
+                for size, at in kinds.items()
+                if at
+            ]
+        return self._bounds[certain]
+
+    def _made_bounds(self, positions: list[int], size: int, before: Bounds | None) -> Bounds:
+        factors = [self.factors[at] for at in positions]
+        originals = [self.panel.factors[at] for at in positions]
+        return Bounds(self.frame, size, originals, factors, self.places[positions], before)
+
+    def find(self, queries: Any, k: int, *, certain: bool = True) -> tuple[Matrix, Matrix]:
+        """The positions of the ``k`` nearest classes of each query, and their distances."""
+        found = in_parallel(
+            lambda block: _Hunt(self, to_numpy(block), certain=certain).nearest(k),
+            self.panel.blocks(queries, most=_block_rows(queries.shape[0])),
+        )
+        return np.concatenate([one for one, _ in found]), np.concatenate([two for _, two in found])
 
 
-def _measure_shared(queries: Array, centres: Array, factors: Sequence[Factor]) -> Array:
-    r"""All classes under one whitening: whiten once, then one product for all distances.
-
-    :math:`\lVert a - b \rVert^2 = \lVert a \rVert^2 - 2 a b^T + \lVert b \rVert^2` cancels badly
-    in single precision, so this part runs in double; it is the cheap one.
-    """
-    xp = namespace(queries)
-    a = wide(apply_whitening(queries, factors[0].whitening))
-    b = wide(apply_whitening(centres, factors[0].whitening))
-    square = xp.sum(a * a, axis=1)[:, None] - 2 * (a @ b.T) + xp.sum(b * b, axis=1)[None, :]
-    scales = xp.asarray([factor.scale for factor in factors], device=device(square))
-    square = xp.maximum(square, 0 * square) * xp.astype(scales, square.dtype)
-    return xp.astype(square, queries.dtype, copy=False)
+def _block_rows(n: int) -> int:
+    """Whatever the number of threads, so that no number depends on it."""
+    pairs = -(-n // (2 * BLOCK_ROWS))
+    return max(-(-n // (2 * pairs)), SMALL_BLOCK)
 
 
-def nearest(distances: Array, k: int) -> Array:
-    """The columns of the ``k`` smallest distances of each row, nearest first; ties by column."""
-    xp = namespace(distances)
-    if k == 1:
-        return xp.argmin(distances, axis=1)[:, None]
-    return xp.argsort(distances, axis=1, stable=True)[:, :k]
+class _Hunt:
+    """One block of queries on its way through the classes."""
+
+    def __init__(self, search: Search, block: Matrix, *, certain: bool) -> None:
+        self.search, self.block, self.certain = search, block, certain
+        self.turned = block @ search.axes
+        shape = (len(block), len(search.factors))
+        self.lower = np.zeros(shape, block.dtype)
+        self.distances = np.full(shape, np.inf)
+        self.estimates = np.zeros(shape, block.dtype)
+        for at, bounds in search.bounds(certain=certain):
+            self.lower[:, at], self.estimates[:, at] = bounds.measure(self.turned)
+        if search.leaning is not None:
+            self.rotated = search.leaning.rotated(block)
+            if few := search.leaning.few:
+                lower, estimates = search.leaning.bounds_of_few(block, self.rotated)
+                self.lower[:, few], self.estimates[:, few] = lower, estimates
+        if search.direct:
+            self.distances[:, search.direct] = search.measured.measure(block)
+            exact = self.distances[:, search.direct]
+            self.lower[:, search.direct] = self.estimates[:, search.direct] = exact
+        for array in (self.lower, self.estimates, self.distances):
+            array *= search.scales.astype(array.dtype)
+
+    def nearest(self, k: int) -> tuple[Matrix, Matrix]:
+        """The positions of the ``k`` nearest classes of each query, and their distances."""
+        every = np.arange(len(self.block))
+        guesses = np.argpartition(self.estimates, k - 1, axis=1)[:, :k]
+        # What a shortlist goes by: the sums of the classes that look nearest, level by level.
+        self.sums = np.zeros((len(self.block), len(MARGINS)))
+        self.limit = np.full(len(self.block), np.inf)
+        for position in np.unique(guesses).tolist():
+            self._settle(position, every[np.any(guesses == position, axis=1)], guess=True)
+        self.limit = np.take_along_axis(self.distances, guesses, axis=1).max(axis=1)
+        follow = self.lower <= (self.limit * (1 + SLACK))[:, None]
+        if not self.certain:
+            nearest_ones = np.take_along_axis(self.estimates, guesses, axis=1).max(axis=1)
+            margins = 1 + np.where(self.search.is_framed, MARGINS[0], THIN_MARGIN)
+            follow &= self.estimates <= nearest_ones[:, None] * margins.astype(self.block.dtype)
+        follow &= np.isinf(self.distances)
+        by_class = np.ascontiguousarray(follow.T)
+        for position in np.flatnonzero(by_class.any(axis=1)).tolist():
+            rows = np.flatnonzero(by_class[position])
+            self._settle(position, rows, guess=False)
+            if k == 1:
+                self.limit[rows] = np.minimum(self.limit[rows], self.distances[rows, position])
+        self._settle_ties(k)
+        order = nearest(self.distances.astype(self.block.dtype), k)
+        return order, np.take_along_axis(self.distances, order, axis=1)
+
+    def _settle_ties(self, k: int) -> None:
+        """Measure near ties again, side by side: so classes that are the same stay a tie."""
+        band = np.partition(self.distances, k - 1, axis=1)[:, k - 1 : k] * (1 + TIE)
+        close = self.distances <= band
+        tied = np.count_nonzero(close, axis=1) > k
+        if k > 1:
+            ranked = np.sort(np.where(close, self.distances, np.inf), axis=1)
+            known = ranked[:, 1:] < np.inf
+            tied |= np.any((ranked[:, 1:] <= ranked[:, :-1] * (1 + TIE)) & known, axis=1)
+        rows = np.flatnonzero(tied)
+        if len(rows):
+            search, columns = self.search, np.flatnonzero(close[rows].any(axis=0))
+            some = Classes([search.factors[at] for at in columns], search.centres[columns])
+            again = some.measure(self.block[rows]) * search.scales[columns]
+            old = self.distances[np.ix_(rows, columns)]
+            self.distances[np.ix_(rows, columns)] = np.where(np.isinf(old), old, again)
+
+    def _may_win(self, sums: Matrix, rows: Any, level: int) -> Matrix:
+        """Which sums are small enough for their classes to be followed further."""
+        most = self.limit[rows] * (1 + SLACK)
+        if not self.certain:
+            most = np.minimum(most, self.sums[rows, level] * (1 + MARGINS[level]))
+        return np.asarray(sums <= most)
+
+    def _settle(self, position: int, rows: Matrix, *, guess: bool) -> None:
+        """Measure a class for some rows, but those for which it proves to be too far away."""
+        factor, scale = self.search.factors[position], self.search.scales[position]
+        if isinstance(factor, FramedFactor):
+            rows, square = self._follow(factor, position, rows, guess=guess)
+        else:
+            if not guess and leans(factor) and self.search.leaning is not None:
+                lower = self.search.leaning.bound(position, self.block[rows], self.rotated[rows])
+                rows = rows[lower * scale <= self.limit[rows] * (1 + SLACK)]
+            square = factor.lengths(self.block[rows] - self.search.centres[position]) * scale
+            if guess:
+                self.sums[rows, 1:] = np.maximum(self.sums[rows, 1:], square[:, None])
+        self.distances[rows, position] = square
+
+    def _follow(
+        self, factor: FramedFactor, position: int, rows: Matrix, *, guess: bool
+    ) -> tuple[Matrix, Matrix]:
+        """The rows that are left at the end of a triangle, and their distances."""
+        scale, place = self.search.scales[position], self.search.places[position]
+        rows = rows[self.lower[rows, position] <= self.limit[rows] * (1 + SLACK)]
+        lower = self.lower[rows, position].astype(np.float64)
+        beyond = np.zeros(len(rows))
+        for level, block in enumerate(factor.blocks[1:], start=1):
+            # Only as many coordinates are fetched as this level needs: most rows end here.
+            high = block.shape[0]
+            apart = self.turned[:, :high][rows]
+            apart -= place[:high]
+            white = apart @ block
+            beyond += scale * np.vecdot(white, white)
+            level = min(level, len(MARGINS) - 1)
+            if guess:
+                self.sums[rows, level] = np.maximum(self.sums[rows, level], lower + beyond)
+                continue
+            keep = np.flatnonzero(self._may_win(lower + beyond, rows, level))
+            rows, lower, beyond = rows[keep], lower[keep], beyond[keep]
+            if not len(rows):
+                return rows, beyond
+        apart = self.turned[rows] - place
+        first = apart[:, : len(factor.blocks[0])] @ factor.blocks[0]
+        rest = apart[:, len(factor.blocks[0]) :]
+        return rows, beyond + scale * (
+            np.vecdot(first, first) + factor.floor * np.vecdot(rest, rest)
+        )
+
+
+def _rows(factor: AnyFactor) -> float:
+    """How many rows a class is measured through: those of a factor without a bound count as 0."""
+    if isinstance(factor, ThinFactor):
+        return float(len(factor.rows))
+    return math.inf if isinstance(factor, FramedFactor) else 0

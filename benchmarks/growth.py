@@ -1,0 +1,123 @@
+"""How costs grow with classes, features and samples, on synthetic features.
+
+    python benchmarks/growth.py [--classes N ...] [--widths D ...] [--per-class N ...] [--quick]
+
+Classes 10, 100, 1,000, 3,000; d = 256, 512, 768, 1280; n = 5, 50, 500; the paper's settings and
+the default: microseconds a query (`search="auto"`, a batch of 1,000), milliseconds to learn a class
+when all others are known, milliseconds a class to build what search needs, bytes a class. Each case
+has a process of its own; what does not fit the memory is listed with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+import problems
+import reference
+from fecam import FeCAMClassifier
+from holdings import array_bytes
+from reference import SETTINGS, asking, searching
+from reporting import apart, markdown, once, options, say, side_by_side, write
+
+CLASSES = (10, 100, 1000, 3000)
+WIDTHS = (256, 512, 768, 1280)
+PER_CLASS = (5, 50, 500)
+
+
+def too_large(classes: int, width: int, per_class: int) -> str | None:
+    """Why a case is left out: an estimate of what is kept and derived, against half the memory.
+
+    From d / 2 samples on that is two d x d float32 a class, below it in proportion.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    estimate = classes * width * min(width, 2 * per_class) * 4 * 2
+    if estimate <= memory / 2:
+        return None
+    return f"needs about {estimate / 2**30:.0f} GiB, more than half of {memory / 2**30:.0f} GiB"
+
+
+def measure(case: Mapping[str, Any]) -> dict[str, float]:
+    """One case: seconds a query, to learn and to build for search, and bytes a class."""
+    problem = problems.made_up(
+        case["classes"], case["per_class"], case["width"], queries=case["queries"]
+    )
+    clf, lessons = teach(problem, case["setting"])
+    ask = asking(searching(clf, "auto"), problem.queries, case["queries"])
+    first, batch = once(ask), once(ask)
+    if batch < 30:  # a longer call is as good as its own median
+        batch = side_by_side({"auto": ask}, 3 if batch > 1 else 7)["auto"]
+    return {
+        "seconds_a_query": batch / case["queries"],
+        "seconds_to_learn": statistics.median(lessons[-10:]),
+        "seconds_to_build": max(first - batch, 0.0) / problem.classes,
+        "bytes_a_class": array_bytes(clf.knowledge_.classes) / problem.classes,
+    }
+
+
+def teach(problem: problems.Problem, setting: str) -> tuple[FeCAMClassifier, list[float]]:
+    """A classifier taught class by class, and the seconds of each lesson."""
+    clf, seconds = reference.classifier(setting), []
+    for label, X in problem.lessons():
+        labels = np.full(len(X), label)
+        seconds.append(once(lambda: clf.partial_fit(X, labels)))  # noqa: B023
+    return clf, seconds
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """One line a case; those left out say why."""
+    lines = []
+    for row in rows:
+        if "left_out" in row:
+            cells = [f"left out: {row['left_out']}", "-", "-", "-"]
+        else:
+            cells = [
+                f"{1e6 * row['seconds_a_query']:,.1f}",
+                f"{1e3 * row['seconds_to_learn']:.2f}",
+                f"{1e3 * row['seconds_to_build']:.2f}",
+                f"{row['bytes_a_class']:,.0f}",
+            ]
+        about = [f"{row['classes']:,}", str(row["width"]), str(row["per_class"]), row["setting"]]
+        lines.append(about + cells)
+    header = ["classes", "d", "n", "settings", "µs a query", "ms to learn a class"]
+    header += ["ms a class to build for search", "bytes a class"]
+    return markdown(header, lines)
+
+
+def main() -> None:
+    """Measure, print a table, write results."""
+    parser = options(__doc__)
+    parser.add_argument("--classes", type=int, nargs="+", default=CLASSES)
+    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
+    parser.add_argument("--per-class", type=int, nargs="+", default=PER_CLASS)
+    parser.add_argument("--queries", type=int, default=1000, help="in a batch; default 1000")
+    parser.add_argument("--case", type=json.loads, help="for itself: one case, in its own process")
+    args = parser.parse_args()
+    if args.case:
+        print(json.dumps(measure(args.case)))
+        return
+    if args.quick:
+        args.classes, args.widths, args.per_class, args.queries = (5, 10), (32,), (5, 50), 100
+    rows = []
+    plan = list(product(args.classes, args.widths, args.per_class, SETTINGS))
+    for number, (classes, width, per_class, setting) in enumerate(plan, start=1):
+        case = {"classes": classes, "width": width, "per_class": per_class, "setting": setting}
+        say(f"{number}/{len(plan)}: {setting}, {classes} classes, d = {width}, n = {per_class} ...")
+        start, reason = time.perf_counter(), too_large(classes, width, per_class)
+        asked = {**case, "queries": args.queries}
+        rows.append({**case, **({"left_out": reason} if reason else apart(__file__, asked))})
+        say(f"  {reason or f'{time.perf_counter() - start:.0f} s'}")
+    text = table(rows)
+    print(text)
+    write("growth", text, {"queries": args.queries, "rows": rows}, quick=args.quick)
+
+
+if __name__ == "__main__":
+    main()

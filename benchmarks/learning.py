@@ -1,0 +1,167 @@
+"""Learning a class against the bare product of its samples, and the first answer after it.
+
+    python benchmarks/learning.py [--data synthetic|real] [--quick]
+
+A class of 5, 50 and 500 samples at d = 512 on top of 1, 30 and 100 known ones, against ``X.T @ X``
+of the same samples and against that product after the transform, which is the least that any
+covariance costs. What a class needs for search is built when it is first asked for: the first
+answer after a lesson, less an answer with everything built, is what that takes, once. It is taken
+with certified search, which needs most. Last a lesson followed by one query at 345 classes x 1,280
+features, as they come: `search="auto"`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+import problems
+import reference
+from fecam import FeCAMClassifier
+from problems import Problem
+from reference import SETTINGS
+from reporting import markdown, once, options, say, side_by_side, write
+
+
+def after(known: int, problem: Problem, setting: str) -> tuple[FeCAMClassifier, np.ndarray]:
+    """A classifier that knows so many classes, and the samples of one more."""
+    lessons = iter(problem.lessons())
+    clf = reference.taught(setting, islice(lessons, known))
+    return clf, next(lessons)[1]
+
+
+def learning(clf: FeCAMClassifier, X: np.ndarray, repeats: int) -> dict[str, float]:
+    """Seconds of a lesson about a new class, of the bare product, and of transform and product."""
+    known, transform = clf.knowledge_, clf.knowledge_.transform
+    labels = np.full(len(X), -1)
+
+    def learn() -> None:
+        clf.partial_fit(X, labels)
+        clf._taught = known  # measure the same step again
+
+    def transformed() -> np.ndarray:
+        features = transform(X)
+        return features.T @ features
+
+    tasks = {"learn": learn, "product": lambda: X.T @ X, "transformed": transformed}
+    return side_by_side(tasks, repeats)
+
+
+def building(
+    clf: FeCAMClassifier, X: np.ndarray, query: np.ndarray, repeats: int
+) -> dict[str, float]:
+    """Seconds of the first answer after a lesson about a new class, and of the next one."""
+    known, labels = clf.knowledge_, np.full(len(X), -1)
+    first, cached = [], []
+    clf.search = "certified"
+    for _ in range(repeats):
+        clf._hold(known)  # nothing derived yet
+        clf.predict(query)
+        clf.partial_fit(X, labels)
+        first.append(once(lambda: clf.predict(query)))
+        cached.append(once(lambda: clf.predict(query)))
+    built = statistics.median(a - b for a, b in zip(first, cached, strict=True))
+    return {
+        "first": statistics.median(first),
+        "cached": statistics.median(cached),
+        "building": built,
+    }
+
+
+def lesson_and_query(problem: Problem, setting: str, repeats: int) -> list[float]:
+    """Seconds of lessons about known classes, each followed by one query."""
+    lessons = [(label, X) for label, X in problem.lessons()]
+    clf = reference.taught(setting, lessons)
+    query = problem.queries[:1]
+    say(f"  deriving {problem.classes} factors once ...")
+    clf.predict(query)
+    seconds = []
+    for label, X in lessons[:repeats]:
+        labels = np.full(len(X), label)
+        seconds.append(once(lambda: clf.partial_fit(X, labels).predict(query)))  # noqa: B023
+    return seconds
+
+
+def run(data: str, quick: bool) -> dict[str, Any]:
+    """All sizes and settings."""
+    width, sizes = (64, (1, 3)) if quick else (problems.WIDTH, (1, 30, 100))
+    rows = []
+    for setting in SETTINGS:
+        for per_class in (5, 50, 500):
+            # CIFAR-100 has no 101st class: there, 99 are known.
+            problem = problems.of(
+                data, min(sizes[-1] + 1, 100 if data == "real" else 101), per_class, width, 10
+            )
+            for known in sizes:
+                known = min(known, problem.classes - 1)
+                say(f"{setting}: learning {per_class} x {width} on top of {known} classes ...")
+                clf, X = after(known, problem, setting)
+                seconds = learning(clf, X, 5 if quick else 25)
+                say("  building what search needs ...")
+                seconds |= building(clf, X, problem.queries[:1], 3 if quick else 5)
+                rows.append(
+                    {
+                        "setting": setting,
+                        "features": problem.features,
+                        "per_class": per_class,
+                        "width": width,
+                        "known": known,
+                        "seconds": seconds,
+                        "over_product": seconds["learn"] / seconds["product"],
+                        "over_transformed": seconds["learn"] / seconds["transformed"],
+                    }
+                )
+    classes, width = (10, 128) if quick else (345, 1280)
+    many = problems.made_up(classes, 20, width, 10)
+    pairs = []
+    for setting in SETTINGS:
+        say(f"{setting}: a lesson and a query at {classes} classes x {width} features ...")
+        seconds_each = lesson_and_query(many, setting, 10)
+        about = {"setting": setting, "classes": classes, "width": width, "per_class": 20}
+        pairs.append({**about, "seconds": seconds_each})
+    return {"rows": rows, "lesson_and_query": pairs}
+
+
+def table(results: dict[str, Any]) -> str:
+    """Ratios of learning, milliseconds of building; then the lesson and the query."""
+    lines = [
+        [
+            f"{row['per_class']} x {row['width']}",
+            str(row["known"]),
+            row["setting"],
+            f"{1e3 * row['seconds']['learn']:.2f} ms",
+            f"{row['over_product']:.2f} x",
+            f"{row['over_transformed']:.2f} x",
+            f"{1e3 * row['seconds']['building']:.2f} ms",
+        ]
+        for row in results["rows"]
+    ]
+    header = ["one more class", "known", "settings", "to learn", "of the time of X.T @ X"]
+    header += ["of transform and product", "building for search, once"]
+    pairs = [
+        [
+            f"{one['classes']} x {one['width']}",
+            one["setting"],
+            f"{1e3 * statistics.median(one['seconds']):.0f} ms",
+            f"{1e3 * max(one['seconds']):.0f} ms",
+        ]
+        for one in results["lesson_and_query"]
+    ]
+    second = ["classes x features", "settings", "a lesson, then one query", "slowest of ten"]
+    return f"{markdown(header, lines)}\n\n{markdown(second, pairs)}"
+
+
+def main() -> None:
+    """Measure, print tables, write results."""
+    args = options(__doc__, data=("synthetic", "real")).parse_args()
+    results = run(args.data, args.quick)
+    text = table(results)
+    print(text)
+    write("learning", text, {"data": args.data, **results}, quick=args.quick)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Prediction against the dense whitening product, and against what public implementations do.
+
+    python benchmarks/prediction.py [--data both|real|synthetic] [--quick]
+
+The dense product measures every class with a cached d x d float32 matrix; the public computation
+inverts each class's matrix at each call and builds an N x N product. All are asked the same queries
+in one process, repeats interleaved; a ratio of 3 x says that `fecam` takes a third of the time.
+Real features are those of CIFAR-100 (500 samples a class) and of `thousand` (60); the synthetic
+ones have 500 samples a class. Agreement is the share of queries with the dense product's answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import problems
+import reference
+from fecam import FeCAMClassifier
+from problems import Problem
+from reference import SEARCHES, SETTINGS, asking, searching
+from reporting import markdown, once, options, say, side_by_side, write
+
+Cases = Mapping[str, Callable[[], Problem]]
+"""The problems of one kind of data, by name; two of them, "small" and "large", show growth."""
+
+
+def cases(data: str, quick: bool) -> Cases:
+    """What is measured: 100 and 1,000 classes at d = 512."""
+    width, few, many, asked = (64, 10, 30, 200) if quick else (512, 100, 1000, 5000)
+    some = 50 if quick else 500
+    if data == "synthetic":
+        return {
+            "small": lambda: problems.made_up(few, some, width, asked),
+            "large": lambda: problems.made_up(many, some, width, asked),
+        }
+    return {
+        "photographs": lambda: problems.real("cifar100", few, some, width, asked),
+        "small": lambda: problems.real("thousand", few, 60, width, asked),
+        "large": lambda: problems.real("thousand", many, 60, width, asked),
+    }
+
+
+def measure(
+    clf: FeCAMClassifier, problem: Problem, batches: Mapping[int, int], public: bool
+) -> list[dict[str, Any]]:
+    """Seconds for each size of batch (with its number of repeats), and agreement."""
+    say("  deriving what each search needs, and the dense matrices ...")
+    answers = {search: searching(clf, search) for search in SEARCHES}
+    answers["dense"] = reference.Dense(clf).predict
+    labels = {name: answer(problem.queries) for name, answer in answers.items()}
+    agreement = {name: float(np.mean(labels[name] == labels["dense"])) for name in SEARCHES}
+    certified = float(np.mean(labels["certified"] == labels["exhaustive"]))
+    found = []
+    for batch, repeats in batches.items():
+        say(f"  {batch} queries a call, {repeats} repeats ...")
+        tasks = {name: asking(answer, problem.queries, batch) for name, answer in answers.items()}
+        seconds = side_by_side(tasks, repeats)
+        if public and batch <= 1000:
+            say(f"  {batch} queries the public way, once ...")
+            seconds["public"] = once(asking(reference.Public(clf).predict, problem.queries, batch))
+        found.append(
+            {
+                "batch": batch,
+                "seconds": seconds,
+                "dense_over": {name: seconds["dense"] / seconds[name] for name in SEARCHES},
+                "public_over_auto": seconds.get("public", 0.0) / seconds["auto"] or None,
+                "agreement": agreement,
+                "certified_equals_exhaustive": certified,
+                "queries_compared": len(problem.queries),
+            }
+        )
+    return found
+
+
+def growth(
+    small: FeCAMClassifier, large: FeCAMClassifier, queries: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """Certified search over few and over many classes, the same number of queries each."""
+    batch = min(1000, *map(len, queries.values()))
+    tasks = {
+        name: asking(searching(clf, "certified"), queries[name][:batch], batch)
+        for name, clf in (("small", small), ("large", large))
+    }
+    seconds = side_by_side(tasks, repeats=5)
+    return {"batch": batch, "seconds": seconds, "ratio": seconds["large"] / seconds["small"]}
+
+
+def run(data: str, quick: bool) -> dict[str, Any]:
+    """All settings on all problems of one kind of data."""
+    rows: list[dict[str, Any]] = []
+    growths: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    for setting in SETTINGS:
+        models, queries = {}, {}
+        for case, make in cases(data, quick).items():
+            try:
+                problem = make()
+            except problems.UnavailableError as error:
+                say(f"left out: {error}")
+                left_out.append(str(error))
+                continue
+            say(f"{setting}: {problem}: teaching ...")
+            clf = reference.taught(setting, problem.lessons())
+            large = case == "large"
+            # More repeats where they cost little: medians of short times need them.
+            batches = {1: 5, 100: 3} if quick else {1: 15 if large else 51, 1000: 3 if large else 7}
+            if case == "photographs" and not quick:
+                batches[5000] = 3
+            about = {
+                "case": case,
+                "features": problem.features,
+                "setting": setting,
+                "classes": problem.classes,
+                "per_class": problem.per_class,
+                "width": problem.width,
+            }
+            for found in measure(clf, problem, batches, public=data == "real" and not large):
+                rows.append({**about, **found})
+            if case in ("small", "large"):
+                models[case], queries[case] = clf, problem.queries
+        say(f"{setting}: certified search, {' against '.join(models)} ...")
+        if len(models) == 2:
+            grown = growth(models["small"], models["large"], queries)
+            growths.append({"setting": setting, **grown})
+    return {"rows": rows, "growth": growths, "left_out": sorted(set(left_out))}
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Ratios for every problem, setting and batch; then how certified search grows."""
+    lines = []
+    for row in results["rows"]:
+        ratios = [f"{row['dense_over'][name]:.2f} x" for name in SEARCHES]
+        share = [f"{100 * row['agreement'][name]:.2f} %" for name in ("certified", "shortlist")]
+        public = row["public_over_auto"]
+        lines.append(
+            [
+                row["features"],
+                f"{row['classes']:,}",
+                str(row["per_class"]),
+                row["setting"],
+                f"{row['batch']:,}",
+                f"{1e3 * row['seconds']['dense']:.1f} ms",
+                *ratios,
+                *share,
+                f"{public:,.0f} x" if public else "-",
+            ]
+        )
+    header = ["features", "classes", "n", "settings", "queries", "dense product"]
+    header += list(SEARCHES)
+    header += ["certified agrees", "shortlist agrees", "auto against public"]
+    grown = [
+        [one["setting"], f"{one['batch']:,}", f"{one['ratio']:.2f} x"] for one in results["growth"]
+    ]
+    second = markdown(["settings", "queries", "certified: time at 1,000 over 100 classes"], grown)
+    return f"{markdown(header, lines)}\n\n{second}"
+
+
+def main() -> None:
+    """Measure, print tables, write results."""
+    args = options(__doc__, data=("both", "real", "synthetic")).parse_args()
+    for data in ("real", "synthetic") if args.data == "both" else (args.data,):
+        results = run(data, args.quick)
+        text = table(results)
+        print(text, end="\n\n", flush=True)
+        name = "prediction" if data == "real" else f"prediction_{data}"
+        write(name, text, {"data": data, **results}, quick=args.quick)
+
+
+if __name__ == "__main__":
+    main()

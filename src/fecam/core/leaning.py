@@ -1,0 +1,100 @@
+r"""Bounds for classes of few samples that lean on a prior.
+
+The deviations :math:`\sigma_c` of such a class differ little from a multiple of what is usual,
+:math:`\sigma_c = s_c \sigma + \delta_c`. With :math:`s_c \sigma` in their place, the
+rotation by the prior's eigenvectors is the same for all classes, and done once a query. A squared
+distance is the square of a norm, so by the triangle inequality
+
+.. math:: d \ge d_s - w_{max} \lVert \delta_c \circ (x - c) \rVert
+
+where :math:`d_s` is the distance with the usual deviations and :math:`w_{max}` the largest
+weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.core.panel import AnyFactor, Classes, ThinGroup
+from fecam.core.thin import ThinFactor
+
+Matrix = NDArray[Any]
+
+ROUNDING = 1e-5
+"""More than single precision may add to a squared norm that is the difference of two."""
+
+
+def leans(factor: AnyFactor) -> bool:
+    """Whether a factor needs the eigenvectors of a prior."""
+    return isinstance(factor, ThinFactor) and factor.vectors is not None
+
+
+class Leaning:
+    """All classes of a search that lean on a prior."""
+
+    def __init__(
+        self, factors: list[Any], centres: Matrix, positions: list[int], few: list[int]
+    ) -> None:
+        deviations = np.stack([factors[at].deviations for at in positions]).astype(np.float64)
+        usual = deviations.mean(axis=0)
+        multiples = deviations @ usual / (usual @ usual)
+        self.vectors = factors[positions[0]].vectors
+        self.usual = usual.astype(centres.dtype)
+        self.centres = centres
+        self.rotated_centres = self.rotated(centres)
+        self._at = {position: at for at, position in enumerate(positions)}
+        self._factors = [factors[at] for at in positions]
+        self._weights = np.stack([one.weights for one in self._factors])
+        self._weights *= multiples[:, None].astype(centres.dtype)
+        self._gaps = (deviations - multiples[:, None] * usual) ** 2
+        self._gaps *= np.stack([one.weights.max() for one in self._factors])[:, None] ** 2
+        self.few = [at for at in positions if at in set(few)]
+        if self.few:
+            some = [self._at[position] for position in self.few]
+            ones = np.ones_like(self.usual)
+            plain = [
+                ThinFactor(one.centre, ones, self._weights[at], one.rows, one.signs, None)
+                for at, one in zip(some, (self._factors[at] for at in some), strict=True)
+            ]
+            self._near = Classes(plain, self.rotated_centres[self.few])
+            roots = [
+                ThinFactor(one.centre, np.sqrt(self._gaps[at]), ones, one.rows[:0], None, None)
+                for at, one in zip(some, plain, strict=True)
+            ]
+            self._apart = ThinGroup(roots, centres[self.few])
+            self._norms = ThinGroup(
+                [ThinFactor(o.centre, ones, o.weights, o.rows[:0], None, None) for o in plain],
+                self.rotated_centres[self.few],
+            )
+
+    def rotated(self, rows: Matrix) -> Matrix:
+        """Rows with the usual deviations, in the coordinates of the prior's eigenvectors."""
+        return np.asarray((rows * self.usual) @ self.vectors)
+
+    def bounds_of_few(self, block: Matrix, rotated: Matrix) -> tuple[Matrix, Matrix]:
+        """Bounds and estimates, without their scales, for all classes of very few rows."""
+        near = self._near.measure(rotated)
+        norm, gap = self._norms.measure(rotated), self._apart.measure(block)
+        return _lower(near, norm, gap), near
+
+    def bound(self, position: int, rows: Matrix, rotated: Matrix) -> Matrix:
+        """Lower bounds, without the scale, of some rows for one class."""
+        at = self._at[position]
+        factor = self._factors[at]
+        u = (rotated - self.rotated_centres[position]) * self._weights[at]
+        norm = np.einsum("ij,ij->i", u, u)
+        along = u @ factor.rows.T
+        along *= along
+        if factor.signs is not None:
+            along *= factor.signs
+        apart = rows - self.centres[position]
+        return _lower(norm - along.sum(axis=1), norm, (apart * apart) @ self._gaps[at])
+
+
+def _lower(near: Matrix, norm: Matrix, gap: Matrix) -> Matrix:
+    """The square of what is left of a norm when another is taken off, rounding included."""
+    root = np.sqrt(np.maximum(near - ROUNDING * norm, 0))
+    return np.maximum(root - np.sqrt(gap) * (1 + 1e-3), 0) ** 2

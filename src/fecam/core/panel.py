@@ -1,0 +1,267 @@
+"""All classes of a model side by side, so that a block of queries meets them in a few products.
+
+Classes are grouped by the form of their factors; each group knows how to measure a block. Nothing
+here grows with the number of queries: they come in blocks, and so do the classes where their rows
+would fill more than a block's worth of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from array_api_compat import device
+
+from fecam.core.arrays import Array, like, namespace, row_slices, wide, zeros
+from fecam.core.factors import Factor, FramedFactor, apply_whitening
+from fecam.core.thin import ThinFactor
+
+AnyFactor = Factor | FramedFactor | ThinFactor
+
+BLOCK_BYTES = 32 * 2**20
+"""What the largest temporary array of one block may take."""
+
+
+class Group(Protocol):
+    """Classes with factors of one form."""
+
+    def measure(self, block: Array) -> Array:
+        """The squared distance of each row to each class of the group, without their scales."""
+
+
+class Classes:
+    """Factors of any form around centres, which are given in the coordinates of the queries."""
+
+    def __init__(self, factors: Sequence[AnyFactor], centres: Array) -> None:
+        kinds: dict[tuple[Any, ...], list[int]] = {}
+        for position, factor in enumerate(factors):
+            kinds.setdefault(_kind(factor), []).append(position)
+        self._groups: list[Group] = []
+        for (kind, *_), positions in kinds.items():
+            places = namespace(centres).stack([centres[at, :] for at in positions], axis=0)
+            self._groups.append(kind([factors[at] for at in positions], places))
+        order = np.argsort([at for positions in kinds.values() for at in positions])
+        self._order = None if len(kinds) == 1 else like(order, centres)
+
+    def measure(self, block: Array) -> Array:
+        """The squared distance of each row to each class, without their scales."""
+        xp = namespace(block)
+        parts = [xp.astype(group.measure(block), block.dtype) for group in self._groups]
+        if self._order is None:
+            return parts[0]
+        return xp.take(xp.concat(parts, axis=1), self._order, axis=1)
+
+
+class Panel:
+    """All classes of a model, in their order."""
+
+    def __init__(self, factors: Sequence[AnyFactor], dtype: Any) -> None:
+        xp = namespace(factors[0].centre)
+        centres = xp.stack([wide(factor.centre) for factor in factors], axis=0)
+        # Far from zero, rounded coordinates would drown the differences between classes: so all
+        # are shifted by a centre in the middle before anything is rounded.
+        self.origin = middle(centres)
+        self.centres = xp.astype(centres - self.origin, dtype)
+        scales = xp.asarray([factor.scale for factor in factors], device=device(centres))
+        self.scales = xp.astype(scales, dtype)
+        self.factors = list(factors)
+        self._classes = Classes(self.factors, self.centres)
+
+    def blocks(self, queries: Array, most: int = 2**62) -> Iterator[Array]:
+        """The queries in blocks, shifted and in the precision of the model."""
+        xp = namespace(queries)
+        origin = xp.astype(self.origin, queries.dtype)
+        rows = min(most, max(1, BLOCK_BYTES // (8 * max(self.centres.shape))))
+        for some in row_slices(queries.shape[0], rows):
+            yield xp.astype(queries[some, :] - origin, self.centres.dtype, copy=False)
+
+    def distances(self, queries: Array) -> Array:
+        """The squared distance of each query (row) to each class (column)."""
+        parts = [self.measure(block) for block in self.blocks(queries)]
+        return parts[0] if len(parts) == 1 else namespace(queries).concat(parts, axis=0)
+
+    def measure(self, block: Array) -> Array:
+        """The squared distances of one block."""
+        return self._classes.measure(block) * self.scales
+
+    def find(self, queries: Array, k: int) -> tuple[Array, Array]:
+        """The positions of the ``k`` nearest classes of each query, and their distances."""
+        xp = namespace(queries)
+        found = []
+        for block in self.blocks(queries):
+            distances = self.measure(block)
+            order = nearest(distances, k)
+            found.append((order, xp.take_along_axis(distances, order, axis=1)))
+        return xp.concat([one for one, _ in found]), xp.concat([two for _, two in found])
+
+
+def middle(centres: Array) -> Array:
+    """A point in the midst of most centres, however far away some lie."""
+    return namespace(centres).sort(centres, axis=0)[centres.shape[0] // 2, :]
+
+
+def nearest(distances: Array, k: int) -> Array:
+    """The columns of the ``k`` smallest distances of each row, nearest first; ties by column.
+
+    Distances that differ by no more than rounding are a tie: in a product with many columns, two
+    columns that are the same need not come out the same.
+    """
+    xp = namespace(distances)
+    rounding = 1 + 32 * float(xp.finfo(distances.dtype).eps)
+    if k == 1:
+        tied = distances <= xp.min(distances, axis=1, keepdims=True) * rounding
+        return xp.argmax(xp.astype(tied, xp.int8), axis=1)[:, None]
+    order = xp.argsort(distances, axis=1, stable=True)
+    ranked = xp.take_along_axis(distances, order, axis=1)
+    apart = xp.astype(ranked[:, 1:] > ranked[:, :-1] * rounding, order.dtype)
+    group = xp.concat([0 * order[:, :1], xp.cumulative_sum(apart, axis=1)], axis=1)
+    again = xp.argsort(group * distances.shape[1] + order, axis=1)
+    return xp.take_along_axis(order, again, axis=1)[:, :k]
+
+
+def _kind(factor: AnyFactor) -> tuple[Any, ...]:
+    if isinstance(factor, FramedFactor):
+        return FramedGroup, id(factor.frame)
+    if isinstance(factor, ThinFactor):
+        rows = 1 << max(factor.rows.shape[0] - 1, 0).bit_length()  # padded to as many
+        kind = ThinGroup if factor.vectors is None else LeaningGroup
+        return kind, rows, id(factor.vectors), factor.signs is None
+    return AlikeGroup, id(factor.whitening)
+
+
+class AlikeGroup:
+    r"""Classes under one whitening: whiten once, then one product for all distances.
+
+    :math:`\lVert a - b \rVert^2 = \lVert a \rVert^2 - 2 a b^T + \lVert b \rVert^2` cancels badly
+    in single precision, so this part runs in double; it is the cheap one.
+    """
+
+    def __init__(self, factors: list[Factor], centres: Array) -> None:
+        self.whitening, self.centres = factors[0].whitening, centres
+
+    def measure(self, block: Array) -> Array:
+        """The squared distance of each row to each class, without their scales."""
+        xp = namespace(block)
+        if self.centres.shape[0] == 1:
+            white = apply_whitening(block - self.centres, self.whitening)
+            return xp.sum(white * white, axis=1)[:, None]
+        a = wide(apply_whitening(block, self.whitening))
+        b = wide(apply_whitening(self.centres, self.whitening))
+        square = xp.sum(a * a, axis=1)[:, None] - 2 * (a @ b.T) + xp.sum(b * b, axis=1)[None, :]
+        return xp.maximum(square, 0 * square)
+
+
+class FramedGroup:
+    """Classes with triangles in one frame: turn the queries once, then one product a block."""
+
+    def __init__(self, factors: list[FramedFactor], centres: Array) -> None:
+        xp = namespace(centres)
+        self.factors = factors
+        self.axes = xp.astype(factors[0].frame.axes, centres.dtype)
+        self.places = xp.astype(wide(centres) @ wide(factors[0].frame.axes), centres.dtype)
+
+    def measure(self, block: Array) -> Array:
+        """The squared distance of each row to each class, without their scales."""
+        turned = block @ self.axes
+        columns = [
+            factor.turned_lengths(turned - self.places[position, :])
+            for position, factor in enumerate(self.factors)
+        ]
+        return namespace(block).stack(columns, axis=1)
+
+
+class ThinGroup:
+    r"""Classes of few samples without a prior.
+
+    A distance is :math:`\sum_j \omega_j (x_j - c_j)^2` less a few squares; both come from products
+    with all classes at once.
+    """
+
+    def __init__(self, factors: list[ThinFactor], centres: Array) -> None:
+        xp = namespace(centres)
+        root = xp.stack([wide(one.deviations) * wide(one.weights) for one in factors], axis=0)
+        self.omega = root * root
+        self.linear = -2 * self.omega * wide(centres)
+        self.constant = xp.sum(self.omega * wide(centres) ** 2, axis=1)
+        rows = _padded([one.rows for one in factors]) * xp.astype(root, centres.dtype)[:, None, :]
+        self.rows, self.signs = rows, _signs(factors, rows.shape[1])
+        self.bias = (rows @ centres[:, :, None])[:, :, 0]
+
+    def measure(self, block: Array) -> Array:
+        """The squared distance of each row to each class, without their scales."""
+        xp = namespace(block)
+        fine = wide(block)
+        square = (fine * fine) @ self.omega.T + fine @ self.linear.T + self.constant
+        count, few, width = self.rows.shape
+        step = max(1, BLOCK_BYTES // (8 * block.shape[0] * max(few, 1)))
+        parts = []
+        for some in row_slices(count, step):
+            here = some.stop - some.start
+            rows = xp.reshape(self.rows[some, :, :], (here * few, width))
+            along = xp.reshape(block @ rows.T, (block.shape[0], here, few)) - self.bias[some, :]
+            along = along * along
+            along = along if self.signs is None else along * self.signs[some, :]
+            parts.append(xp.sum(along, axis=2))
+        square = square - wide(xp.concat(parts, axis=1))
+        return xp.maximum(square, 0 * square)
+
+
+class LeaningGroup:
+    """Classes of few samples that lean on a prior: through the eigenvectors they share."""
+
+    def __init__(self, factors: list[ThinFactor], centres: Array) -> None:
+        xp = namespace(centres)
+        self.vectors = factors[0].vectors
+        self.centres = centres
+        self.deviations = xp.stack([one.deviations for one in factors], axis=0)
+        self.weights = xp.stack([one.weights for one in factors], axis=0)
+        self.rows = _padded([one.rows for one in factors])
+        self.signs = _signs(factors, self.rows.shape[1])
+
+    def measure(self, block: Array) -> Array:
+        """The squared distance of each row to each class, without their scales."""
+        xp = namespace(block)
+        count, width = self.centres.shape
+        step = max(1, BLOCK_BYTES // (8 * block.shape[0] * width))
+        parts = [
+            self.between(block[None, :, :] - self.centres[some, None, :], some)
+            for some in row_slices(count, step)
+        ]
+        return xp.concat(parts, axis=0).T
+
+    def between(self, differences: Array, some: slice) -> Array:
+        """The squared lengths of (classes, rows, width) differences of some classes."""
+        xp = namespace(differences)
+        u = differences * self.deviations[some, None, :]
+        u = xp.reshape(xp.reshape(u, (-1, u.shape[2])) @ self.vectors, u.shape)
+        u = u * self.weights[some, None, :]
+        along = u @ xp.matrix_transpose(self.rows[some, :, :])
+        along = along * along
+        along = along if self.signs is None else along * self.signs[some, None, :]
+        along = xp.sum(along, axis=2)
+        square = wide(xp.sum(u * u, axis=2)) - wide(along)
+        return xp.maximum(square, 0 * square)
+
+
+def _padded(rows: list[Array]) -> Array:
+    """Rows of several classes, filled up with zeros to as many each."""
+    xp = namespace(rows[0])
+    most = max(some.shape[0] for some in rows)
+    full = [
+        some
+        if some.shape[0] == most
+        else xp.concat([some, zeros((most - some.shape[0], some.shape[1]), some)], axis=0)
+        for some in rows
+    ]
+    return xp.stack(full, axis=0)
+
+
+def _signs(factors: list[ThinFactor], most: int) -> Array | None:
+    """The signs of the rows: one is negative, wherever it stands."""
+    signs = [one.signs for one in factors if one.signs is not None]
+    if not signs:
+        return None
+    xp = namespace(signs[0])
+    padded = [xp.concat([some, zeros((most - some.shape[0],), some)]) for some in signs]
+    return xp.stack(padded, axis=0)

@@ -1,0 +1,315 @@
+"""A search that skips classes must answer as one that measures them all: random and nasty cases."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
+
+from conftest import relu_features
+from fecam import FeCAMClassifier
+from fecam.core import panel
+from fecam.core import search as search_module
+from fecam.core.factors import FramedFactor, frame_levels
+from fecam.core.thin import ThinFactor
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch):
+    """Classes are small here, and those of more than a few rows are to be there as well."""
+    monkeypatch.setattr(search_module, "FEW", 6)
+
+
+WIDTH = 96
+SETTINGS = {
+    "default": {},
+    "paper": None,
+    "few-shot": None,
+    "vit": None,
+    "pooling 7": {"pooling": 7},
+    "unnormalised": {"normalization": None, "pooling": 0, "shrinkage": (1, 1)},
+    "variance": {"normalization": "variance", "l2": None},
+    "float64": {"dtype": "float64"},
+}
+
+
+def make(name, **changes):
+    options = SETTINGS[name]
+    if options is None:
+        return FeCAMClassifier.from_preset(name, **changes)
+    return FeCAMClassifier(**{**options, **changes})
+
+
+def lessons(counts, seed=0, width=WIDTH):
+    """Classes of so many samples each."""
+    X, y = relu_features(len(counts), max(counts), width, seed)
+    keep = [np.flatnonzero(y == label)[:count] for label, count in enumerate(counts)]
+    keep = np.concatenate(keep)
+    return X[keep].astype(np.float32), y[keep]
+
+
+def queries(X, n=60, seed=1):
+    """Samples with some noise, and points half-way between two, which are close calls."""
+    rng = np.random.default_rng(seed)
+    a, b = X[rng.integers(len(X), size=n)], X[rng.integers(len(X), size=n)]
+    a[::2] = (a[::2] + b[::2]) / 2
+    noise = rng.normal(size=a.shape) * 0.1 * np.abs(X).mean()
+    return np.abs(a + noise).astype(X.dtype)
+
+
+def assert_same_answers(clf, Q, ks=(1, 2, 5)):
+    """The same labels as by measuring every class.
+
+    Only where two classes are closer to each other than single precision can tell (a relative
+    1e-5) may a label differ, and then the distances must agree.
+    """
+    far = -clf.decision_function(Q)
+    column = {label: i for i, label in enumerate(clf.classes_)}
+    for k in ks:
+        clf.set_params(search="exhaustive")
+        want = clf.predict_top_k(Q, k)
+        for search in ("certified", "auto"):
+            got = clf.set_params(search=search).predict_top_k(Q, k)
+            for row in np.flatnonzero((got != want).any(axis=1)):
+                mine = [far[row, column[label]] for label in got[row]]
+                theirs = [far[row, column[label]] for label in want[row]]
+                np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+                assert len(set(got[row])) == k
+    clf.set_params(search="certified")
+    assert clf._derived.search(clf.knowledge_, clf._metric()) is not None, "nothing was searched"
+
+
+COUNTS = {
+    "many samples": [60] * 20,
+    "few samples": [5] * 24,
+    "one sample": [1] * 30,
+    "some rows": [24] * 20,
+    "all kinds": [1, 2, 3, 5, 20, 24, 40, 90] * 3,
+}
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_answers_are_those_of_measuring_every_class(name, counts):
+    X, y = lessons(COUNTS[counts])
+    if name == "few-shot" and counts == "one sample":
+        X = X + 0.01
+    assert_same_answers(make(name).fit(X, y), queries(X))
+
+
+def test_the_forms_that_are_tested_are_really_there():
+    X, y = lessons(COUNTS["all kinds"])
+    clf = make("paper").fit(X, y)
+    kinds = {type(f) for f in clf._derived.factors(clf.knowledge_, clf._metric())}
+    assert kinds == {FramedFactor, ThinFactor}
+    found = clf._derived.search(clf.knowledge_, clf._metric())
+    assert found.direct
+    assert len(found.bounds(certain=True)) == 1 and len(found.bounds(certain=True)[0][0]) > 6
+    clf = make("default").fit(X, y)
+    found = clf._derived.search(clf.knowledge_, clf._metric())
+    assert found.leaning.few and len(found.leaning._factors) > len(found.leaning.few)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10_000), name=st.sampled_from(["paper", "default", "unnormalised"]))
+def test_random_models(seed, name):
+    rng = np.random.default_rng(seed)
+    counts = rng.choice([1, 2, 4, 10, 24, 30, 70], size=rng.integers(16, 30))
+    X, y = lessons(counts, seed)
+    assert_same_answers(make(name).fit(X, y), queries(X, 20, seed))
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10_000), name=st.sampled_from(["paper", "default", "pooling 7"]))
+def test_no_bound_is_above_its_distance(seed, name):
+    X, y = lessons(COUNTS["all kinds"], seed)
+    clf = make(name).fit(X, y)
+    Q = np.concatenate([queries(X, 20, seed), 30 * queries(X, 5, seed), X[:5]])
+    far = -clf.decision_function(Q).astype(np.float64)
+    known, metric = clf.knowledge_, clf._metric()
+    found = clf._derived.search(known, metric)
+    (block,) = found.panel.blocks(clf._queries(Q, known, metric))
+    hunt = search_module._Hunt(found, block, certain=True)
+    assert np.all(hunt.lower <= far * (1 + search_module.SLACK) + 1e-12)
+    assert np.mean(hunt.lower / far) > 0.2, "bounds of zero would hold as well"
+    if found.leaning is not None:
+        for position in found.leaning._at:
+            lower = found.leaning.bound(position, block, hunt.rotated) * found.scales[position]
+            assert np.all(lower <= far[:, position] * (1 + search_module.SLACK) + 1e-12)
+            assert np.mean(lower / far[:, position]) > 0.5
+
+
+@pytest.mark.parametrize("name", ["paper", "default", "vit"])
+@pytest.mark.parametrize("count", [3, 24, 60])
+def test_identical_classes_go_to_the_first(name, count):
+    X, y = lessons([count] * 18)
+    twice = np.concatenate([X, X]), np.concatenate([y + 100, y])
+    clf = make(name).fit(*twice)
+    Q = queries(X)
+    want = clf.set_params(search="exhaustive").predict_top_k(Q, 4)
+    assert np.all(want[:, 0] < 100) and np.all(want[:, 1] == want[:, 0] + 100)
+    for search in ("certified", "auto"):
+        np.testing.assert_array_equal(clf.set_params(search=search).predict(Q), want[:, 0])
+    assert np.all(clf.set_params(search="shortlist").predict(Q) < 100)
+    np.testing.assert_array_equal(clf.set_params(search="certified").predict_top_k(Q, 4), want)
+
+
+@pytest.mark.parametrize("name", ["paper", "default", "variance"])
+def test_duplicated_prototypes(name):
+    """Classes around one and the same centre differ by their spread alone."""
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for label in range(20):
+        half = rng.normal(size=(30, WIDTH)) * np.exp(rng.normal(size=WIDTH)) * 0.1
+        X += [1 + half, 1 - half]
+        y += [label] * 60
+    X = np.concatenate(X) ** 2
+    clf = make(name, **({"tukey": 0.5} if name != "paper" else {})).fit(X, y)
+    assert_same_answers(clf, X[::37])
+
+
+@pytest.mark.parametrize("name", ["paper", "default", "unnormalised", "variance"])
+@pytest.mark.parametrize("scale", [1e-12, 1e-4, 1e6])
+def test_features_of_any_scale(name, scale):
+    X, y = lessons(COUNTS["all kinds"])
+    assert_same_answers(make(name).fit(X * scale, y), queries(X) * scale)
+
+
+@pytest.mark.parametrize("name", ["default", "unnormalised", "variance"])
+def test_one_class_far_away_and_one_much_wider(name):
+    X, y = lessons([60] * 20 + [3] * 4)
+    X = X.astype(np.float64)
+    X[y == 3] += 1e4
+    X[y == 7] *= 1e3
+    clf = make(name, tukey=None, l2=None).fit(X, y)
+    assert_same_answers(clf, np.concatenate([queries(X), X[y == 3][:5], X[y == 7][:5]]))
+
+
+@pytest.mark.parametrize("name", ["default", "unnormalised"])
+def test_far_from_zero(name):
+    X, y = lessons(COUNTS["all kinds"])
+    clf = make(name, tukey=None, l2=None).fit(X.astype(np.float64) + 1e5, y)
+    assert_same_answers(clf, queries(X).astype(np.float64) + 1e5)
+
+
+def test_queries_that_are_nothing_like_the_classes():
+    X, y = lessons([60] * 20)
+    clf = make("paper").fit(X, y)
+    Q = np.concatenate([np.zeros((2, WIDTH)), np.eye(WIDTH)[:5], 1e6 * np.ones((2, WIDTH)), X[:9]])
+    assert_same_answers(clf, Q.astype(np.float32))
+
+
+def test_features_that_never_vary():
+    X, y = lessons([60] * 20)
+    X[:, ::3] = 0
+    X[y == 2] = X[y == 2][:1]
+    assert_same_answers(make("paper").fit(X, y), queries(X))
+    assert_same_answers(make("default").fit(X, y), queries(X))
+
+
+def test_lessons_between_answers():
+    """What a search has prepared is kept for the classes that did not change, and only for them."""
+    X, y = lessons(COUNTS["all kinds"])
+    clf = make("paper").fit(X, y)
+    Q = queries(X)
+    clf.predict(Q)
+    for label in (0, 7, 30):
+        more = np.abs(queries(X, 12, seed=label)) * (1 + label / 10)
+        clf.partial_fit(more, [label] * 12)
+        assert_same_answers(clf, np.concatenate([Q, more]))
+    clf.forget(7)
+    assert_same_answers(clf, Q)
+
+
+@pytest.mark.parametrize("name", ["paper", "default"])
+def test_a_shortlist_nearly_always_agrees(name):
+    X, y = lessons([90] * 40)
+    clf = make(name).fit(X[::3], y[::3])
+    Q = np.concatenate([X[1::3], X[2::3]])
+    want = clf.set_params(search="exhaustive").predict(Q)
+    assert np.mean(clf.set_params(search="shortlist").predict(Q) == want) >= 0.999
+
+
+@pytest.mark.parametrize("name", ["paper", "default"])
+def test_a_search_follows_few_classes(name, monkeypatch):
+    """Otherwise it would be right, and useless."""
+    X, y = lessons([60] * 40)
+    clf = make(name, search="certified").fit(X, y)
+    settled = []
+    settle = search_module._Hunt._settle
+
+    def counted(self, position, rows, *, guess):
+        settled.append(len(rows))
+        settle(self, position, rows, guess=guess)
+
+    monkeypatch.setattr(search_module._Hunt, "_settle", counted)
+    Q = queries(X, 200)
+    clf.predict(Q)
+    certified = sum(settled)
+    assert certified < 0.75 * len(Q) * 40
+    settled.clear()
+    clf.set_params(search="shortlist").predict(Q)
+    assert sum(settled) <= certified
+
+
+@pytest.mark.parametrize("search", ["certified", "exhaustive", "shortlist"])
+@pytest.mark.parametrize("name", ["paper", "default"])
+def test_the_number_of_threads_changes_nothing(name, search):
+    X, y = lessons(COUNTS["all kinds"])
+    Q = queries(X, 400)
+    answers = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            clf = make(name, search=search).fit(X, y)
+            answers.append((clf.predict(Q), clf.novelty(Q)))
+    np.testing.assert_array_equal(answers[0][0], answers[1][0])
+    np.testing.assert_allclose(answers[0][1], answers[1][1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("search", ["certified", "exhaustive", "shortlist"])
+@pytest.mark.parametrize("name", ["paper", "default"])
+def test_memory_does_not_grow_with_the_number_of_queries(name, search, monkeypatch):
+    monkeypatch.setattr(panel, "BLOCK_BYTES", 2**20)
+    monkeypatch.setattr(search_module, "BLOCK_ROWS", 1024)
+    X, y = lessons([30] * 20 + [4] * 20)
+    clf = make(name, search=search).fit(X, y)
+    Q = queries(X, 40_000)
+    clf.predict(Q[:1000])
+    peaks = []
+    for n in (20_000, 40_000):
+        tracemalloc.start()
+        clf.predict(Q[:n])
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    more_queries = 20_000 * WIDTH * 4 * 2  # they are checked and transformed as a whole
+    assert peaks[1] - peaks[0] < more_queries * 1.2
+    assert peaks[1] < 40_000 * WIDTH * 4 * 3 + 2 * 16 * 2**20
+
+
+def test_novelty_needs_no_other_class_either():
+    X, y = lessons(COUNTS["all kinds"])
+    clf = make("default").fit(X, y)
+    Q = queries(X)
+    want = clf.set_params(search="exhaustive").novelty(Q)
+    np.testing.assert_allclose(clf.set_params(search="certified").novelty(Q), want, rtol=1e-3)
+
+
+def test_levels_end_with_the_width():
+    for width in (1, 2, 5, 64, 128, 512, 1280):
+        ends = frame_levels(width)
+        assert ends[-1] == width and ends == sorted(set(ends))
+
+
+def test_it_searches_tensors_on_the_processor_too():
+    torch = pytest.importorskip("torch")
+    X, y = lessons(COUNTS["all kinds"])
+    clf = make("paper", search="certified").fit(torch.tensor(X), y)
+    Q = queries(X)
+    got = clf.predict(torch.tensor(Q))
+    assert isinstance(got, torch.Tensor)
+    np.testing.assert_array_equal(got.numpy(), make("paper").fit(X, y).predict(Q))
+    assert clf._derived.search(clf.knowledge_, clf._metric()) is not None
