@@ -59,8 +59,8 @@ class Measured:
         ]
         self.bytes = read("bytes_a_class", quick=quick) or {"rows": []}
 
-    def rows(self, setting: str, large: bool, single: bool = False) -> Iterable[Row]:
-        """Predictions over 1,000 (``large``) or 100 classes: a batch of 1,000, or one query.
+    def rows(self, setting: str, large: bool, batch: int | None = None) -> Iterable[Row]:
+        """Predictions over 1,000 (``large``) or 100 classes: so many queries, or the most.
 
         Real features; for 1,000 classes of 500 samples there are none, and synthetic ones join.
         """
@@ -68,8 +68,8 @@ class Measured:
             of_setting = [row for row in document["rows"] if row["setting"] == setting]
             for case in ("large",) if large else ("photographs", "small"):
                 batches = [row for row in of_setting if row["case"] == case]
-                batches = [row for row in batches if (row["batch"] == 1) == single]
-                yield from batches[:1]  # the first batch is the one of 1,000
+                batches = [row for row in batches if batch in (None, row["batch"])]
+                yield from batches[-1:]
 
     def search(self, name: str, large: bool, least: float) -> Callable[[str], Iterable[Figure]]:
         """How many times faster than the dense product, and how often with its answer."""
@@ -89,7 +89,7 @@ class Measured:
         """How many times faster than the public computation."""
 
         def figures(setting: str) -> Iterable[Figure]:
-            for row in self.rows(setting, large=False, single=single):
+            for row in self.rows(setting, large=False, batch=1 if single else 1000):
                 ratio = row["public_over_auto"]
                 yield Figure(_name(row), f"{ratio:,.0f} x", ratio >= least)
 

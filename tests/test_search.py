@@ -138,7 +138,9 @@ def test_no_bound_is_above_its_distance(seed, name):
     assert np.mean(hunt.lower / far) > 0.2, "bounds of zero would hold as well"
     if found.leaning is not None:
         for position in found.leaning._at:
-            lower = found.leaning.bound(position, block, hunt.rotated) * found.scales[position]
+            lower, estimate = found.leaning.bound(position, block, hunt.rotated)
+            lower, estimate = lower * found.scales[position], estimate * found.scales[position]
+            assert np.median(np.abs(estimate / far[:, position] - 1)) < 0.1
             assert np.all(lower <= far[:, position] * (1 + search_module.SLACK) + 1e-12)
             assert np.mean(lower / far[:, position]) > 0.5
 

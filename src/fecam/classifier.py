@@ -391,7 +391,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         search = None
         if self.search != "exhaustive" and 4 * k <= len(known.classes):
             search = self._derived.search(known, metric)
-        if search is None:
+        wanted = self.search != "auto" or (search and search.is_worth_it(queries.shape[0]))
+        if search is None or not wanted:
             return self._derived.panel(known, metric).find(queries, k)
         return search.find(queries, k, certain=self.search != "shortlist")
 

@@ -13,12 +13,13 @@ weight.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.panel import AnyFactor, Classes, ThinGroup
+from fecam.core.panel import BLOCK_BYTES, AnyFactor, Classes, ThinGroup
 from fecam.core.thin import ThinFactor
 
 Matrix = NDArray[Any]
@@ -80,8 +81,8 @@ class Leaning:
         norm, gap = self._norms.measure(rotated), self._apart.measure(block)
         return _lower(near, norm, gap), near
 
-    def bound(self, position: int, rows: Matrix, rotated: Matrix) -> Matrix:
-        """Lower bounds, without the scale, of some rows for one class."""
+    def bound(self, position: int, rows: Matrix, rotated: Matrix) -> tuple[Matrix, Matrix]:
+        """Bounds and estimates, without the scale, of some rows for one class."""
         at = self._at[position]
         factor = self._factors[at]
         u = (rotated - self.rotated_centres[position]) * self._weights[at]
@@ -91,7 +92,42 @@ class Leaning:
         if factor.signs is not None:
             along *= factor.signs
         apart = rows - self.centres[position]
-        return _lower(norm - along.sum(axis=1), norm, (apart * apart) @ self._gaps[at])
+        near = norm - along.sum(axis=1)
+        return _lower(near, norm, (apart * apart) @ self._gaps[at]), near
+
+    def measure(
+        self, block: Matrix, pairs: list[tuple[int, Matrix]]
+    ) -> Iterator[tuple[int, Matrix, Matrix]]:
+        """Squared distances, without their scales, of some rows to each of some classes."""
+        most = max(1, BLOCK_BYTES // (8 * block.shape[1]))
+        while pairs:
+            some: list[tuple[int, Matrix]] = []
+            count = 0
+            while pairs and (not some or count + len(pairs[0][1]) <= most):
+                count += len(pairs[0][1])
+                some.append(pairs.pop(0))
+            yield from self._measure(block, some)
+
+    def _measure(
+        self, block: Matrix, pairs: list[tuple[int, Matrix]]
+    ) -> Iterator[tuple[int, Matrix, Matrix]]:
+        parts = []
+        for position, rows in pairs:
+            apart = block[rows]
+            apart -= self.centres[position]
+            apart *= self._factors[self._at[position]].deviations
+            parts.append(apart)
+        turned = np.concatenate(parts) @ self.vectors
+        start = 0
+        for position, rows in pairs:
+            factor = self._factors[self._at[position]]
+            u = turned[start : start + len(rows)] * factor.weights
+            along = u @ factor.rows.T
+            along *= along
+            if factor.signs is not None:
+                along *= factor.signs
+            start += len(rows)
+            yield position, rows, np.maximum(np.vecdot(u, u) - along.sum(axis=1), 0)
 
 
 def _lower(near: Matrix, norm: Matrix, gap: Matrix) -> Matrix:

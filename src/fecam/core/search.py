@@ -39,16 +39,18 @@ SLACK = 1e-4
 """How far a sum may lie above a distance before it counts as larger: more than any rounding."""
 TIE = 1e-5
 """Distances closer than this are measured again, side by side."""
-SIZES = (128, 64)
+SIZES = (96, 64)
 """Of the coordinates that classes without a triangle are bounded by, and only estimated by."""
 BLOCK_ROWS = 4096
 """At most so many queries are looked at together; an even number of blocks shares the work well."""
-SMALL_BLOCK = 64
+SMALL_BLOCK = 1024
 """Fewer queries are not shared out: that would take longer than it saves."""
 MARGINS = (0.16, 0.2, 0.1, 0.04, 0.02)
 """How far above the sum of the seemingly nearest class a shortlist looks, level by level."""
-THIN_MARGIN = 0.27
-"""The same for the estimates of classes without levels."""
+THIN_MARGINS = (0.27, 0.18)
+"""The same for the estimates of classes without levels, without a prior and with one."""
+LEANING_MARGIN = 0.06
+"""The same once such a class has been measured with the deviations that are usual."""
 
 
 class Search:
@@ -69,6 +71,9 @@ class Search:
         self._before = before if before is not None and before.frame is frame else None
         leaning = [at for at in positions if leans(self.factors[at])]
         self.is_framed = np.asarray([isinstance(one, FramedFactor) for one in self.factors])
+        margins = np.where(self.is_framed, MARGINS[0], THIN_MARGINS[0])
+        margins[[at for at in positions if leans(self.factors[at])]] = THIN_MARGINS[1]
+        self.margins = margins.astype(self.centres.dtype)
         self.leaning = Leaning(self.factors, self.centres, leaning, few) if leaning else None
         if self.direct:
             some = [self.factors[at] for at in self.direct]
@@ -100,6 +105,18 @@ class Search:
         originals = [self.panel.factors[at] for at in positions]
         return Bounds(self.frame, size, originals, factors, self.places[positions], before)
 
+    def is_worth_it(self, n: int) -> bool:
+        """Whether so many queries are answered faster than by measuring every class.
+
+        Triangles always are too much to read. Rows are few, so measuring them all is hard to beat:
+        without a prior by any number of queries, with one by very few.
+        """
+        if self.is_framed.any():
+            return True
+        if self.leaning is not None:
+            return n * len(self.factors) >= 1000
+        return len(self.factors) >= 300
+
     def find(self, queries: Any, k: int, *, certain: bool = True) -> tuple[Matrix, Matrix]:
         """The positions of the ``k`` nearest classes of each query, and their distances."""
         found = in_parallel(
@@ -111,8 +128,10 @@ class Search:
 
 def _block_rows(n: int) -> int:
     """Whatever the number of threads, so that no number depends on it."""
+    if n < 2 * SMALL_BLOCK:
+        return max(n, 1)
     pairs = -(-n // (2 * BLOCK_ROWS))
-    return max(-(-n // (2 * pairs)), SMALL_BLOCK)
+    return -(-n // (2 * pairs))
 
 
 class _Hunt:
@@ -146,14 +165,17 @@ class _Hunt:
         # What a shortlist goes by: the sums of the classes that look nearest, level by level.
         self.sums = np.zeros((len(self.block), len(MARGINS)))
         self.limit = np.full(len(self.block), np.inf)
+        self.waiting: list[tuple[int, Matrix]] = []
         for position in np.unique(guesses).tolist():
             self._settle(position, every[np.any(guesses == position, axis=1)], guess=True)
+        self._settle_waiting()
         self.limit = np.take_along_axis(self.distances, guesses, axis=1).max(axis=1)
+        without_levels = ~self.search.is_framed[guesses].any(axis=1)
+        self.sums[without_levels] = self.limit[without_levels, None]
         follow = self.lower <= (self.limit * (1 + SLACK))[:, None]
         if not self.certain:
             nearest_ones = np.take_along_axis(self.estimates, guesses, axis=1).max(axis=1)
-            margins = 1 + np.where(self.search.is_framed, MARGINS[0], THIN_MARGIN)
-            follow &= self.estimates <= nearest_ones[:, None] * margins.astype(self.block.dtype)
+            follow &= self.estimates <= nearest_ones[:, None] * (1 + self.search.margins)
         follow &= np.isinf(self.distances)
         by_class = np.ascontiguousarray(follow.T)
         for position in np.flatnonzero(by_class.any(axis=1)).tolist():
@@ -161,6 +183,7 @@ class _Hunt:
             self._settle(position, rows, guess=False)
             if k == 1:
                 self.limit[rows] = np.minimum(self.limit[rows], self.distances[rows, position])
+        self._settle_waiting()
         self._settle_ties(k)
         order = nearest(self.distances.astype(self.block.dtype), k)
         return order, np.take_along_axis(self.distances, order, axis=1)
@@ -194,14 +217,28 @@ class _Hunt:
         factor, scale = self.search.factors[position], self.search.scales[position]
         if isinstance(factor, FramedFactor):
             rows, square = self._follow(factor, position, rows, guess=guess)
+            self.distances[rows, position] = square
+        elif self.search.leaning is not None and leans(factor):
+            if not guess:
+                lower, estimate = self.search.leaning.bound(
+                    position, self.block[rows], self.rotated[rows]
+                )
+                keep = lower * scale <= self.limit[rows] * (1 + SLACK)
+                if not self.certain:
+                    keep &= estimate * scale <= self.limit[rows] * (1 + LEANING_MARGIN)
+                rows = rows[keep]
+            self.waiting.append((position, rows))
         else:
-            if not guess and leans(factor) and self.search.leaning is not None:
-                lower = self.search.leaning.bound(position, self.block[rows], self.rotated[rows])
-                rows = rows[lower * scale <= self.limit[rows] * (1 + SLACK)]
             square = factor.lengths(self.block[rows] - self.search.centres[position]) * scale
-            if guess:
-                self.sums[rows, 1:] = np.maximum(self.sums[rows, 1:], square[:, None])
-        self.distances[rows, position] = square
+            self.distances[rows, position] = square
+
+    def _settle_waiting(self) -> None:
+        """Measure classes that lean on a prior all at once: they share their dearest product."""
+        waiting = [(position, rows) for position, rows in self.waiting if len(rows)]
+        self.waiting = []
+        if waiting and self.search.leaning is not None:
+            for position, rows, square in self.search.leaning.measure(self.block, waiting):
+                self.distances[rows, position] = square * self.search.scales[position]
 
     def _follow(
         self, factor: FramedFactor, position: int, rows: Matrix, *, guess: bool
