@@ -215,3 +215,9 @@ def test_docstrings_become_pages_that_need_no_script(hook):
     )
     with pytest.raises(ValueError, match="unheard"):
         hook.formula(r"\unheard{x}")
+
+
+def test_the_readme_shows_what_was_measured():
+    table = read("docs/tables/summary.md").strip()
+    assert table in read("README.md"), "run benchmarks/summary.py"
+    assert "not measured" not in table

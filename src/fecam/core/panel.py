@@ -126,7 +126,7 @@ def _kind(factor: AnyFactor) -> tuple[Any, ...]:
     if isinstance(factor, ThinFactor):
         rows = 1 << max(factor.rows.shape[0] - 1, 0).bit_length()  # padded to as many
         kind = ThinGroup if factor.vectors is None else LeaningGroup
-        return kind, rows, id(factor.vectors), factor.signs is None
+        return kind, rows, id(factor.vectors), factor.signs is None, str(factor.rows.dtype)
     return AlikeGroup, id(factor.whitening)
 
 
@@ -184,15 +184,17 @@ class ThinGroup:
         self.omega = root * root
         self.linear = -2 * self.omega * wide(centres)
         self.constant = xp.sum(self.omega * wide(centres) ** 2, axis=1)
-        rows = _padded([one.rows for one in factors]) * xp.astype(root, centres.dtype)[:, None, :]
-        self.rows, self.signs = rows, _signs(factors, rows.shape[1])
-        self.bias = (rows @ centres[:, :, None])[:, :, 0]
+        rows = _padded([one.rows for one in factors])
+        self.rows = rows * xp.astype(root, rows.dtype)[:, None, :]
+        self.signs = _signs(factors, rows.shape[1])
+        self.bias = (self.rows @ xp.astype(centres, rows.dtype)[:, :, None])[:, :, 0]
 
     def measure(self, block: Array) -> Array:
         """The squared distance of each row to each class, without their scales."""
         xp = namespace(block)
         fine = wide(block)
         square = (fine * fine) @ self.omega.T + fine @ self.linear.T + self.constant
+        block = xp.astype(block, self.rows.dtype, copy=False)
         count, few, width = self.rows.shape
         step = max(1, BLOCK_BYTES // (8 * block.shape[0] * max(few, 1)))
         parts = []

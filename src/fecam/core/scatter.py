@@ -65,12 +65,12 @@ def scatter_of_rows(rows: Array, mean: Array, dtype: Any, *, only_diagonal: bool
 
 
 def dense(scatter: Scatter) -> Array:
-    """The whole matrix; of a diagonal one only the diagonal."""
+    """The whole matrix, out of rows in double precision; of a diagonal one only the diagonal."""
     numbers, width = scatter.numbers, scatter.width
     if scatter.shape == "diagonal":
         return numbers
     if scatter.shape == "rows":
-        return numbers.T @ numbers
+        return wide(numbers).T @ wide(numbers)
     xp = namespace(numbers)
     return xp.reshape(xp.take(numbers, like(_unpacking(width), numbers), axis=0), (width, width))
 
@@ -202,7 +202,10 @@ def _triangle(matrix: Array) -> Scatter:
 
 
 def _packed(scatter: Scatter) -> Array:
-    return _packed_matrix(dense(scatter)) if scatter.shape == "rows" else scatter.numbers
+    if scatter.shape != "rows":
+        return scatter.numbers
+    packed = _packed_matrix(dense(scatter))
+    return namespace(packed).astype(packed, scatter.numbers.dtype)
 
 
 def _packed_matrix(matrix: Array) -> Array:

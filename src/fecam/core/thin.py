@@ -32,8 +32,10 @@ from fecam.core.metric import Metric
 from fecam.core.prior import Prior
 from fecam.core.statistics import ClassStatistics
 
-LEAST_FLOOR = 0.02
+LEAST_FLOOR = 0.002
 """Below this share of the mean variance, a floor loses too many digits to Woodbury's difference."""
+STEEP = 1000
+"""So far above its floor, a class's matrix loses as many times the rounding to that difference."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +72,7 @@ class ThinFactor:
     def lengths(self, differences: Array) -> Array:
         """The squared distances of rows that lie so far from the centre, without the scale."""
         xp = namespace(differences)
-        u = differences * self.deviations
+        u = xp.astype(differences, self.deviations.dtype, copy=False) * self.deviations
         u = u if self.vectors is None else u @ self.vectors
         u = u * self.weights
         along = u @ self.rows.T
@@ -137,10 +139,15 @@ def thin_factor(
         rows = xp.concat([rows, (abs(second) ** 0.5 + 0 * variance)[None, :]], axis=0)
     if spectrum is not None:
         rows = rows @ spectrum.vectors
-    solved = _woodbury(rows * weights, negative=second < 0)
+    rows = rows * weights
+    solved = _woodbury(rows, negative=second < 0)
     if solved is None:
         return None
     kept, signs = solved
+    if float(xp.sum(rows * rows)) > STEEP:
+        if spectrum is not None:
+            return None
+        dtype = rows.dtype  # a few rows in double precision cost little
     deviations = _deviations(variance + first, metric)
     return ThinFactor(
         centre,
