@@ -105,7 +105,8 @@ class Measured:
             for name, document in zip(("thousand", "synthetic"), self.predictions, strict=True):
                 for one in document["growth"]:
                     if one["setting"] == setting:
-                        yield Figure(name, f"{one['ratio']:.1f} x", one["ratio"] < most)
+                        what = f"{name}, {one['batch']:,} queries"
+                        yield Figure(what, f"{one['ratio']:.1f} x", one["ratio"] < most)
 
         return figures
 

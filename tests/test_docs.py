@@ -100,7 +100,7 @@ def test_a_link_that_leads_nowhere_is_found():
 
 def test_the_readme_is_short():
     text = read("README.md")
-    assert len(text.splitlines()) < 90
+    assert len(text.splitlines()) < 110
     lines = [line for block in blocks(text) for line in block.splitlines() if line.strip()]
     assert 5 <= len(lines) <= 12
 
@@ -188,7 +188,7 @@ def test_what_the_reference_is_made_from_exists():
 
 
 def test_numbers_in_the_explanations_are_those_of_the_code():
-    from fecam.core import calibration, prior
+    from fecam.core import cache, calibration, factors, panel, prior, scatter, search, thin
 
     novelty, lag = read("docs/explanation/novelty.md"), read("docs/explanation/incremental.md")
     assert f"up to {calibration.ROWS} rows" in novelty
@@ -196,6 +196,23 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     assert f"as if {calibration.BORROWED} more" in novelty
     assert f"√({calibration.USUAL_TEMPERATURE} v)" in novelty
     assert f"{prior.GROWTH} times" in lag and abs(1 / prior.GROWTH - 2 / 3) < 1e-9
+    text = " ".join(read("docs/explanation/search.md").split())
+    size = factors.FIRST_LEVEL
+    assert f"The first {size} terms (or d/4" in text
+    assert f"{1 + size + size * (size + 1) // 2:,} monomials" in text
+    assert f"a slack of {search.SLACK:.0e}".replace("e-0", "e-") in text
+    assert f"up to {search.FEW} rows" in text
+    assert f"within {100 * search.MARGINS[0]:.0f} % of the best one" in text
+    assert (
+        "({:.0f} % for classes of few samples, {:.0f} %".format(
+            *(100 * margin for margin in search.THIN_MARGINS)
+        )
+        in text
+    )
+    assert f"from {cache.FRAME_CLASSES} classes and {cache.FRAME_WIDTH} features on" in text
+    assert f"below {100 * thin.LEAST_FLOOR:.1f} % of the mean variance" in text
+    assert scatter.RANK_SHARE == 4 and "a quarter of the width" in text
+    assert f"{panel.BLOCK_BYTES // 2**20} MB for each" in text
 
 
 @pytest.fixture(scope="module")

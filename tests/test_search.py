@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -108,7 +110,8 @@ def test_the_forms_that_are_tested_are_really_there():
     assert kinds == {FramedFactor, ThinFactor}
     found = clf._derived.search(clf.knowledge_, clf._metric())
     assert found.direct
-    assert len(found.bounds(certain=True)) == 1 and len(found.bounds(certain=True)[0][0]) > 6
+    ((positions, bounds),) = found.bounds(certain=True).values()
+    assert len(positions) > 6 and bounds.size == WIDTH // 4
     clf = make("default").fit(X, y)
     found = clf._derived.search(clf.knowledge_, clf._metric())
     assert found.leaning.few and len(found.leaning._factors) > len(found.leaning.few)
@@ -211,6 +214,17 @@ def test_features_that_never_vary():
     X[y == 2] = X[y == 2][:1]
     assert_same_answers(make("paper").fit(X, y), queries(X))
     assert_same_answers(make("default").fit(X, y), queries(X))
+
+
+def test_a_search_does_not_keep_the_one_before_it():
+    X, y = lessons(COUNTS["all kinds"])
+    clf = make("paper", search="certified").fit(X, y)
+    clf.predict(X[:3])
+    first = weakref.ref(clf._derived._search)
+    for label in (0, 1, 2):
+        clf.partial_fit(X[:2], [label, label]).predict(X[:3])
+    gc.collect()
+    assert first() is None
 
 
 def test_lessons_between_answers():

@@ -68,13 +68,22 @@ class Panel:
         self.factors = list(factors)
         self._classes = Classes(self.factors, self.centres)
 
-    def blocks(self, queries: Array, most: int = 2**62) -> Iterator[Array]:
-        """The queries in blocks, shifted and in the precision of the model."""
+    @property
+    def block_rows(self) -> int:
+        """How many queries at most are looked at together."""
+        count, width = self.centres.shape
+        return int(max(1, BLOCK_BYTES // (8 * max(count, width))))
+
+    def shifted(self, queries: Array) -> Array:
+        """Queries around the origin of the panel, in the precision of the model."""
         xp = namespace(queries)
         origin = xp.astype(self.origin, queries.dtype)
-        rows = min(most, max(1, BLOCK_BYTES // (8 * max(self.centres.shape))))
-        for some in row_slices(queries.shape[0], rows):
-            yield xp.astype(queries[some, :] - origin, self.centres.dtype, copy=False)
+        return xp.astype(queries - origin, self.centres.dtype, copy=False)
+
+    def blocks(self, queries: Array) -> Iterator[Array]:
+        """The queries in blocks, shifted."""
+        for some in row_slices(queries.shape[0], self.block_rows):
+            yield self.shifted(queries[some, :])
 
     def distances(self, queries: Array) -> Array:
         """The squared distance of each query (row) to each class (column)."""

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.arrays import to_numpy
+from fecam.core.arrays import row_slices, to_numpy
 from fecam.core.bounds import Bounds, as_numpy
 from fecam.core.factors import Frame, FramedFactor, frame_levels
 from fecam.core.leaning import Leaning, leans
@@ -32,6 +32,7 @@ from fecam.core.thin import ThinFactor
 from fecam.core.threads import in_parallel
 
 Matrix = NDArray[Any]
+BySize = dict[int, tuple[list[int], Bounds]]
 
 FEW = 32
 """A class of at most so many rows is cheaper to measure than to bound by monomials."""
@@ -39,8 +40,8 @@ SLACK = 1e-4
 """How far a sum may lie above a distance before it counts as larger: more than any rounding."""
 TIE = 1e-5
 """Distances closer than this are measured again, side by side."""
-SIZES = (96, 64)
-"""Of the coordinates that classes without a triangle are bounded by, and only estimated by."""
+ESTIMATE_SIZE = 64
+"""Coordinates that classes without a triangle are estimated by; a bound takes a whole level."""
 BLOCK_ROWS = 4096
 """At most so many queries are looked at together; an even number of blocks shares the work well."""
 SMALL_BLOCK = 1024
@@ -67,43 +68,45 @@ class Search:
         positions = range(len(self.factors))
         few = [at for at in positions if _rows(self.factors[at]) <= FEW]
         self.direct = [at for at in few if not leans(self.factors[at])]
-        self._bounds: dict[bool, list[tuple[list[int], Bounds]]] = {}
-        self._before = before if before is not None and before.frame is frame else None
+        self._bounds: dict[bool, BySize] = {}
+        # Only what was made of single classes is taken over, or each search would keep the last.
+        self._kept: dict[bool, BySize] = {}
+        if before is not None and before.frame is frame:
+            self._kept = {**before._kept, **before._bounds}
         leaning = [at for at in positions if leans(self.factors[at])]
         self.is_framed = np.asarray([isinstance(one, FramedFactor) for one in self.factors])
         margins = np.where(self.is_framed, MARGINS[0], THIN_MARGINS[0])
-        margins[[at for at in positions if leans(self.factors[at])]] = THIN_MARGINS[1]
+        margins[leaning] = THIN_MARGINS[1]
         self.margins = margins.astype(self.centres.dtype)
         self.leaning = Leaning(self.factors, self.centres, leaning, few) if leaning else None
         if self.direct:
             some = [self.factors[at] for at in self.direct]
             self.measured = Classes(some, self.centres[self.direct])
 
-    def bounds(self, *, certain: bool) -> list[tuple[list[int], Bounds]]:
-        """Positions of classes, with what bounds or estimates them; made when first needed."""
+    def bounds(self, *, certain: bool) -> BySize:
+        """By their size: positions of classes, and what bounds them; made when first needed."""
         if certain not in self._bounds:
-            kept = self._before._bounds.get(certain, []) if self._before is not None else []
             full = frame_levels(self.centres.shape[1])[0]
-            thin = min(full, SIZES[0] if certain else SIZES[1])
-            kinds = {
-                full: [at for at, one in enumerate(self.factors) if isinstance(one, FramedFactor)]
+            thin = full if certain else min(full, ESTIMATE_SIZE)
+            positions: dict[int, list[int]] = {}
+            for at, factor in enumerate(self.factors):
+                if _rows(factor) > FEW:
+                    size = full if isinstance(factor, FramedFactor) else thin
+                    positions.setdefault(size, []).append(at)
+            kept = self._kept.pop(certain, {})
+            self._bounds[certain] = {
+                size: (some, self._made_bounds(some, size, kept.get(size)))
+                for size, some in positions.items()
             }
-            some = [
-                at for at in range(len(self.factors)) if FEW < _rows(self.factors[at]) < math.inf
-            ]
-            kinds[thin] = kinds.get(thin, []) + some
-            before = {bounds.size: bounds for _, bounds in kept}
-            self._bounds[certain] = [
-                (at, self._made_bounds(at, size, before.get(size)))
-                for size, at in kinds.items()
-                if at
-            ]
         return self._bounds[certain]
 
-    def _made_bounds(self, positions: list[int], size: int, before: Bounds | None) -> Bounds:
+    def _made_bounds(
+        self, positions: list[int], size: int, before: tuple[list[int], Bounds] | None
+    ) -> Bounds:
         factors = [self.factors[at] for at in positions]
         originals = [self.panel.factors[at] for at in positions]
-        return Bounds(self.frame, size, originals, factors, self.places[positions], before)
+        made = None if before is None else before[1]
+        return Bounds(self.frame, size, originals, factors, self.places[positions], made)
 
     def is_worth_it(self, n: int) -> bool:
         """Whether so many queries are answered faster than by measuring every class.
@@ -119,10 +122,14 @@ class Search:
 
     def find(self, queries: Any, k: int, *, certain: bool = True) -> tuple[Matrix, Matrix]:
         """The positions of the ``k`` nearest classes of each query, and their distances."""
-        found = in_parallel(
-            lambda block: _Hunt(self, to_numpy(block), certain=certain).nearest(k),
-            self.panel.blocks(queries, most=_block_rows(queries.shape[0])),
-        )
+        self.bounds(certain=certain)  # made here, not by each thread
+
+        def hunt(some: slice) -> tuple[Matrix, Matrix]:
+            block = to_numpy(self.panel.shifted(queries[some, :]))
+            return _Hunt(self, block, certain=certain).nearest(k)
+
+        rows = min(_block_rows(queries.shape[0]), self.panel.block_rows)
+        found = in_parallel(hunt, row_slices(queries.shape[0], rows))
         return np.concatenate([one for one, _ in found]), np.concatenate([two for _, two in found])
 
 
@@ -144,7 +151,7 @@ class _Hunt:
         self.lower = np.zeros(shape, block.dtype)
         self.distances = np.full(shape, np.inf)
         self.estimates = np.zeros(shape, block.dtype)
-        for at, bounds in search.bounds(certain=certain):
+        for at, bounds in search.bounds(certain=certain).values():
             self.lower[:, at], self.estimates[:, at] = bounds.measure(self.turned)
         if search.leaning is not None:
             self.rotated = search.leaning.rotated(block)
@@ -229,8 +236,9 @@ class _Hunt:
                 rows = rows[keep]
             self.waiting.append((position, rows))
         else:
-            square = factor.lengths(self.block[rows] - self.search.centres[position]) * scale
-            self.distances[rows, position] = square
+            apart = self.block[rows]
+            apart -= self.search.centres[position]
+            self.distances[rows, position] = factor.lengths(apart) * scale
 
     def _settle_waiting(self) -> None:
         """Measure classes that lean on a prior all at once: they share their dearest product."""

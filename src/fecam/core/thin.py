@@ -72,12 +72,14 @@ class ThinFactor:
     def lengths(self, differences: Array) -> Array:
         """The squared distances of rows that lie so far from the centre, without the scale."""
         xp = namespace(differences)
-        u = xp.astype(differences, self.deviations.dtype, copy=False) * self.deviations
-        u = u if self.vectors is None else u @ self.vectors
-        u = u * self.weights
+        u = xp.astype(differences, self.deviations.dtype, copy=False)
+        if self.vectors is None:
+            u = u * (self.deviations * self.weights)
+        else:
+            u = ((u * self.deviations) @ self.vectors) * self.weights
         along = u @ self.rows.T
-        along = along * along if self.signs is None else along * along * self.signs
-        square = wide(xp.sum(u * u, axis=-1)) - wide(xp.sum(along, axis=-1))
+        signed = along if self.signs is None else along * self.signs
+        square = wide(xp.vecdot(u, u)) - wide(xp.vecdot(along, signed))
         return xp.maximum(square, 0 * square)
 
 
