@@ -107,7 +107,8 @@ class Dense(_Reference):
 class Public(_Reference):
     """What public implementations do at each call: invert each matrix, build N x N, keep N.
 
-    In single precision, as they do. Their matrices are made while learning, so not at each call.
+    In single precision, which is kind to them. Their matrices are made while learning, so not at
+    each call.
     """
 
     def __init__(self, clf: FeCAMClassifier) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import tracemalloc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from conftest import relu_features
 from fecam import FeCAMClassifier
@@ -216,6 +217,59 @@ def test_features_that_never_vary():
     assert_same_answers(make("default").fit(X, y), queries(X))
 
 
+def test_a_new_frame_is_taken_by_classes_that_could_have_been_rows():
+    """With so low a floor a class of few samples is measured through its whole matrix."""
+    X, y = lessons([6] * 56)
+    clf = make("default", pooling=0, shrinkage=(0.001, 0), search="certified")
+    clf.fit(X[y < 16], y[y < 16]).predict(X[:5])
+    clf.partial_fit(X[y >= 16], y[y >= 16])
+    assert_same_answers(clf, queries(X))
+    factors = clf._derived.factors(clf.knowledge_, clf._metric())
+    assert len({id(f.frame) for f in factors if isinstance(f, FramedFactor)}) == 1
+
+
+@pytest.mark.parametrize("gammas", [(1, 0.5), (1, 0.9), (1, 0.99)])
+def test_rows_that_sum_to_zero_under_a_prior(gammas):
+    """The mean covariance is negative then, and a row's square is added instead of taken off."""
+    X, y = lessons(COUNTS["all kinds"])
+    X = X - X.mean(axis=1, keepdims=True)
+    for pooling in ("auto", 0):
+        clf = make("default", tukey=None, l2=None, shrinkage=gammas, pooling=pooling).fit(X, y)
+        rng = np.random.default_rng(0)
+        Q = X[::2] + rng.normal(size=X[::2].shape).astype(np.float32) * 0.3
+        assert_same_answers(clf, Q - Q.mean(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", ["default", "paper", "vit"])
+def test_the_very_sample_of_two_labels(name):
+    """At a distance of zero nothing but the order of the labels decides."""
+    X, _ = lessons([1] * 20)
+    clf = make(name).fit(np.concatenate([X, X]), np.arange(40))
+    for search in ("exhaustive", "certified", "auto"):
+        clf.set_params(search=search)
+        np.testing.assert_array_equal(clf.predict(X), np.arange(20))
+        assert [clf.predict(row[None])[0] for row in X] == list(range(20))
+
+
+def test_features_so_small_that_bounds_overflow():
+    X, y = lessons(COUNTS["many samples"])
+    clf = make("unnormalised", tukey=None, l2=None).fit(X * np.float32(1e-18), y)
+    assert_same_answers(clf, queries(X) * np.float32(1e-18))
+
+
+def test_two_searches_at_once_leave_the_threads_as_they_were():
+    X, y = lessons(COUNTS["many samples"])
+    clf = make("paper", search="certified").fit(X, y)
+    Q = queries(X, 5000)
+    want = clf.predict(Q)
+    with threadpool_limits(2), ThreadPoolExecutor(4) as pool:
+        before = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+        for got in pool.map(lambda _: clf.predict(Q), range(12)):
+            np.testing.assert_array_equal(got, want)
+        after = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+    assert before == after
+
+
 def test_a_search_does_not_keep_the_one_before_it():
     X, y = lessons(COUNTS["all kinds"])
     clf = make("paper", search="certified").fit(X, y)
@@ -329,3 +383,7 @@ def test_it_searches_tensors_on_the_processor_too():
     assert isinstance(got, torch.Tensor)
     np.testing.assert_array_equal(got.numpy(), make("paper").fit(X, y).predict(Q))
     assert clf._derived.search(clf.knowledge_, clf._metric()) is not None
+    twins = make("paper", search="certified").fit(
+        torch.tensor(np.concatenate([X, X])), np.concatenate([y, y + 100])
+    )
+    assert torch.all(twins.predict_top_k(torch.tensor(Q), 4)[:, 1] >= 100)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fecam.core.arrays import Array, to_numpy
-from fecam.core.scatter import Scatter
+from fecam.core.scatter import Scatter, variances_of
 from fecam.core.statistics import ClassStatistics, Form
 from fecam.errors import ModelFileError
 
@@ -92,8 +92,23 @@ def unpack_class(row: Row, layout: Layout) -> tuple[int | str, ClassStatistics, 
     if row.checksum != class_checksum(row.label, row.numbers, row.arrays):
         raise flaw(f"class {row.label} is damaged: its checksum does not match.")
     count, visits, task, *sampled = row.numbers
+    with np.errstate(over="ignore"):
+        statistics = _statistics(row, layout, count, visits, sampled)
+        numbers = [statistics.raw_mean, *map(_variances, (statistics.scatter, statistics.averaged))]
+    if not all(np.all(np.isfinite(some)) for some in numbers):
+        raise flaw(f"class {row.label} has numbers too large to work with.", _SMALLER)
+    return label, statistics, task
+
+
+def _variances(scatter: Scatter | None) -> Any:
+    return 0.0 if scatter is None else variances_of(scatter)
+
+
+def _statistics(
+    row: Row, layout: Layout, count: int, visits: int, sampled: list[Any]
+) -> ClassStatistics:
     raw_mean, mean, scatter, averaged = row.arrays
-    statistics = ClassStatistics(
+    return ClassStatistics(
         count=count,
         raw_mean=_unpacked(raw_mean, _raw_dtype(raw_mean, layout)).astype(layout.dtype),
         mean=_unpacked(mean, "float64"),
@@ -102,7 +117,6 @@ def unpack_class(row: Row, layout: Layout) -> tuple[int | str, ClassStatistics, 
         sampled=(sampled[0], sampled[1], sampled[2]),
         averaged=unpack_scatter(averaged, layout),
     )
-    return label, statistics, task
 
 
 def check_row(row: Row, layout: Layout) -> int | str:

@@ -93,12 +93,12 @@ def _monomials(x: Matrix) -> Matrix:
     return result
 
 
-def as_numpy(factor: AnyFactor) -> AnyFactor:
-    """The same factor in NumPy arrays, which share their memory where they can."""
+def as_numpy(factor: AnyFactor, frame: Frame) -> AnyFactor:
+    """The same factor in NumPy arrays, which share their memory where they can, and their frame."""
     changes: dict[str, Any] = {"centre": to_numpy(factor.centre)}
     if isinstance(factor, FramedFactor):
         changes["blocks"] = tuple(to_numpy(block) for block in factor.blocks)
-        changes["frame"] = factor.frame
+        changes["frame"] = frame
     elif isinstance(factor, ThinFactor):
         for name in ("deviations", "weights", "rows", "signs", "vectors"):
             value = getattr(factor, name)

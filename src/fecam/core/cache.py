@@ -28,7 +28,7 @@ from fecam.core.panel import AnyFactor, Panel
 from fecam.core.prior import Prior, is_stale, make_prior
 from fecam.core.search import Search
 from fecam.core.statistics import ClassStatistics
-from fecam.core.thin import Spectrum, is_thin, spectrum_of, thin_factor
+from fecam.core.thin import Spectrum, ThinFactor, is_thin, spectrum_of, thin_factor
 from fecam.errors import SingularMatrixError
 
 FRAME_CLASSES = 16
@@ -44,7 +44,9 @@ class FactorCache:
     metric: Metric | None = None
     prior: Prior | None = None
     frame: Frame | None = None
-    _by_class: dict[Hashable, tuple[tuple[object, ...], AnyFactor]] = field(default_factory=dict)
+    _by_class: dict[Hashable, tuple[tuple[object, ...], AnyFactor, Frame | None]] = field(
+        default_factory=dict
+    )
     _shared: tuple[tuple[ClassStatistics, ...], list[Factor]] | None = None
     _own: dict[Hashable, tuple[AnyFactor, float | None]] = field(default_factory=dict)
     _spectrum: Spectrum | None = None
@@ -152,16 +154,21 @@ class FactorCache:
         prior: Prior | None,
         spare: float,
     ) -> AnyFactor:
-        thin = is_thin(one, metric)
-        comes_of = (one, prior, None if thin else self.frame)
+        # Only a class without any spread takes what is spare.
+        comes_of = (one, prior, spare if one.count == 1 else None)
         made = self._by_class.get(label)
-        if made is not None and all(a is b for a, b in zip(made[0], comes_of, strict=True)):
+        # Rows need no frame; all else was made for one, even if it could have been rows.
+        if (
+            made is not None
+            and _same(made[0], comes_of)
+            and (isinstance(made[1], ThinFactor) or made[2] is self.frame)
+        ):
             return made[1]
         try:
-            factor = self._new_factor(one, metric, known, prior, spare, thin=thin)
+            factor = self._new_factor(one, metric, known, prior, spare)
         except SingularMatrixError as error:
             raise _explained(f"The matrix of class {label!r}", metric, error) from None
-        self._by_class[label] = (comes_of, factor)
+        self._by_class[label] = (comes_of, factor, self.frame)
         return factor
 
     def _new_factor(
@@ -171,14 +178,12 @@ class FactorCache:
         known: Knowledge,
         prior: Prior | None,
         spare: float,
-        *,
-        thin: bool,
     ) -> AnyFactor:
         """Through its rows if it has few, through a triangle in the frame, or just through any."""
         centre = centre_of(one, metric, known.transform)
         dtype, scale = known.anchor.dtype, scale_of(one, metric)
         factor: AnyFactor | None = None
-        if thin:
+        if is_thin(one, metric):
             spectrum = None if prior is None else self._spectrum_of(prior, dtype)
             factor = thin_factor(one, metric, spectrum, centre, dtype, scale=scale, spare=spare)
         if factor is not None:
@@ -247,4 +252,8 @@ def _explained(what: str, metric: Metric, error: SingularMatrixError) -> Singula
 
 
 def _same(a: Sequence[object], b: Sequence[object]) -> bool:
-    return len(a) == len(b) and all(one is other for one, other in zip(a, b, strict=True))
+    """The same objects; numbers count as such by their value."""
+    return len(a) == len(b) and all(
+        one is other or (isinstance(one, float) and one == other)
+        for one, other in zip(a, b, strict=True)
+    )

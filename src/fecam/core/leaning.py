@@ -8,7 +8,7 @@ distance is the square of a norm, so by the triangle inequality
 .. math:: d \ge d_s - w_{max} \lVert \delta_c \circ (x - c) \rVert
 
 where :math:`d_s` is the distance with the usual deviations and :math:`w_{max}` the largest
-weight.
+weight (and more where a row's square is added, see `fecam.core.thin`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,19 @@ class Leaning:
         self.usual = usual.astype(centres.dtype)
         self.centres = centres
         self.rotated_centres = self.rotated(centres)
+        self._lengths = np.linalg.norm(self.rotated_centres, axis=1)
         self._at = {position: at for at, position in enumerate(positions)}
         self._factors = [factors[at] for at in positions]
         self._weights = np.stack([one.weights for one in self._factors])
         self._weights *= multiples[:, None].astype(centres.dtype)
+        highest = np.asarray([one.weights.max() for one in self._factors], np.float64)
+        # A row whose square is added makes the norm larger than the weights alone.
+        self._lifts = np.asarray([1 + _added(one) for one in self._factors])
         self._gaps = (deviations - multiples[:, None] * usual) ** 2
-        self._gaps *= np.stack([one.weights.max() for one in self._factors])[:, None] ** 2
+        self._gaps *= (highest**2 * self._lifts)[:, None]
+        # Rotated rows and centres are rounded before they are subtracted.
+        rounding = 4 * np.finfo(centres.dtype).eps * centres.shape[1] ** 0.5
+        self._noise = rounding * highest * np.abs(multiples) * self._lifts**0.5
         self.few = [at for at in positions if at in set(few)]
         if self.few:
             some = [self._at[position] for position in self.few]
@@ -77,9 +84,11 @@ class Leaning:
 
     def bounds_of_few(self, block: Matrix, rotated: Matrix) -> tuple[Matrix, Matrix]:
         """Bounds and estimates, without their scales, for all classes of very few rows."""
+        some = [self._at[position] for position in self.few]
         near = self._near.measure(rotated)
-        norm, gap = self._norms.measure(rotated), self._apart.measure(block)
-        return _lower(near, norm, gap), near
+        norm, gap = self._norms.measure(rotated) * self._lifts[some], self._apart.measure(block)
+        far = np.linalg.norm(rotated, axis=1)[:, None] + self._lengths[self.few]
+        return _lower(near, norm, gap, self._noise[some] * far), near
 
     def bound(self, position: int, rows: Matrix, rotated: Matrix) -> tuple[Matrix, Matrix]:
         """Bounds and estimates, without the scale, of some rows for one class."""
@@ -93,7 +102,9 @@ class Leaning:
             along *= factor.signs
         apart = rows - self.centres[position]
         near = norm - along.sum(axis=1)
-        return _lower(near, norm, (apart * apart) @ self._gaps[at]), near
+        far = np.linalg.norm(rotated, axis=1) + self._lengths[position]
+        gap = (apart * apart) @ self._gaps[at]
+        return _lower(near, norm * self._lifts[at], gap, self._noise[at] * far), near
 
     def measure(
         self, block: Matrix, pairs: list[tuple[int, Matrix]]
@@ -130,7 +141,14 @@ class Leaning:
             yield position, rows, np.maximum(np.vecdot(u, u) - along.sum(axis=1), 0)
 
 
-def _lower(near: Matrix, norm: Matrix, gap: Matrix) -> Matrix:
-    """The square of what is left of a norm when another is taken off, rounding included."""
+def _added(factor: ThinFactor) -> float:
+    """The squared lengths of the rows whose squares are added."""
+    if factor.signs is None:
+        return 0.0
+    return float(np.sum(factor.rows.astype(np.float64)[factor.signs < 0] ** 2))
+
+
+def _lower(near: Matrix, norm: Matrix, gap: Matrix, noise: Matrix) -> Matrix:
+    """The square of what is left of a norm when others are taken off, rounding included."""
     root = np.sqrt(np.maximum(near - ROUNDING * norm, 0))
-    return np.maximum(root - np.sqrt(gap) * (1 + 1e-3), 0) ** 2
+    return np.asarray(np.maximum(root - np.sqrt(gap) * (1 + 1e-3) - noise, 0) ** 2)

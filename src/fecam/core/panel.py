@@ -202,7 +202,10 @@ class ThinGroup:
         """The squared distance of each row to each class, without their scales."""
         xp = namespace(block)
         fine = wide(block)
-        square = (fine * fine) @ self.omega.T + fine @ self.linear.T + self.constant
+        terms = (fine * fine) @ self.omega.T + self.constant
+        square = terms + fine @ self.linear.T
+        # What is zero but for rounding is zero: for two classes alike, nothing else is a tie.
+        square = xp.where(square > 64 * xp.finfo(terms.dtype).eps * terms, square, 0 * square)
         block = xp.astype(block, self.rows.dtype, copy=False)
         count, few, width = self.rows.shape
         step = max(1, BLOCK_BYTES // (8 * block.shape[0] * max(few, 1)))

@@ -59,10 +59,11 @@ class Search:
 
     def __init__(self, panel: Panel, frame: Frame, before: Search | None = None) -> None:
         self.panel, self.frame = panel, frame
-        self.factors = [as_numpy(factor) for factor in panel.factors]
+        axes = to_numpy(frame.axes)
+        here = Frame(axes, frame.classes)
+        self.factors = [as_numpy(factor, here) for factor in panel.factors]
         self.centres, scales = to_numpy(panel.centres), to_numpy(panel.scales)
         self.scales = scales.astype(np.float64)
-        axes = to_numpy(frame.axes)
         self.axes = axes.astype(self.centres.dtype)
         self.places = (self.centres.astype(np.float64) @ axes).astype(self.centres.dtype)
         positions = range(len(self.factors))
@@ -72,7 +73,7 @@ class Search:
         # Only what was made of single classes is taken over, or each search would keep the last.
         self._kept: dict[bool, BySize] = {}
         if before is not None and before.frame is frame:
-            self._kept = {**before._kept, **before._bounds}
+            self._kept = before._bounds
         leaning = [at for at in positions if leans(self.factors[at])]
         self.is_framed = np.asarray([isinstance(one, FramedFactor) for one in self.factors])
         margins = np.where(self.is_framed, MARGINS[0], THIN_MARGINS[0])
@@ -122,11 +123,13 @@ class Search:
 
     def find(self, queries: Any, k: int, *, certain: bool = True) -> tuple[Matrix, Matrix]:
         """The positions of the ``k`` nearest classes of each query, and their distances."""
-        self.bounds(certain=certain)  # made here, not by each thread
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.bounds(certain=certain)  # made here, not by each thread
 
         def hunt(some: slice) -> tuple[Matrix, Matrix]:
             block = to_numpy(self.panel.shifted(queries[some, :]))
-            return _Hunt(self, block, certain=certain).nearest(k)
+            with np.errstate(over="ignore", invalid="ignore"):
+                return _Hunt(self, block, certain=certain).nearest(k)
 
         rows = min(_block_rows(queries.shape[0]), self.panel.block_rows)
         found = in_parallel(hunt, row_slices(queries.shape[0], rows))
@@ -164,6 +167,9 @@ class _Hunt:
             self.lower[:, search.direct] = self.estimates[:, search.direct] = exact
         for array in (self.lower, self.estimates, self.distances):
             array *= search.scales.astype(array.dtype)
+        # Of features so small that a bound overflows, nothing is known before they are measured.
+        for array in (self.lower, self.estimates):
+            np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
     def nearest(self, k: int) -> tuple[Matrix, Matrix]:
         """The positions of the ``k`` nearest classes of each query, and their distances."""

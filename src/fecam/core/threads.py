@@ -7,10 +7,12 @@ changes no number: the blocks are cut the same way whatever takes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
@@ -23,13 +25,42 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     listed = list(items)
     if len(listed) < 2:
         return [work(item) for item in listed]
-    blas = _blas()
-    threads = max((library.num_threads or 1 for library in blas.lib_controllers), default=1)
-    with blas.limit(limits=1):
+    with _one_thread_each() as threads:
         if threads == 1:
             return [work(item) for item in listed]
         with ThreadPoolExecutor(threads, thread_name_prefix="fecam") as pool:
             return list(pool.map(work, listed))
+
+
+_lock = Lock()
+_held: list[
+    tuple[int, Any]
+] = []  # while BLAS is held: the threads it had, and what gives them back
+_users = 0
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[int]:
+    """Hold BLAS to one thread, and tell how many it had.
+
+    The setting is one for the whole process: the first who comes lowers it, the last who leaves
+    restores it, or two searches at once could leave it low for ever.
+    """
+    global _users
+    with _lock:
+        if not _users:
+            blas = _blas()
+            threads = max((one.num_threads or 1 for one in blas.lib_controllers), default=1)
+            _held[:] = [(threads, blas.limit(limits=1))]
+        _users += 1
+        threads, limit = _held[0]
+    try:
+        yield threads
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                limit.restore_original_limits()
 
 
 @lru_cache(maxsize=1)
