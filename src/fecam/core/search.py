@@ -179,7 +179,7 @@ class _Hunt:
         self.sums = np.zeros((len(self.block), len(MARGINS)))
         self.limit = np.full(len(self.block), np.inf)
         self.waiting: list[tuple[int, Matrix]] = []
-        for position in np.unique(guesses).tolist():
+        for position in np.setdiff1d(guesses, self.search.direct).tolist():
             self._settle(position, every[np.any(guesses == position, axis=1)], guess=True)
         self._settle_waiting()
         self.limit = np.take_along_axis(self.distances, guesses, axis=1).max(axis=1)
