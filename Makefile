@@ -48,6 +48,7 @@ bench: .venv/.ready-bench
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/peak_memory.py
+	$(BIN)/python benchmarks/limits.py
 	$(BIN)/python benchmarks/prediction.py
 	$(BIN)/python benchmarks/summary.py
 

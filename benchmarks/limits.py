@@ -69,7 +69,7 @@ def steps(clf: FeCAMClassifier, queries: np.ndarray, *, certain: bool) -> dict[s
     n, width = block.shape
     count = len(search.factors)
     dense = reference.Dense(clf)
-    (_, bounds), *_ = search.bounds(certain=certain).values()
+    (_, bounds), *_ = search.bounds.values()
     monomials = bounds_module._monomials(block[:256, : bounds.size])
     whole = n * width * width * count
     with threadpool_limits(1):

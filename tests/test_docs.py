@@ -201,6 +201,7 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     assert f"The first {size} terms (or d/4" in text
     assert f"{1 + size + size * (size + 1) // 2:,} monomials" in text
     assert f"a slack of {search.SLACK:.0e}".replace("e-0", "e-") in text
+    assert f"in {search.THIN_SIZE} coordinates at first" in text
     assert f"up to {search.FEW} rows" in text
     assert f"within {100 * search.MARGINS[0]:.0f} % of the best one" in text
     assert (

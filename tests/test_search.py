@@ -25,6 +25,7 @@ from fecam.core.thin import ThinFactor
 def few_rows(monkeypatch):
     """Classes are small here, and those of more than a few rows are to be there as well."""
     monkeypatch.setattr(search_module, "FEW", 6)
+    monkeypatch.setattr(search_module, "THIN_SIZE", 10)
 
 
 WIDTH = 96
@@ -111,8 +112,8 @@ def test_the_forms_that_are_tested_are_really_there():
     assert kinds == {FramedFactor, ThinFactor}
     found = clf._derived.search(clf.knowledge_, clf._metric())
     assert found.direct
-    ((positions, bounds),) = found.bounds(certain=True).values()
-    assert len(positions) > 6 and bounds.size == WIDTH // 4
+    assert {size: len(at) for size, (at, _) in found.bounds.items()} == {10: 6, WIDTH // 4: 6}
+    assert {leading.further.shape for leading in found.further.values()} == {(WIDTH // 4, 14)}
     clf = make("default").fit(X, y)
     found = clf._derived.search(clf.knowledge_, clf._metric())
     assert found.leaning.few and len(found.leaning._factors) > len(found.leaning.few)
@@ -146,9 +147,17 @@ def test_no_bound_is_above_its_distance(seed, name):
     hunt = search_module._Hunt(found, block, certain=True)
     assert np.all(hunt.lower <= far * (1 + search_module.SLACK) + 1e-12)
     assert share_of(hunt.lower, far) > 0.2, "bounds of zero would hold as well"
+    every = np.arange(len(Q))
+    for position in found.further:
+        hunt.limit = far[:, position] + 1e-12
+        assert len(hunt._look_further(position, every)) == len(Q)
+        hunt.limit = hunt.lower[:, position].astype(np.float64)
+        assert len(hunt._look_further(position, every)) < len(Q) / 2, "it says nothing new"
     if found.leaning is not None:
         for position in found.leaning._at:
-            lower, estimate = found.leaning.bound(position, block, hunt.rotated)
+            lower, estimate = found.leaning.bound(
+                position, block.copy(), hunt.rotated.copy(), hunt.far
+            )
             lower, estimate = lower * found.scales[position], estimate * found.scales[position]
             assert share_of(np.abs(estimate - far[:, position]), far[:, position]) < 0.2
             assert np.all(lower <= far[:, position] * (1 + search_module.SLACK) + 1e-12)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.arrays import row_slices, to_numpy
-from fecam.core.factors import Factor, Frame, FramedFactor
+from fecam.core.arrays import cholesky, invert_lower_triangle, row_slices, to_numpy
+from fecam.core.factors import Factor, Frame, FramedFactor, frame_levels
 from fecam.core.panel import AnyFactor
 from fecam.core.thin import ThinFactor
 
@@ -19,6 +19,20 @@ PROBES = 16
 """Random directions for a mean precision."""
 BLOCK_BYTES = 8 * 2**20
 """What the monomials of some queries may take: little enough to stay in the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leading:
+    """What is known of a class's distances by the leading coordinates of a frame."""
+
+    precision: Matrix
+    """That of the marginal distribution of these coordinates."""
+    mean: float
+    """The mean precision of all other coordinates."""
+    further: Matrix | None = None
+    """Of a class without a triangle: what more coordinates add, as columns of one."""
+    noise: float = 0.0
+    """What rounding may add to a product with it, for each unit of a query's length."""
 
 
 class Bounds:
@@ -38,46 +52,58 @@ class Bounds:
         originals: list[AnyFactor],
         factors: list[AnyFactor],
         places: Matrix,
+        scales: Matrix,
         before: Bounds | None = None,
     ) -> None:
         self.size = size
         pairs = np.triu_indices(size)
         twice = 2.0 - np.eye(size)
         kept = {} if before is None else before._made
-        self._made: dict[int, tuple[AnyFactor, Matrix, float]] = {}
+        self._made: dict[int, tuple[AnyFactor, Leading]] = {}
         self.forms = np.empty((1 + size + len(pairs[0]), len(factors)), places.dtype)
         self.rest = np.ascontiguousarray(places[:, size:].T)
         self.rest_square = np.vecdot(places[:, size:], places[:, size:])
         self.floors, self.means = np.zeros((2, len(factors)), places.dtype)
+        self.leading: list[Leading] = []
         for column, (original, factor) in enumerate(zip(originals, factors, strict=True)):
-            made = kept.get(id(original)) or (original, *_leading(factor, frame, size))
-            self._made[id(original)] = made
-            _, precision, self.means[column] = made
+            if id(original) in kept:
+                leading = kept[id(original)][1]
+            else:
+                leading = _leading(factor, frame, size, places.dtype)
+            self._made[id(original)] = (original, leading)
+            self.leading.append(leading)
+            precision, scale = leading.precision, scales[column]
             place = places[column, :size].astype(np.float64)
             # What single precision may add to the product is taken off beforehand.
             error = 8 * np.finfo(places.dtype).eps * len(self.forms) ** 0.5
             error *= np.linalg.norm(precision)
             lowered = precision - error * np.eye(size)
-            self.forms[0, column] = place @ precision @ place - error * (place @ place)
-            self.forms[1 : 1 + size, column] = -2 * precision @ place
-            self.forms[1 + size :, column] = (lowered * twice)[pairs]
+            self.forms[0, column] = scale * (place @ precision @ place - error * (place @ place))
+            self.forms[1 : 1 + size, column] = -2 * scale * (precision @ place)
+            self.forms[1 + size :, column] = scale * (lowered * twice)[pairs]
+            self.means[column] = scale * leading.mean
             if isinstance(factor, FramedFactor):
-                self.floors[column] = factor.floor
+                self.floors[column] = scale * factor.floor
 
     def measure(self, turned: Matrix) -> tuple[Matrix, Matrix]:
         """Bounds and estimates for queries that are given in the coordinates of the frame."""
+        lower, estimates = np.empty((2, len(turned), self.forms.shape[1]), turned.dtype)
+        # All of it in small blocks: what is used again at once need not come from memory.
         step = max(1, BLOCK_BYTES // (turned.itemsize * len(self.forms)))
-        parts = [
-            _monomials(turned[some, : self.size]) @ self.forms
-            for some in row_slices(len(turned), step)
-        ]
-        first = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        rest = turned[:, self.size :]
-        square = np.vecdot(rest, rest)[:, None] + self.rest_square
-        rounding = 32 * np.finfo(turned.dtype).eps * square
-        square -= 2 * (rest @ self.rest)
-        estimates = first + self.means * np.maximum(square, 0)
-        return first + self.floors * np.maximum(square - rounding, 0), estimates
+        for some in row_slices(len(turned), step):
+            first = np.matmul(_monomials(turned[some, : self.size]), self.forms, out=lower[some])
+            rest = turned[some, self.size :]
+            lengths = np.vecdot(rest, rest)[:, None] + self.rest_square
+            square = rest @ self.rest
+            square *= -2
+            square += lengths
+            np.maximum(square, 0, out=square)
+            np.multiply(self.means, square, out=estimates[some])
+            estimates[some] += first
+            if self.floors.any():
+                square -= 32 * np.finfo(turned.dtype).eps * lengths
+                first += self.floors * np.maximum(square, 0, out=square)
+        return lower, estimates
 
 
 def _monomials(x: Matrix) -> Matrix:
@@ -108,13 +134,13 @@ def as_numpy(factor: AnyFactor, frame: Frame) -> AnyFactor:
     return replace(factor, **changes)
 
 
-def _leading(factor: AnyFactor, frame: Frame, size: int) -> tuple[Matrix, float]:
-    """The marginal precision of the leading coordinates, and the mean one of all others."""
+def _leading(factor: AnyFactor, frame: Frame, size: int, dtype: Any) -> Leading:
+    """What is known of one class."""
     if isinstance(factor, FramedFactor):
         triangle = factor.blocks[0].astype(np.float64)
         rest = sum(float(np.sum(block[size:].astype(np.float64) ** 2)) for block in factor.blocks)
         width = factor.blocks[-1].shape[0]
-        return triangle @ triangle.T, factor.floor + rest / max(width - size, 1)
+        return Leading(triangle @ triangle.T, factor.floor + rest / max(width - size, 1))
     if isinstance(factor, Factor):
         raise TypeError("a factor without a triangle or rows has no bound")
     axes = to_numpy(frame.axes)
@@ -122,11 +148,14 @@ def _leading(factor: AnyFactor, frame: Frame, size: int) -> tuple[Matrix, float]
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(PROBES, axes.shape[1] - size))
     rest = factor.lengths((signs @ axes[:, size:].T).astype(factor.rows.dtype))
     mean = float(np.mean(rest)) / max(axes.shape[1] - size, 1)
-    return _marginal_precision(factor, axes[:, :size]), mean
+    triangle = _marginal_triangle(factor, axes[:, : frame_levels(axes.shape[1])[0]])
+    first, further = triangle[:size, :size], triangle[:, size:]
+    noise = 4 * np.finfo(dtype).eps * len(triangle) ** 0.5 * float(np.linalg.norm(further))
+    return Leading(first @ first.T, mean, further.astype(factor.rows.dtype), noise)
 
 
-def _marginal_precision(factor: ThinFactor, axes: Matrix) -> Matrix:
-    """The inverse of what a class's matrix is along some axes."""
+def _marginal_triangle(factor: ThinFactor, axes: Matrix) -> Matrix:
+    """The upper triangle whose square inverts what a class's matrix is along some axes."""
     axes = axes / factor.deviations.astype(np.float64)[:, None]
     if factor.vectors is not None:
         axes = factor.vectors.T.astype(np.float64) @ axes
@@ -137,4 +166,7 @@ def _marginal_precision(factor: ThinFactor, axes: Matrix) -> Matrix:
         signs = np.ones(len(rows)) if factor.signs is None else factor.signs
         along = rows @ axes
         matrix += along.T @ np.linalg.solve(np.diag(signs) - rows @ rows.T, along)
-    return np.asarray(np.linalg.inv((matrix + matrix.T) / 2))
+    lower = cholesky((matrix + matrix.T) / 2)
+    if lower is None:  # of features so small that it overflowed: nothing is known
+        return np.zeros_like(matrix)
+    return np.asarray(invert_lower_triangle(lower).T)

@@ -56,6 +56,7 @@ class Leaning:
         self._lifts = np.asarray([1 + _added(one) for one in self._factors])
         self._gaps = (deviations - multiples[:, None] * usual) ** 2
         self._gaps *= (highest**2 * self._lifts)[:, None]
+        self._gaps = self._gaps.astype(centres.dtype)
         # Rotated rows and centres are rounded before they are subtracted.
         rounding = 4 * np.finfo(centres.dtype).eps * centres.shape[1] ** 0.5
         self._noise = rounding * highest * np.abs(multiples) * self._lifts**0.5
@@ -82,28 +83,34 @@ class Leaning:
         """Rows with the usual deviations, in the coordinates of the prior's eigenvectors."""
         return np.asarray((rows * self.usual) @ self.vectors)
 
-    def bounds_of_few(self, block: Matrix, rotated: Matrix) -> tuple[Matrix, Matrix]:
+    def bounds_of_few(
+        self, block: Matrix, rotated: Matrix, lengths: Matrix
+    ) -> tuple[Matrix, Matrix]:
         """Bounds and estimates, without their scales, for all classes of very few rows."""
         some = [self._at[position] for position in self.few]
         near = self._near.measure(rotated)
         norm, gap = self._norms.measure(rotated) * self._lifts[some], self._apart.measure(block)
-        far = np.linalg.norm(rotated, axis=1)[:, None] + self._lengths[self.few]
+        far = lengths[:, None] + self._lengths[self.few]
         return _lower(near, norm, gap, self._noise[some] * far), near
 
-    def bound(self, position: int, rows: Matrix, rotated: Matrix) -> tuple[Matrix, Matrix]:
-        """Bounds and estimates, without the scale, of some rows for one class."""
+    def bound(
+        self, position: int, rows: Matrix, rotated: Matrix, lengths: Matrix
+    ) -> tuple[Matrix, Matrix]:
+        """Bounds and estimates, without the scale, of some rows for one class.
+
+        ``rotated`` are the same rows, of these ``lengths``; both are overwritten.
+        """
         at = self._at[position]
         factor = self._factors[at]
-        u = (rotated - self.rotated_centres[position]) * self._weights[at]
-        norm = np.einsum("ij,ij->i", u, u)
-        along = u @ factor.rows.T
-        along *= along
-        if factor.signs is not None:
-            along *= factor.signs
-        apart = rows - self.centres[position]
-        near = norm - along.sum(axis=1)
-        far = np.linalg.norm(rotated, axis=1) + self._lengths[position]
-        gap = (apart * apart) @ self._gaps[at]
+        rotated -= self.rotated_centres[position]
+        rotated *= self._weights[at]
+        norm = np.vecdot(rotated, rotated)
+        along = rotated @ factor.rows.T
+        near = norm - np.vecdot(along, along if factor.signs is None else along * factor.signs)
+        far = lengths + self._lengths[position]
+        rows -= self.centres[position]
+        rows *= rows
+        gap = rows @ self._gaps[at]
         return _lower(near, norm * self._lifts[at], gap, self._noise[at] * far), near
 
     def measure(

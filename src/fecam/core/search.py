@@ -18,13 +18,14 @@ sum that the class that looks nearest had at the same point: no proof, but far f
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.arrays import row_slices, to_numpy
-from fecam.core.bounds import Bounds, as_numpy
+from fecam.core.bounds import Bounds, Leading, as_numpy
 from fecam.core.factors import Frame, FramedFactor, frame_levels
 from fecam.core.leaning import Leaning, leans
 from fecam.core.panel import AnyFactor, Classes, Panel, nearest
@@ -40,8 +41,8 @@ SLACK = 1e-4
 """How far a sum may lie above a distance before it counts as larger: more than any rounding."""
 TIE = 1e-5
 """Distances closer than this are measured again, side by side."""
-ESTIMATE_SIZE = 64
-"""Coordinates that classes without a triangle are estimated by; a bound takes a whole level."""
+THIN_SIZE = 64
+"""Coordinates that bound classes without a triangle at first: fewer, for they lie farther apart."""
 BLOCK_ROWS = 4096
 """At most so many queries are looked at together; an even number of blocks shares the work well."""
 SMALL_BLOCK = 1024
@@ -66,14 +67,13 @@ class Search:
         self.scales = scales.astype(np.float64)
         self.axes = axes.astype(self.centres.dtype)
         self.places = (self.centres.astype(np.float64) @ axes).astype(self.centres.dtype)
+        self.lengths = np.linalg.norm(self.places, axis=1)
         positions = range(len(self.factors))
         few = [at for at in positions if _rows(self.factors[at]) <= FEW]
         self.direct = [at for at in few if not leans(self.factors[at])]
-        self._bounds: dict[bool, BySize] = {}
         # Only what was made of single classes is taken over, or each search would keep the last.
-        self._kept: dict[bool, BySize] = {}
-        if before is not None and before.frame is frame:
-            self._kept = before._bounds
+        again = before is not None and before.frame is frame and "bounds" in vars(before)
+        self._kept = before.bounds if before is not None and again else {}
         leaning = [at for at in positions if leans(self.factors[at])]
         self.is_framed = np.asarray([isinstance(one, FramedFactor) for one in self.factors])
         margins = np.where(self.is_framed, MARGINS[0], THIN_MARGINS[0])
@@ -84,30 +84,41 @@ class Search:
             some = [self.factors[at] for at in self.direct]
             self.measured = Classes(some, self.centres[self.direct])
 
-    def bounds(self, *, certain: bool) -> BySize:
+    @cached_property
+    def bounds(self) -> BySize:
         """By their size: positions of classes, and what bounds them; made when first needed."""
-        if certain not in self._bounds:
-            full = frame_levels(self.centres.shape[1])[0]
-            thin = full if certain else min(full, ESTIMATE_SIZE)
-            positions: dict[int, list[int]] = {}
-            for at, factor in enumerate(self.factors):
-                if _rows(factor) > FEW:
-                    size = full if isinstance(factor, FramedFactor) else thin
-                    positions.setdefault(size, []).append(at)
-            kept = self._kept.pop(certain, {})
-            self._bounds[certain] = {
-                size: (some, self._made_bounds(some, size, kept.get(size)))
-                for size, some in positions.items()
-            }
-        return self._bounds[certain]
+        full = frame_levels(self.centres.shape[1])[0]
+        positions: dict[int, list[int]] = {}
+        for at, factor in enumerate(self.factors):
+            if _rows(factor) > FEW:
+                size = full if isinstance(factor, FramedFactor) else min(full, THIN_SIZE)
+                positions.setdefault(size, []).append(at)
+        kept, self._kept = self._kept, {}
+        return {
+            size: (
+                some,
+                Bounds(
+                    self.frame,
+                    size,
+                    [self.panel.factors[at] for at in some],
+                    [self.factors[at] for at in some],
+                    self.places[some],
+                    self.scales[some],
+                    kept[size][1] if size in kept else None,
+                ),
+            )
+            for size, some in positions.items()
+        }
 
-    def _made_bounds(
-        self, positions: list[int], size: int, before: tuple[list[int], Bounds] | None
-    ) -> Bounds:
-        factors = [self.factors[at] for at in positions]
-        originals = [self.panel.factors[at] for at in positions]
-        made = None if before is None else before[1]
-        return Bounds(self.frame, size, originals, factors, self.places[positions], made)
+    @cached_property
+    def further(self) -> dict[int, Leading]:
+        """What bounds classes without a triangle once more, by their positions."""
+        return {
+            at: leading
+            for some, bounds in self.bounds.values()
+            for at, leading in zip(some, bounds.leading, strict=True)
+            if leading.further is not None
+        }
 
     def is_worth_it(self, n: int) -> bool:
         """Whether so many queries are answered faster than by measuring every class.
@@ -124,7 +135,7 @@ class Search:
     def find(self, queries: Any, k: int, *, certain: bool = True) -> tuple[Matrix, Matrix]:
         """The positions of the ``k`` nearest classes of each query, and their distances."""
         with np.errstate(over="ignore", invalid="ignore"):
-            self.bounds(certain=certain)  # made here, not by each thread
+            _ = self.further  # made here, not by each thread
 
         def hunt(some: slice) -> tuple[Matrix, Matrix]:
             block = to_numpy(self.panel.shifted(queries[some, :]))
@@ -150,31 +161,36 @@ class _Hunt:
     def __init__(self, search: Search, block: Matrix, *, certain: bool) -> None:
         self.search, self.block, self.certain = search, block, certain
         self.turned = block @ search.axes
+        self.lengths = np.linalg.norm(self.turned, axis=1)
         shape = (len(block), len(search.factors))
-        self.lower = np.zeros(shape, block.dtype)
+        self.lower, self.estimates = np.zeros((2, *shape), block.dtype)
         self.distances = np.full(shape, np.inf)
-        self.estimates = np.zeros(shape, block.dtype)
-        for at, bounds in search.bounds(certain=certain).values():
-            self.lower[:, at], self.estimates[:, at] = bounds.measure(self.turned)
+        for at, bounds in search.bounds.values():
+            columns = slice(None) if len(at) == shape[1] else at
+            self.lower[:, columns], self.estimates[:, columns] = bounds.measure(self.turned)
         if search.leaning is not None:
             self.rotated = search.leaning.rotated(block)
+            self.far = np.linalg.norm(self.rotated, axis=1)
             if few := search.leaning.few:
-                lower, estimates = search.leaning.bounds_of_few(block, self.rotated)
-                self.lower[:, few], self.estimates[:, few] = lower, estimates
+                lower, estimates = search.leaning.bounds_of_few(block, self.rotated, self.far)
+                self.lower[:, few] = lower * search.scales[few]
+                self.estimates[:, few] = estimates * search.scales[few]
         if search.direct:
-            self.distances[:, search.direct] = search.measured.measure(block)
-            exact = self.distances[:, search.direct]
+            exact = search.measured.measure(block) * search.scales[search.direct]
+            self.distances[:, search.direct] = exact
             self.lower[:, search.direct] = self.estimates[:, search.direct] = exact
-        for array in (self.lower, self.estimates, self.distances):
-            array *= search.scales.astype(array.dtype)
         # Of features so small that a bound overflows, nothing is known before they are measured.
         for array in (self.lower, self.estimates):
-            np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+            if not np.isfinite(np.sum(array)):
+                np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
     def nearest(self, k: int) -> tuple[Matrix, Matrix]:
         """The positions of the ``k`` nearest classes of each query, and their distances."""
         every = np.arange(len(self.block))
-        guesses = np.argpartition(self.estimates, k - 1, axis=1)[:, :k]
+        if k == 1:
+            guesses = np.argmin(self.estimates, axis=1)[:, None]
+        else:
+            guesses = np.argpartition(self.estimates, k - 1, axis=1)[:, :k]
         # What a shortlist goes by: the sums of the classes that look nearest, level by level.
         self.sums = np.zeros((len(self.block), len(MARGINS)))
         self.limit = np.full(len(self.block), np.inf)
@@ -185,11 +201,13 @@ class _Hunt:
         self.limit = np.take_along_axis(self.distances, guesses, axis=1).max(axis=1)
         without_levels = ~self.search.is_framed[guesses].any(axis=1)
         self.sums[without_levels] = self.limit[without_levels, None]
-        follow = self.lower <= (self.limit * (1 + SLACK))[:, None]
+        follow = self.lower <= (self.limit * (1 + SLACK)).astype(self.lower.dtype)[:, None]
         if not self.certain:
             nearest_ones = np.take_along_axis(self.estimates, guesses, axis=1).max(axis=1)
             follow &= self.estimates <= nearest_ones[:, None] * (1 + self.search.margins)
-        follow &= np.isinf(self.distances)
+        # What is measured already.
+        follow[:, self.search.direct] = False
+        np.put_along_axis(follow, guesses, False, axis=1)
         by_class = np.ascontiguousarray(follow.T)
         for position in np.flatnonzero(by_class.any(axis=1)).tolist():
             rows = np.flatnonzero(by_class[position])
@@ -197,19 +215,22 @@ class _Hunt:
             if k == 1:
                 self.limit[rows] = np.minimum(self.limit[rows], self.distances[rows, position])
         self._settle_waiting()
-        self._settle_ties(k)
-        order = nearest(self.distances.astype(self.block.dtype), k)
+        order = np.argsort(self.distances, axis=1)[:, :k] if k > 1 else self._first()
+        tied = self._settle_ties(np.take_along_axis(self.distances, order, axis=1))
+        order[tied] = nearest(self.distances[tied].astype(self.block.dtype), k)
         return order, np.take_along_axis(self.distances, order, axis=1)
 
-    def _settle_ties(self, k: int) -> None:
-        """Measure near ties again, side by side: so classes that are the same stay a tie."""
-        band = np.partition(self.distances, k - 1, axis=1)[:, k - 1 : k] * (1 + TIE)
-        close = self.distances <= band
-        tied = np.count_nonzero(close, axis=1) > k
-        if k > 1:
-            ranked = np.sort(np.where(close, self.distances, np.inf), axis=1)
-            known = ranked[:, 1:] < np.inf
-            tied |= np.any((ranked[:, 1:] <= ranked[:, :-1] * (1 + TIE)) & known, axis=1)
+    def _first(self) -> Matrix:
+        return np.asarray(np.argmin(self.distances, axis=1)[:, None])
+
+    def _settle_ties(self, ranked: Matrix) -> Matrix:
+        """Measure near ties again, side by side: so classes that are the same stay a tie.
+
+        Given are the smallest distances of each row in their order, returned are rows with ties.
+        """
+        close = self.distances <= ranked[:, -1:] * (1 + TIE)
+        tied = np.count_nonzero(close, axis=1) > ranked.shape[1]
+        tied |= np.any(ranked[:, 1:] <= ranked[:, :-1] * (1 + TIE), axis=1)
         rows = np.flatnonzero(tied)
         if len(rows):
             search, columns = self.search, np.flatnonzero(close[rows].any(axis=0))
@@ -217,6 +238,7 @@ class _Hunt:
             again = some.measure(self.block[rows]) * search.scales[columns]
             old = self.distances[np.ix_(rows, columns)]
             self.distances[np.ix_(rows, columns)] = np.where(np.isinf(old), old, again)
+        return rows
 
     def _may_win(self, sums: Matrix, rows: Any, level: int) -> Matrix:
         """Which sums are small enough for their classes to be followed further."""
@@ -228,13 +250,15 @@ class _Hunt:
     def _settle(self, position: int, rows: Matrix, *, guess: bool) -> None:
         """Measure a class for some rows, but those for which it proves to be too far away."""
         factor, scale = self.search.factors[position], self.search.scales[position]
+        if self.certain and not guess and position in self.search.further:
+            rows = self._look_further(position, rows)
         if isinstance(factor, FramedFactor):
             rows, square = self._follow(factor, position, rows, guess=guess)
             self.distances[rows, position] = square
         elif self.search.leaning is not None and leans(factor):
             if not guess:
                 lower, estimate = self.search.leaning.bound(
-                    position, self.block[rows], self.rotated[rows]
+                    position, self.block[rows], self.rotated[rows], self.far[rows]
                 )
                 keep = lower * scale <= self.limit[rows] * (1 + SLACK)
                 if not self.certain:
@@ -245,6 +269,19 @@ class _Hunt:
             apart = self.block[rows]
             apart -= self.search.centres[position]
             self.distances[rows, position] = factor.lengths(apart) * scale
+
+    def _look_further(self, position: int, rows: Matrix) -> Matrix:
+        """The rows that are left when some more coordinates have been looked at."""
+        search, leading = self.search, self.search.further[position]
+        assert leading.further is not None
+        size = len(leading.further)
+        apart = self.turned[:, :size][rows]
+        apart -= search.places[position, :size]
+        white = apart @ leading.further
+        noise = leading.noise * (self.lengths[rows] + search.lengths[position])
+        beyond = np.maximum(np.sqrt(np.vecdot(white, white)) - noise, 0)
+        lower = self.lower[rows, position] + search.scales[position] * beyond * beyond
+        return np.asarray(rows[lower <= self.limit[rows] * (1 + SLACK)])
 
     def _settle_waiting(self) -> None:
         """Measure classes that lean on a prior all at once: they share their dearest product."""
