@@ -29,3 +29,34 @@ class SingularMatrixError(FecamError):
 
 class ModelFileError(FecamError):
     """A model file is missing, damaged, hostile, or of another kind or version."""
+
+
+class ItemError(FecamError):
+    """One image, text or row of a data set cannot be read."""
+
+    def __init__(self, item: object, reason: str) -> None:
+        super().__init__(f"{item}: {reason}")
+        self.item, self.reason = str(item), reason
+
+
+class DatasetError(FecamError):
+    """A data set is not there, not complete, or not what it says it is."""
+
+
+class EncoderError(FecamError):
+    """An encoder cannot be had: no such name, no weights, or weights that do not fit."""
+
+
+class TrainingError(FecamError):
+    """A network cannot be trained as asked, or a checkpoint does not fit."""
+
+
+class MissingPackageError(FecamError):
+    """Something needs a package that is not installed; the message names the extra that has it."""
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs the package {package!r}, which is not installed. "
+            f"Remedy: pip install 'fecam[{extra}]'"
+        )
+        self.package, self.extra = package, extra

@@ -1,0 +1,1 @@
+"""Data sets: what they hold, where they come from."""

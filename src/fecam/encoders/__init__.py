@@ -1,0 +1,1 @@
+"""Frozen encoders: from images and texts to features."""

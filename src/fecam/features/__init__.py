@@ -1,0 +1,1 @@
+"""Features of a data set, extracted once and kept."""
