@@ -113,7 +113,8 @@ def fingerprint_of(parts: Iterable[object]) -> str:
     for part in parts:
         if isinstance(part, np.ndarray):
             content = np.ascontiguousarray(part)
-            head, data = f"{content.dtype.str}{content.shape}", memoryview(content).cast("B")
+            head = f"{content.dtype.str}{content.shape}"
+            data: memoryview = content.reshape(-1).view(np.uint8).data
         elif isinstance(part, bytes):
             head, data = "bytes", memoryview(part)
         else:

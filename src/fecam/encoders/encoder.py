@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ class Encoder(ABC):
 
     name: str
     """As `fecam.encoders.load` knows it."""
-    kind: ClassVar[Kind] | Kind
+    kind: Kind
     """What goes in."""
     width: int
     """How many features come out."""
