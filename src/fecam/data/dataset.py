@@ -27,7 +27,7 @@ class Dataset:
 
     name: str
     kind: Kind
-    items: Sequence[Any]
+    items: Sequence[Any] | NDArray[Any]
     """Read lazily: ``items[i]`` decodes one image. One that cannot be read raises `ItemError`."""
     labels: NDArray[np.int64]
     """For each item the position of its class in ``label_names``."""
@@ -80,7 +80,9 @@ class Dataset:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
         return replace(
             self,
-            items=_Chosen(self.items, rows),
+            items=self.items[rows]
+            if isinstance(self.items, np.ndarray)
+            else _Chosen(self.items, rows),
             labels=self.labels[rows],
             is_test=np.asarray(self.is_test)[rows],
             domains=None if self.domains is None else self.domains[rows],

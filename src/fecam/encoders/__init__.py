@@ -1,1 +1,7 @@
-"""Frozen encoders: from images and texts to features."""
+"""Frozen encoders: from images and texts to features. What is heavy is imported when it is used."""
+
+from fecam.encoders.callables import wrap
+from fecam.encoders.catalogue import available, load
+from fecam.encoders.encoder import Encoder
+
+__all__ = ["Encoder", "available", "load", "wrap"]

@@ -1,1 +1,6 @@
 """Features of a data set, extracted once and kept."""
+
+from fecam.features.extraction import Progress, extract
+from fecam.features.store import FeatureStore
+
+__all__ = ["FeatureStore", "Progress", "extract"]

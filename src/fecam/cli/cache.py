@@ -1,0 +1,103 @@
+"""`fecam cache`: what is kept, how much, and how to be rid of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from fecam.cli.output import AsJson, parse_bytes, readable_bytes, say, show_json, show_table
+from fecam.features import FeatureStore
+
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def show(context: typer.Context, as_json: AsJson = False) -> None:
+    """Look at the cache of features, limit it, empty it.
+
+    Without a command it lists what is there, the most recently used first.
+
+    Example: `fecam cache`
+    """
+    if context.invoked_subcommand is not None:
+        return
+    store = FeatureStore()
+    entries = store.entries()
+    total = sum(one.bytes for one in entries)
+    if as_json:
+        show_json(
+            {
+                "folder": str(store.folder),
+                "bytes": total,
+                "limit": store.limit,
+                "unfinished": [str(one) for one in store.unfinished()],
+                "entries": [
+                    {"key": one.key, "bytes": one.bytes, "used": one.used, **one.about}
+                    for one in entries
+                ],
+            }
+        )
+        return
+    if entries:
+        show_table(
+            ["key", "data set", "encoder", "items", "size", "used"],
+            [
+                [
+                    one.key,
+                    one.about.get("dataset", "?"),
+                    one.about.get("encoder", "?"),
+                    f"{one.about.get('items', 0):,}",
+                    readable_bytes(one.bytes),
+                    time.strftime("%Y-%m-%d %H:%M", time.localtime(one.used)),
+                ]
+                for one in entries
+            ],
+        )
+    say(
+        f"{len(entries)} sets, {readable_bytes(total)} of at most {readable_bytes(store.limit)}, "
+        f"in {store.folder}"
+    )
+    if unfinished := store.unfinished():
+        say(f"{len(unfinished)} unfinished: run the same command again to go on")
+
+
+@app.command()
+def limit(
+    size: Annotated[str, typer.Argument(help="500MB, 20GB, ...")], as_json: AsJson = False
+) -> None:
+    """Set how much the cache may take; what was not used for longest goes first.
+
+    Example: `fecam cache limit 5GB`
+    """
+    store = FeatureStore()
+    store.limit = parse_bytes(size)
+    removed = store.shrink()
+    if as_json:
+        show_json({"limit": store.limit, "removed": [one.key for one in removed]})
+    else:
+        say(f"at most {readable_bytes(store.limit)}; {len(removed)} sets were removed")
+
+
+@app.command()
+def remove(key: Annotated[str, typer.Argument(help="As `fecam cache` lists them.")]) -> None:
+    """Remove one set of features.
+
+    Example: `fecam cache remove 0f3a...`
+    """
+    FeatureStore().remove(key)
+    say(f"removed {key}")
+
+
+@app.command()
+def clear(as_json: AsJson = False) -> None:
+    """Remove everything from the cache.
+
+    Example: `fecam cache clear`
+    """
+    count = FeatureStore().clear()
+    if as_json:
+        show_json({"removed": count})
+    else:
+        say(f"{count} sets were removed")

@@ -1,0 +1,129 @@
+"""What the commands print: tables for people, JSON for programs, bars for the patient."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from fecam.errors import InputError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under a header; numbers go to the right."""
+    lines = [[str(cell) for cell in row] for row in rows]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for at, name in enumerate(header):
+        numbers = all(line[at][:1].isdigit() for line in lines if line[at])
+        table.add_column(name, justify="right" if numbers and lines else "left", overflow="fold")
+    for line in lines:
+        table.add_row(*[escape(cell) for cell in line])
+    console.print(table)
+
+
+def show_json(value: Any) -> None:
+    """Print one JSON document."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say(message: str) -> None:
+    """Tell a person something that is not part of the result."""
+    errors.print(escape(message), highlight=False)
+
+
+@contextmanager
+def progress_bar(what: str, unit: str) -> Iterator[Progress]:
+    """A bar on the standard error with the rate and the remaining time."""
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(unit),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    ]
+    with Progress(*columns, console=errors, transient=False) as bar:
+        bar.add_task(what, total=None, note="")
+        yield bar
+
+
+class _Rate(ProgressColumn):
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} {self._unit}/s")
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` pairs from the command line; values are numbers, true, false, or text.
+
+    >>> parse_options(["size=32", "flip=false", "split=val"])
+    {'size': 32, 'flip': False, 'split': 'val'}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(f"{pair!r} is not of the form name=value, as in size=32")
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
+
+
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+
+
+def parse_bytes(text: str) -> int:
+    """A number of bytes as people write it.
+
+    >>> parse_bytes("1.5 GB"), parse_bytes("800")
+    (1500000000, 800)
+    """
+    number = text.strip().lower().rstrip("bkmgt ")
+    unit = text.strip().lower()[len(number) :].strip()
+    try:
+        value = float(number) * UNITS[unit if unit.endswith("b") or not unit else f"{unit}b"]
+    except (KeyError, ValueError):
+        raise InputError(f"{text!r} is not a size; write 500MB or 20GB") from None
+    if not 0 <= value < 2**63:
+        raise InputError(f"{text!r} is not a size that can be; write 500MB or 20GB")
+    return int(value)
+
+
+def readable_bytes(count: float) -> str:
+    """A number of bytes as people read it.
+
+    >>> readable_bytes(1_500_000_000), readable_bytes(12)
+    ('1.5 GB', '12 B')
+    """
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,109 @@
+"""From labelled image files to a data set: names into numbers, a test part, a fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.data._listing import File, sorted_names
+from fecam.data.dataset import Dataset, fingerprint_of
+from fecam.data.images import ImageFiles
+from fecam.errors import DatasetError
+
+
+def positions(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
+    """Return for each value its place among the names."""
+    place = {name: at for at, name in enumerate(names)}
+    return np.fromiter((place[value] for value in values), np.int64, len(values))
+
+
+def enumerated(values: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return the numbers of the values and the names they stand for, in natural order.
+
+    >>> enumerated(["b", "a", "b"])
+    (array([1, 0, 1]), ('a', 'b'))
+    """
+    names = sorted_names(values)
+    return positions(values, names), names
+
+
+def readable(name: str) -> str:
+    """Return the name of a folder as text, also one that is not UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def listed(names: Collection[object], most: int = 8) -> str:
+    """Return names for a message, cut short.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    shown = ", ".join(map(str, list(names)[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def split_off(
+    groups: Sequence[str], keys: Sequence[str], share: float, seed: int
+) -> NDArray[np.bool_]:
+    """Choose the same share of each group for testing.
+
+    Within a group the items are ranked by a hash of the seed, the group and their key, so the
+    choice depends neither on their order nor on the other groups. A group of two or more keeps at
+    least one item on either side; a single item is for training.
+    """
+    if not 0 <= share < 1:
+        raise DatasetError(
+            f"test_share is {share}. Remedy: give the share for testing, at least 0 and below 1"
+        )
+    is_test = np.zeros(len(groups), bool)
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, group in enumerate(groups):
+        rows[group].append(row)
+    for group, members in rows.items():
+        count = min(max(round(share * len(members)), 1), len(members) - 1) if share else 0
+        ranked = sorted((_rank(seed, group, keys[row]), row) for row in members)
+        is_test[[row for _, row in ranked[:count]]] = True
+    return is_test
+
+
+def files_dataset(
+    name: str,
+    root: Path,
+    files: Sequence[File],
+    labels: NDArray[np.int64],
+    label_names: Sequence[str],
+    *,
+    is_test: NDArray[np.bool_],
+    domains: NDArray[np.int64] | None = None,
+    domain_names: Sequence[str] = (),
+    notes: Iterable[str] = (),
+) -> Dataset:
+    """Return a data set of image files; its fingerprint is that of their names, sizes and times."""
+    marks = (
+        os.fsencode(os.path.relpath(file.path, root)) + f"\0{file.size}\0{file.modified}".encode()
+        for file in files
+    )
+    about = [*label_names, labels, is_test, *domain_names, *([] if domains is None else [domains])]
+    return Dataset(
+        name,
+        "images",
+        ImageFiles(file.path for file in files),
+        labels,
+        tuple(label_names),
+        fingerprint_of([*marks, *about]),
+        is_test,
+        domains,
+        tuple(domain_names),
+        tuple(notes),
+    )
+
+
+def _rank(seed: int, group: str, key: str) -> bytes:
+    content = "\0".join((str(seed), group, key))
+    return hashlib.sha256(os.fsencode(content)).digest()

@@ -1,0 +1,128 @@
+"""CIFAR-100: 60,000 photographs of 32 x 32 pixels in 100 classes (Krizhevsky, 2009)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.data._files import listed
+from fecam.data._official import Form, find, read_lines
+from fecam.data._pickles import read_pickle
+from fecam.data.dataset import Dataset, fingerprint_of
+from fecam.errors import DatasetError
+
+FORMS = (
+    Form(
+        "cifar-100-python",
+        ("train", "test", "meta"),
+        "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+    ),
+    Form(
+        "cifar-100-binary",
+        ("train.bin", "test.bin", "fine_label_names.txt", "coarse_label_names.txt"),
+        "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+        "03b5dce01913d631647c71ecec9e9cb8",
+    ),
+)
+
+_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+_SIDE = 32
+_PIXELS = 3 * _SIDE * _SIDE
+_REMEDY = "Remedy: unpack the official archive again"
+
+
+def load(
+    root: Path | str | None = None, *, download: bool = False, superclasses: bool = False
+) -> Dataset:
+    """Return CIFAR-100, the images as one array (count, 32, 32, 3).
+
+    Args:
+        root: The folder ``cifar-100-python`` or ``cifar-100-binary``, the folder around it, or the
+            archive.
+        download: Fetch the archive, 161 MB, if there is none.
+        superclasses: Label the 20 superclasses, such as fish, instead of the 100 classes.
+    """
+    folder, form = find("cifar100", root, FORMS, download, _PAGE)
+    read = _python if form is FORMS[0] else _binary
+    parts, names = read(folder, superclasses)
+    sizes = [len(labels) for _, labels in parts]
+    images = np.empty((sum(sizes), _SIDE, _SIDE, 3), np.uint8)
+    start = 0
+    for pixels, labels in parts:
+        planes = pixels.reshape(-1, 3, _SIDE, _SIDE)
+        images[start : start + len(labels)] = planes.transpose(0, 2, 3, 1)
+        start += len(labels)
+    labels = np.concatenate([labels for _, labels in parts])
+    is_test = np.repeat([False, True], sizes)
+    usual = sizes == [50_000, 10_000] and len(names) == (20 if superclasses else 100)
+    note = f"{sizes[0]} images for training, {sizes[1]} for testing, {len(names)} classes; "
+    return Dataset(
+        "cifar100",
+        "images",
+        images,
+        labels,
+        tuple(names),
+        fingerprint_of([images, labels, is_test, *names]),
+        is_test,
+        notes=() if usual else (note + "the official set has 50000, 10000 and 100",),
+    )
+
+
+_Parts = list[tuple[NDArray[np.uint8], NDArray[np.int64]]]
+
+
+def _python(folder: Path, superclasses: bool) -> tuple[_Parts, list[str]]:
+    """Read the pickles: a dictionary for each part and one of names."""
+    level = "coarse" if superclasses else "fine"
+    names = _entry(folder / "meta", read_pickle(folder / "meta"), f"{level}_label_names", list)
+    decoded = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+    parts: _Parts = []
+    for path in (folder / "train", folder / "test"):
+        content = read_pickle(path)
+        labels = _checked(path, _entry(path, content, f"{level}_labels", list), len(decoded))
+        pixels = _entry(path, content, "data", np.ndarray)
+        if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _PIXELS):
+            raise DatasetError(
+                f"{path}: the images are {pixels.dtype} {pixels.shape}, not uint8 "
+                f"({len(labels)}, {_PIXELS}). {_REMEDY}"
+            )
+        parts.append((pixels, labels))
+    return parts, decoded
+
+
+def _binary(folder: Path, superclasses: bool) -> tuple[_Parts, list[str]]:
+    """Read the plain files: for each image a byte for either label, then its pixels."""
+    level = "coarse" if superclasses else "fine"
+    names = [line.strip() for line in read_lines(folder / f"{level}_label_names.txt")]
+    parts: _Parts = []
+    for path in (folder / "train.bin", folder / "test.bin"):
+        size = path.stat().st_size
+        if not size or size % (_PIXELS + 2):
+            raise DatasetError(
+                f"{path} has {size} bytes, no multiple of {_PIXELS + 2} for each image. {_REMEDY}"
+            )
+        rows = np.fromfile(path, np.uint8).reshape(-1, _PIXELS + 2)
+        labels = _checked(path, rows[:, 0 if superclasses else 1].tolist(), len(names))
+        parts.append((rows[:, 2:], labels))
+    return parts, names
+
+
+def _entry(path: Path, content: Any, key: str, kind: type) -> Any:
+    """Return an entry of a dictionary, whose keys Python 2 wrote as bytes."""
+    found = content.get(key.encode(), content.get(key)) if isinstance(content, dict) else None
+    if not isinstance(found, kind):
+        raise DatasetError(f"{path} has no {kind.__name__} {key!r}. {_REMEDY}")
+    return found
+
+
+def _checked(path: Path, labels: list[Any], classes: int) -> NDArray[np.int64]:
+    wrong = [one for one in labels if not isinstance(one, int) or not 0 <= one < classes]
+    if wrong:
+        raise DatasetError(
+            f"{path}: labels {listed(wrong)}, not from 0 to {classes - 1}. {_REMEDY}"
+        )
+    return np.array(labels, np.int64)

@@ -1,0 +1,82 @@
+"""CUB-200-2011: 11,788 photographs of 200 species of birds (Wah and others, 2011)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fecam.data._files import listed
+from fecam.data._listing import LeftOut
+from fecam.data._official import (
+    Form,
+    Row,
+    files_by_name,
+    find,
+    read_lines,
+    refuse_missing,
+    rows_dataset,
+)
+from fecam.data.dataset import Dataset
+from fecam.errors import DatasetError
+
+_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+
+FORMS = (
+    Form(
+        "CUB_200_2011",
+        (*_LISTS, "images"),
+        "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+        "97eceeb196236b17998738112f37df78",
+    ),
+)
+
+_REMEDY = "Remedy: unpack the official archive again"
+_PAGE = "https://data.caltech.edu/records/65de6-vp158"
+
+
+def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
+    """Return CUB-200-2011 with its own split and the order of its own ``classes.txt``.
+
+    Args:
+        root: The folder ``CUB_200_2011``, the folder around it, or the archive.
+        download: Fetch the archive, 1.1 GB, if there is none.
+    """
+    folder, _ = find("cub200", root, FORMS, download, _PAGE)
+    images, labels, split, classes = (_numbered(folder / name) for name in _LISTS)
+    for name, table in zip(_LISTS[1:3], (labels, split), strict=True):
+        odd = sorted(images.keys() ^ table.keys(), key=int)
+        if odd:
+            raise DatasetError(
+                f"{folder / name} and images.txt differ in the images {listed(odd)}. {_REMEDY}"
+            )
+    strange = sorted(set(labels.values()) - classes.keys())
+    if strange:
+        raise DatasetError(f"{folder}: classes.txt has no class {listed(strange)}. {_REMEDY}")
+    if set(split.values()) - {"0", "1"}:
+        raise DatasetError(f"{folder / _LISTS[2]} has other marks than 0 and 1. {_REMEDY}")
+    left_out = LeftOut()
+    files = files_by_name(folder / "images", left_out)
+    missing = [name for name in images.values() if name not in files]
+    refuse_missing(folder / "images.txt", folder / "images", missing)
+    unlisted = len(files) - len(set(images.values()))
+    notes = [f"{unlisted} images left out that images.txt does not name"] if unlisted else []
+    return rows_dataset(
+        "cub200",
+        folder,
+        # A 1 marks the images to learn from.
+        [Row(files[name], labels[key], split[key] == "0") for key, name in images.items()],
+        list(classes),
+        words=classes,
+        official=(5_994, 5_794, 200),
+        notes=[*notes, *left_out.notes()],
+    )
+
+
+def _numbered(path: Path) -> dict[str, str]:
+    """Return a list with a number and a value on each line, in the order of the numbers."""
+    pairs: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        cells = line.split(maxsplit=1)
+        if len(cells) != 2 or not cells[0].isdecimal() or cells[0] in pairs:
+            raise DatasetError(f"{path}, line {number}: no new number and value. {_REMEDY}")
+        pairs[cells[0]] = cells[1].strip()
+    return dict(sorted(pairs.items(), key=lambda pair: int(pair[0])))

@@ -1,0 +1,73 @@
+"""ImageNet-R: 30,000 renditions (art, toys, sketches, ...) of 200 of ImageNet's classes.
+
+It has no split of its own. Papers put a random 20 % aside for testing, each with lists of its own.
+Here the share is taken from each class by a hash of the file names and a seed, so that everybody
+has the same; to compare with a paper, give its folders ``train/`` and ``test/``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fecam.data._listing import LeftOut
+from fecam.data._official import (
+    WNID,
+    Form,
+    find,
+    rows_dataset,
+    sorted_keys,
+    split_rows,
+    tree_rows,
+    word_names,
+)
+from fecam.data.dataset import Dataset
+
+FORMS = (
+    Form(
+        "imagenet-r",
+        (f"{WNID}/",),
+        "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
+        "a61312130a589d0ca1a8fca1f2bd3337",
+    ),
+    Form("imagenet-r", (f"train/{WNID}/", f"test/{WNID}/")),
+)
+
+_PAGE = "https://github.com/hendrycks/imagenet-r"
+
+
+def load(
+    root: Path | str | None = None,
+    *,
+    download: bool = False,
+    test_share: float = 0.2,
+    seed: int = 0,
+) -> Dataset:
+    """Return ImageNet-R.
+
+    Args:
+        root: The folder ``imagenet-r`` with 200 class folders, the folder around it, or the
+            archive; or a folder with ``train/`` and ``test/`` that hold the class folders.
+        download: Fetch the archive, 2.2 GB, if there is none.
+        test_share: Of each class, for testing, where there are no such folders.
+        seed: Another seed chooses others for testing.
+    """
+    folder, form = find("imagenet-r", root, FORMS, download, _PAGE)
+    left_out = LeftOut()
+    if form is FORMS[0]:
+        rows = split_rows(tree_rows(folder, left_out), test_share, seed)
+    else:
+        rows = tree_rows(folder / "train", left_out)
+        rows += tree_rows(folder / "test", left_out, for_test=True)
+    keys = sorted_keys({row.label for row in rows})
+    words, notes = word_names(folder / "README.txt", keys)
+    test = sum(row.for_test for row in rows)
+    return rows_dataset(
+        "imagenet-r",
+        folder,
+        rows,
+        keys,
+        words=words,
+        # How many are for testing is for the split to say; together there are 30,000.
+        official=(30_000 - test, test, 200),
+        notes=[*notes, *left_out.notes()],
+    )

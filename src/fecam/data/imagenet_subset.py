@@ -1,0 +1,115 @@
+"""ImageNet-Subset: 100 of ImageNet's 1000 classes, as papers on class-incremental learning use it.
+
+The usual list is the first 100 of the 1000 classes, in the order of their WordNet numbers, after a
+shuffle by numpy's generator with the seed 1993 (UCIR, PODNet, PyCIL).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fecam.data._files import listed
+from fecam.data._listing import LeftOut, images_in, subfolders
+from fecam.data._official import (
+    WNID,
+    Form,
+    Row,
+    find,
+    read_lines,
+    rows_dataset,
+    sorted_keys,
+    word_names,
+)
+from fecam.data.dataset import Dataset
+from fecam.errors import DatasetError
+
+FORMS = (Form("imagenet", (f"train/{WNID}", f"val/{WNID}")),)
+
+CLASSES = 100
+_ALL, _SEED = 1000, 1993
+_PAGE = "https://image-net.org (an account is needed; sort val into class folders)"
+
+
+def load(
+    root: Path | str | None = None,
+    *,
+    download: bool = False,
+    wnids: Sequence[str] | Path | str | None = None,
+) -> Dataset:
+    """Return 100 classes of ImageNet; its validation part is for testing.
+
+    Args:
+        root: A folder with ``train/<wnid>/`` and ``val/<wnid>/``: all of ImageNet, or the chosen
+            classes only.
+        download: ImageNet may not be fetched by a program; True says how to get it.
+        wnids: The classes, in this order: their WordNet numbers, or a file with one a line. If not
+            given, the usual 100 of 1000 classes (see above) in the order of their numbers, or all
+            classes if there are 100 or fewer.
+    """
+    folder, _ = find("imagenet-subset", root, FORMS, download, _PAGE)
+    there = [one.name for one in subfolders(folder / "train")]
+    keys = usual_classes(there) if wnids is None else _given(wnids)
+    for part in ("train", "val"):
+        lacking = [key for key in keys if not (folder / part / key).is_dir()]
+        if lacking:
+            raise DatasetError(
+                f"{folder / part} lacks {len(lacking)} of the {len(keys)} classes: "
+                f"{listed(lacking)}. Remedy: unpack them, or choose others with wnids="
+            )
+    left_out = LeftOut()
+    rows = [
+        Row(file, key, part == "val")
+        for part in ("train", "val")
+        for key in keys
+        for file in images_in(folder / part / key, left_out)
+    ]
+    names = folder / "LOC_synset_mapping.txt"
+    words, notes = word_names(names if names.exists() else folder / "words.txt", keys)
+    # Not every class of ImageNet has 1300 images, so only the other two numbers are known.
+    train = sum(not row.for_test for row in rows)
+    return rows_dataset(
+        "imagenet-subset",
+        folder,
+        rows,
+        keys,
+        words=words,
+        official=(train, 50 * len(keys), CLASSES),
+        notes=[*notes, *left_out.notes()],
+    )
+
+
+def usual_classes(wnids: Sequence[str]) -> list[str]:
+    """Return the usual 100 of ImageNet's 1000 classes, or all of them if there are 100 or fewer.
+
+    >>> len(usual_classes([f"n{at:08}" for at in range(1000)]))
+    100
+    """
+    keys = sorted_keys(wnids)
+    if len(keys) <= CLASSES:
+        return keys
+    if len(keys) != _ALL:
+        raise DatasetError(
+            f"the usual {CLASSES} classes are chosen out of ImageNet's {_ALL}, but there are "
+            f"{len(keys)} class folders. Remedy: name the classes with wnids="
+        )
+    order = np.arange(_ALL)
+    # The generator of the papers, whose numbers numpy has promised to keep.
+    np.random.RandomState(_SEED).shuffle(order)
+    return [keys[at] for at in sorted(order[:CLASSES])]
+
+
+def _given(wnids: Sequence[str] | Path | str) -> list[str]:
+    if isinstance(wnids, (str, Path)):
+        source = str(wnids)
+        keys = [line.split()[0] for line in read_lines(Path(wnids).expanduser())]
+    else:
+        source, keys = "wnids", [str(key) for key in wnids]
+    wrong = [key for key in keys if not re.fullmatch(WNID, key)]
+    if wrong or not keys or len(set(keys)) < len(keys):
+        what = f"{listed(wrong)} are not WordNet numbers" if wrong else "none, or one twice"
+        raise DatasetError(f"{source}: {what}. Remedy: classes such as n01440764, each once")
+    return keys

@@ -1,0 +1,97 @@
+"""miniImageNet: 100 classes of ImageNet with 600 images each, for few-shot learning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from fecam.data._listing import LeftOut
+from fecam.data._official import (
+    WNID,
+    Form,
+    Row,
+    files_by_name,
+    find,
+    refuse_missing,
+    rows_dataset,
+    sorted_keys,
+    split_rows,
+    tree_rows,
+)
+from fecam.data.dataset import Dataset
+from fecam.data.table_columns import Options
+from fecam.data.table_csv import read_csv
+
+FORMS = (
+    Form("mini-imagenet", ("train.csv", "test.csv", "images")),
+    Form("mini-imagenet", ("train/*/", "test/*/")),
+    Form("mini-imagenet", (f"{WNID}/",)),
+)
+
+_PAGE = "the authors of the paper you compare with (it is made of ImageNet, which has no free copy)"
+_PARTS = ("train", "val", "test")
+
+
+def load(
+    root: Path | str | None = None,
+    *,
+    download: bool = False,
+    test_share: float = 1 / 6,
+    seed: int = 0,
+) -> Dataset:
+    """Return miniImageNet.
+
+    In its first form the parts train, val and test have different classes (64, 16 and 20): they are
+    put together, and of each class 100 of 600 images are for testing. In the form of few-shot
+    class-incremental papers train and test have the same classes: they are taken as they are, and
+    a part val is left out.
+
+    Args:
+        root: A folder with ``images/`` and ``train.csv``, ``val.csv`` and ``test.csv``, whose
+            columns are ``filename`` and ``label``; or with class folders, inside ``train/``,
+            ``val/`` and ``test/`` or not.
+        download: It may not be fetched by a program; True says how to get it.
+        test_share: Of each class, where the parts differ in classes.
+        seed: Another seed chooses others for testing.
+    """
+    folder, form = find("mini-imagenet", root, FORMS, download, _PAGE)
+    left_out = LeftOut()
+    if form is FORMS[0]:
+        parts = _listed_parts(folder, left_out)
+    elif form is FORMS[1]:
+        there = [part for part in _PARTS if (folder / part).is_dir()]
+        parts = {part: tree_rows(folder / part, left_out) for part in there}
+    else:
+        parts = {"train": tree_rows(folder, left_out)}
+    notes = list(left_out.notes())
+    classes = {part: {row.label for row in rows} for part, rows in parts.items()}
+    if classes["train"] & classes.get("test", set()):
+        rows = parts["train"] + [replace(row, for_test=True) for row in parts["test"]]
+        if parts.get("val"):
+            notes.append(f"{len(parts['val'])} images of the validation part left out")
+    else:
+        together = [row for part in parts.values() for row in part]
+        rows = split_rows(together, test_share, seed)
+        notes.append(f"a share of {test_share:.3g} of each class was chosen for testing")
+    return rows_dataset(
+        "mini-imagenet",
+        folder,
+        rows,
+        sorted_keys({row.label for row in rows}),
+        official=(50_000, 10_000, 100),
+        notes=notes,
+    )
+
+
+def _listed_parts(folder: Path, left_out: LeftOut) -> dict[str, list[Row]]:
+    files = files_by_name(folder / "images", left_out)
+    parts = {}
+    for part in _PARTS:
+        listing = folder / f"{part}.csv"
+        if listing.exists():
+            found = read_csv(listing, Options(label="label", image="filename"), None)
+            missing = [name for name in found.items if name not in files]
+            refuse_missing(listing, folder / "images", missing)
+            pairs = zip(found.items, found.labels, strict=True)
+            parts[part] = [Row(files[name], label, False) for name, label in pairs]
+    return parts

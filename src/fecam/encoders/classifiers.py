@@ -1,0 +1,76 @@
+"""The layers that name classes while a network is trained, and that are thrown away afterwards."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fecam.errors import TrainingError
+
+ClassifierName = Literal["cosine", "linear"]
+
+
+class CosineClassifier(nn.Module):
+    """Logits ``s cos(f, w_c)``: only the direction of features counts, and ``s`` is learnt.
+
+    So the lengths of features and weights, which differ between old and new classes, cannot favour
+    either.
+
+    >>> CosineClassifier(8, 3)(torch.ones(2, 8)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, feature_size: int, classes: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        bound = feature_size**-0.5
+        self.weight = nn.Parameter(torch.empty(classes, feature_size).uniform_(-bound, bound))
+        self.scale = nn.Parameter(torch.tensor(float(scale)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The logits, one row for each row of features."""
+        cosines = functional.linear(
+            functional.normalize(features, dim=1), functional.normalize(self.weight, dim=1)
+        )
+        return self.scale * cosines
+
+
+class LinearClassifier(nn.Linear):
+    """Logits ``w_c f + b_c``.
+
+    >>> LinearClassifier(8, 3)(torch.ones(2, 8)).shape
+    torch.Size([2, 3])
+    """
+
+
+def new_classifier(name: ClassifierName, feature_size: int, classes: int) -> nn.Module:
+    """An untrained classifier, by the name that a plan gives it."""
+    kinds = {"cosine": CosineClassifier, "linear": LinearClassifier}
+    if name not in kinds:
+        raise TrainingError(
+            f"there is no classifier {name!r}. Choose one of {', '.join(map(repr, kinds))}."
+        )
+    return kinds[name](feature_size, classes)
+
+
+def grown(classifier: nn.Module, classes: int) -> nn.Module:
+    """A classifier for more classes: what it knows of the first ones is kept, the rest is new.
+
+    >>> old = LinearClassifier(8, 3)
+    >>> torch.equal(grown(old, 5).weight[:3], old.weight)
+    True
+    """
+    rows, feature_size = classifier.weight.shape
+    if classes < rows:
+        raise TrainingError(
+            f"a classifier of {rows} classes cannot grow to {classes}: "
+            "train a new one to forget classes."
+        )
+    larger = type(classifier)(feature_size, classes).to(classifier.weight.device)
+    with torch.no_grad():
+        for name, old in classifier.state_dict().items():
+            new = larger.state_dict()[name]  # shares its memory with the parameter
+            (new[:rows] if new.ndim else new).copy_(old)
+    return larger

@@ -1,0 +1,58 @@
+"""Features as a file that other programs read, and that `fecam.data.load` reads back."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import numpy as np
+
+from fecam.data.dataset import Dataset
+from fecam.errors import InputError, MissingPackageError
+
+
+def save_features(features: Dataset, path: Path | str) -> None:
+    """Write features, labels and splits to a ``.npz`` or ``.parquet`` file, or nothing at all."""
+    path = Path(path)
+    writers = {".npz": _write_npz, ".parquet": _write_parquet}
+    if path.suffix not in writers:
+        raise InputError(f"{path}: the file name must end in {' or '.join(writers)}")
+    unfinished = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writers[path.suffix](features, unfinished)
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_npz(features: Dataset, path: Path) -> None:
+    arrays = {
+        "X": np.asarray(features.items),
+        "y": features.labels,
+        "label_names": np.asarray(features.label_names),
+        "is_test": np.asarray(features.is_test),
+    }
+    if features.domains is not None:
+        arrays["domains"] = np.asarray(features.domain_names)[features.domains]
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+
+
+def _write_parquet(features: Dataset, path: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError as error:
+        raise MissingPackageError("writing .parquet", error.name or "pyarrow", "parquet") from None
+    X = np.asarray(features.items)
+    columns = {
+        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1]),
+        "label": pa.array([features.label_names[at] for at in features.labels]),
+        "split": pa.array(["test" if test else "train" for test in np.asarray(features.is_test)]),
+    }
+    if features.domains is not None:
+        columns["domain"] = pa.array([features.domain_names[at] for at in features.domains])
+    pq.write_table(pa.table(columns), path)

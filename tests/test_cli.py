@@ -1,0 +1,130 @@
+"""The program as a person runs it: real processes, real files, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fecam.data import load
+
+
+@pytest.fixture
+def fecam(tmp_path):
+    """Runs the program with a cache and a data folder of its own."""
+    environment = {
+        **os.environ,
+        "FECAM_CACHE": str(tmp_path / "cache"),
+        "FECAM_DATA": str(tmp_path / "data"),
+        "COLUMNS": "200",
+    }
+
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [sys.executable, "-m", "fecam", *map(str, arguments)],
+            capture_output=True, text=True, check=False, env=environment, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of pictures by class: plain colours, one file of which is broken."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "photos"
+    for name, colour in (("blue", (30, 40, 200)), ("red", (200, 40, 30))):
+        (folder / name).mkdir(parents=True)
+        for at in range(6):
+            noise = rng.integers(0, 30, size=(40, 50, 3))
+            image = Image.fromarray((np.asarray(colour) + noise).astype(np.uint8))
+            image.save(folder / name / f"{at}.png")
+    whole = (folder / "red" / "5.png").read_bytes()
+    (folder / "red" / "5.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty").mkdir()
+    return folder
+
+
+def test_help_tells_of_every_command(fecam):
+    text = fecam("--help").stdout
+    for command in ("features", "encoders", "datasets", "cache", "export-encoder", "train"):
+        assert command in text
+        assert "Example" in fecam(command, "--help").stdout
+    assert fecam("--version").stdout.startswith("fecam ")
+
+
+def test_encoders_and_datasets_are_listed(fecam):
+    names = {one["name"] for one in json.loads(fecam("encoders", "--json").stdout)}
+    assert {"efficientnet-lite0", "efficientnet-lite2", "minilm"} <= names
+    names = {one["name"] for one in json.loads(fecam("datasets", "--json").stdout)}
+    assert {"cifar100", "glyphs", "quickdraw", "digits", "core50"} <= names
+    assert "efficientnet-lite0" in fecam("encoders").stdout
+    assert "glyphs" in fecam("datasets").stdout
+
+
+def test_a_folder_of_pictures_becomes_features_once(fecam, photos, tmp_path):
+    options = ("--encoder-option", "resolution=64", "--json")
+    first = fecam("features", photos, *options, "--output", tmp_path / "photos.npz")
+    answer = json.loads(first.stdout)
+    assert (answer["items"], answer["features"], answer["width"]) == (12, 11, 1280)
+    assert answer["encoded_now"] == 12 and answer["classes"] == 2
+    (bad,) = answer["unreadable"]
+    assert "5.png" in bad
+    assert "empty" in first.stderr
+    again = json.loads(fecam("features", photos, *options).stdout)
+    assert again["encoded_now"] == 0 and again["key"] == answer["key"]
+    saved = load(tmp_path / "photos.npz")
+    assert saved.label_names == ("blue", "red") and len(saved) == 11
+    listed = json.loads(fecam("cache", "--json").stdout)
+    assert [one["key"] for one in listed["entries"]] == [answer["key"]]
+    assert answer["key"] in fecam("cache").stdout
+    fecam("cache", "limit", "1KB")
+    assert json.loads(fecam("cache", "--json").stdout)["entries"] == []
+    strict = fecam("features", photos, *options, "--strict", code=1)
+    assert "5.png" in strict.stderr and strict.stdout == ""
+
+
+def test_a_person_reads_a_sentence(fecam, photos):
+    done = fecam("features", photos, "-o", "resolution=64")
+    assert "11 x 1,280 features of 2 classes" in done.stdout
+    assert "unreadable" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["features", "nowhere"], "nowhere"),
+        (["features", "glyfs"], "glyphs"),
+        (["features", "digits", "--encoder", "efficientnet-lite9"], "efficientnet-lite0"),
+        (["features", "digits", "-o", "resolution"], "name=value"),
+        (["features", "digits", "-o", "colour=3"], "resolution"),
+        (["features", "digits", "--option", "colour=3"], "colour"),
+        (["features", "digits", "--encoder", "minilm"], "for texts"),
+        (["features", "digits", "--output", "x.doc"], ".npz"),
+        (["features", "cifar100"], "--download"),
+        (["features", "digits", "--encoder", "onnx:no.onnx"], "no.onnx"),
+        (["cache", "limit", "much"], "20GB"),
+        (["cache", "remove", "nothing"], "nothing"),
+    ],
+)
+def test_a_mistake_is_a_message(fecam, arguments, says):
+    done = fecam(*arguments, code=1)
+    assert says in " ".join(done.stderr.split()), done.stderr
+    assert done.stderr.count("error:") == 1
+
+
+def test_an_exported_encoder_gives_the_same_features(fecam, photos, tmp_path):
+    option = ("-o", "resolution=64")
+    fecam("export-encoder", "efficientnet-lite0", tmp_path / "lite0.onnx", *option)
+    fecam("features", photos, *option, "--output", tmp_path / "torch.npz")
+    fecam("features", photos, "-e", f"onnx:{tmp_path / 'lite0.onnx'}", "-O", tmp_path / "onnx.npz")
+    one, other = (np.stack([*load(tmp_path / f"{name}.npz").items]) for name in ("torch", "onnx"))
+    np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(one).max())

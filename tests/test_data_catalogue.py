@@ -1,0 +1,179 @@
+"""The catalogue: names, paths, options, and errors that help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fecam.data import available, catalogue, load
+from fecam.errors import DatasetError, MissingPackageError, SettingsError
+
+NAMES = (
+    *("cifar100", "tiny-imagenet", "imagenet-subset", "mini-imagenet", "cub200", "imagenet-r"),
+    *("core50", "quickdraw", "digits", "glyphs"),
+)
+
+
+def write_npz(path):
+    np.savez(path, X=np.eye(4, dtype=np.float32), y=np.array(["a", "b", "a", "b"]))
+    return path
+
+
+def write_folder(path):
+    for name, grey in (("cat", 10), ("dog", 200)):
+        (path / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4), (grey,) * 3).save(path / name / "1.png")
+    return path
+
+
+def test_the_list_says_what_there_is():
+    entries = {entry.name: entry for entry in available()}
+    assert tuple(entries) == NAMES
+    for entry in entries.values():
+        assert entry.description and entry.obtained and "\n" not in entry.description
+        assert not {"root", "download"} & set(entry.options)
+    assert entries["glyphs"].options == ("per_class", "test_share", "size", "seed")
+    assert entries["digits"].options == ("as_features",) and entries["quickdraw"].options == ()
+    json.dumps([asdict(entry) for entry in entries.values()])
+
+
+def test_what_the_list_says_about_glyphs_and_digits_is_so():
+    entries = {entry.name: entry for entry in available()}
+    data = load("glyphs", per_class=1)
+    assert f"{len(data.label_names)} characters in {len(data.domain_names)} typefaces" in (
+        entries["glyphs"].description
+    )
+    assert data.kind == entries["glyphs"].kind and load("digits").kind == entries["digits"].kind
+
+
+@pytest.mark.parametrize("name", NAMES[:7])
+def test_a_download_is_promised_only_where_there_is_an_address(name):
+    (entry,) = (entry for entry in available() if entry.name == name)
+    forms = import_module(f"fecam.data.{name.replace('-', '_')}").FORMS
+    assert entry.obtained.startswith("downloaded") == bool(forms[0].url)
+
+
+def test_names_lead_to_their_loaders_with_options():
+    assert load("digits", as_features=True).items[0].shape == (64,)
+    data = load("glyphs", per_class=2, size=16, test_share=0.5)
+    assert data.items[0].shape == (16, 16, 3) and len(data.test) == len(data.train)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("digits", "glyphs")])
+def test_a_public_set_is_looked_for_in_its_own_folder(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("FECAM_DATA", str(tmp_path / "data"))
+    with pytest.raises(DatasetError) as caught:
+        load(name)
+    assert str(tmp_path / "data" / name) in str(caught.value)
+    with pytest.raises(DatasetError) as caught:
+        load(name, root=str(tmp_path / "elsewhere"))
+    assert str(tmp_path / "elsewhere") in str(caught.value)
+
+
+def test_a_path_is_a_folder_or_a_table(tmp_path, monkeypatch):
+    folder = write_folder(tmp_path / "pets")
+    table = write_npz(tmp_path / "rows.npz")
+    for what in (folder, str(folder)):
+        assert load(what).label_names == ("cat", "dog")
+    for what in (table, str(table)):
+        assert load(what).items[0].shape == (4,)
+    assert len(load(table.rename(tmp_path / "ROWS.NPZ"))) == 4
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert len(load("~/pets")) == 2
+    assert load("~/pets", name="friends").name == "friends"
+
+
+def test_a_name_goes_before_a_folder_that_is_called_so(tmp_path, monkeypatch):
+    folder = write_folder(tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    assert len(load("digits").label_names) == 10
+    for what in ("./digits", folder, Path("digits")):
+        assert len(load(what).label_names) == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "nearest"),
+    [("cifar-100", "cifar100"), ("Tiny_ImageNet", "tiny-imagenet"), ("glyph", "glyphs")],
+)
+def test_an_unknown_name_gets_the_nearest_and_all(what, nearest):
+    for root in (None, "somewhere"):
+        with pytest.raises(DatasetError, match=f"did you mean {nearest}") as caught:
+            load(what, root=root)
+        assert all(name in str(caught.value) for name in NAMES)
+
+
+@pytest.mark.parametrize("what", ["", "no/such/place", "x" * 5000, "rows.csv", "a\0b", "~nobody/x"])
+def test_a_path_that_is_not_there_is_named(what):
+    with pytest.raises(DatasetError, match="there is no data set, folder or file") as caught:
+        load(what)
+    assert repr(what) in str(caught.value) and "did you mean" not in str(caught.value)
+
+
+def test_a_file_of_another_kind_is_named(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    with pytest.raises(DatasetError, match=r"notes\.txt is no data set.*\.npz, \.parquet, \.csv"):
+        load(path)
+
+
+def test_an_unknown_option_gets_the_options_of_that_loader(tmp_path):
+    said = r"glyphs has no option 'perclass' \(did you mean per_class\?\).* per_class, test_share"
+    with pytest.raises(SettingsError, match=said):
+        load("glyphs", perclass=3)
+    with pytest.raises(SettingsError, match=r"quickdraw has no option 'size'.*are: none"):
+        load("quickdraw", root=tmp_path, size=3)
+    with pytest.raises(SettingsError, match=r"pets has no option 'lable'.*test_share"):
+        load(write_folder(tmp_path / "pets"), lable="x")
+    with pytest.raises(SettingsError, match=r"rows\.npz has no option 'lable' .*label"):
+        load(write_npz(tmp_path / "rows.npz"), lable="x")
+
+
+def test_a_root_where_there_is_nothing_to_look_for_is_refused(tmp_path):
+    for name in ("digits", "glyphs"):
+        with pytest.raises(DatasetError, match=f"{name} .*takes no root"):
+            load(name, root=tmp_path)
+    with pytest.raises(DatasetError, match="a path takes no root"):
+        load(write_folder(tmp_path / "pets"), root=tmp_path)
+
+
+def test_permission_to_download_is_no_demand(tmp_path):
+    assert len(load("digits", download=True)) == 1797
+    assert len(load(write_npz(tmp_path / "rows.npz"), download=True)) == 4
+
+
+def test_a_missing_package_names_its_extra(tmp_path, monkeypatch):
+    from fecam.data import glyphs
+
+    glyphs._font_files.cache_clear()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingPackageError, match=r"glyphs.*fecam\[glyphs\]"):
+        load("glyphs")
+    pytest.importorskip("pyarrow")
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPackageError, match=r"pyarrow.*fecam\[parquet\]"):
+        load(tmp_path / "rows.parquet")
+
+
+def test_importing_and_listing_load_no_heavy_package():
+    heavy = ("torch", "matplotlib", "PIL", "pyarrow.parquet", "transformers")
+    code = (
+        "import sys, fecam.data; fecam.data.available(); fecam.data.load('digits')\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_names_are_those_of_modules():
+    for name in NAMES:
+        assert callable(catalogue._loader(name))
