@@ -123,7 +123,7 @@ def ours(encoder: Encoder, paths: list[Path]) -> NDArray[np.float32]:
 def measure(case: Case, paths: list[Path], repeats: int) -> dict[str, Any]:
     """Images a second of each way, and the ratios."""
     say(f"{case.name}: {len(paths)} files, {repeats} repeats ...")
-    encoder, faster = load(case.encoder), load(case.encoder, runtime="onnx")
+    encoder, faster = (load(case.encoder, runtime=one) for one in ("torch", "onnx"))
     ways: dict[str, Callable[[], NDArray[np.float32]]] = {
         "naive": lambda: naive(case, paths),
         "torch": lambda: ours(encoder, paths),

@@ -73,10 +73,11 @@ def test_a_file_says_who_it_is_and_holds_everything(own):
     assert ImagePreprocessing.from_dict(json.loads(about["fecam.preprocessing"])) == STEPS
     assert [file.name for file in path.parent.iterdir()] == ["own.onnx"]
     onnx.checker.check_model(model)
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param  # any number of images
 
 
 def test_the_fingerprint_is_of_the_file_and_the_options(own, tmp_path):
-    _, path = own
+    encoder, path = own
     first = load(f"onnx:{path}")
     (tmp_path / "copy.onnx").write_bytes(path.read_bytes())
     assert load(f"onnx:{tmp_path / 'copy.onnx'}").fingerprint == first.fingerprint
@@ -86,7 +87,7 @@ def test_the_fingerprint_is_of_the_file_and_the_options(own, tmp_path):
     forged = onnx.load(other)
     for prop in forged.metadata_props:
         if prop.key == "fecam.fingerprint":
-            prop.value = first.fingerprint
+            prop.value = encoder.fingerprint
     onnx.save(forged, tmp_path / "forged.onnx")
     squashed = load(f"onnx:{path}", squash=True)
     others = [load(f"onnx:{other}"), load(f"onnx:{tmp_path / 'forged.onnx'}"), squashed]

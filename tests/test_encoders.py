@@ -45,7 +45,7 @@ def names(tmp_path_factory):
     save_encoder(folder / "resnet.safetensors", ResNet18(width=4), ImagePreprocessing(16), ["x"])
     catalogue.export(module_encoder(), folder / "own.onnx")
     return {
-        "efficientnet": "efficientnet-lite0?resolution=48",
+        "efficientnet": "efficientnet-lite0?resolution=48&runtime=torch",
         "efficientnet-onnx": "efficientnet-lite0?resolution=48&runtime=onnx",
         "vit": f"hf:{folder / 'vit'}",
         "onnx": f"onnx:{folder / 'own.onnx'}",
@@ -345,6 +345,21 @@ def test_minilm_is_the_mean_over_tokens_at_unit_length(encoders):
         same(encoders("minilm").encode([text])[0], mean / np.linalg.norm(mean))
     # Words after the 256 tokens do not count.
     np.testing.assert_array_equal(*encoders("minilm").encode([long, long + " and more"]))
+
+
+def test_convolutions_are_run_by_onnxruntime_where_there_is_one(monkeypatch, tmp_path):
+    chosen = load("efficientnet-lite0", resolution=48, device="cpu")
+    assert type(chosen).__name__ == "OnnxEncoder"
+    catalogue.export(chosen, tmp_path / "it.onnx")
+    same(load(f"onnx:{tmp_path / 'it.onnx'}").encode(pictures()), chosen.encode(pictures()))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # so that importing it fails
+    monkeypatch.delitem(sys.modules, "fecam.encoders.onnx")
+    without = load("efficientnet-lite0", resolution=48, device="cpu")
+    assert type(without).__name__ == "TorchImageEncoder"
+    assert (without.name, without.fingerprint) == (chosen.name, chosen.fingerprint)
+    same(without.encode(pictures()), chosen.encode(pictures()))
+    with pytest.raises(MissingPackageError, match=r"fecam\[onnx\]"):
+        load("efficientnet-lite0", runtime="onnx")
 
 
 # --- users' own -----------------------------------------------------------------------------------

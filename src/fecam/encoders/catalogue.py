@@ -44,6 +44,8 @@ class _Adapter:
     extra: str
     module: str
     packages: dict[str, str]
+    better_in_onnx: bool = False
+    """Whether onnxruntime is clearly faster than torch on a processor (benchmarks/encoding.py)."""
 
     @property
     def prefix(self) -> str:
@@ -71,9 +73,19 @@ def _lite(number: int, what: str) -> _Adapter:
         _TORCH
         | _PILLOW
         | {"efficientnet_lite_pytorch": "efficientnet_lite_pytorch", weights: weights},
+        better_in_onnx=True,
     )
 
 
+_ONNX = _Adapter(
+    "onnx:<file>",
+    "images",
+    None,
+    "an ONNX file, ours (fecam export-encoder) or another's",
+    "onnx",
+    "onnx",
+    _PILLOW | {"onnxruntime": "onnxruntime"},
+)
 _ADAPTERS = (
     _lite(0, "small convolutional network, ImageNet, 224 px; the default for images"),
     _lite(1, "as lite0, a little larger, 240 px"),
@@ -96,15 +108,7 @@ _ADAPTERS = (
         "huggingface",
         _TORCH | _PILLOW | _HUB,
     ),
-    _Adapter(
-        "onnx:<file>",
-        "images",
-        None,
-        "an ONNX file, ours (fecam export-encoder) or another's",
-        "onnx",
-        "onnx",
-        _PILLOW | {"onnxruntime": "onnxruntime"},
-    ),
+    _ONNX,
     _Adapter(
         "resnet18:<checkpoint>",
         "images",
@@ -129,17 +133,19 @@ def available() -> list[Entry]:
     ]
 
 
-def load(name: str, *, device: Any = None, runtime: str = "torch", **options: Any) -> Encoder:
+def load(name: str, *, device: Any = None, runtime: str | None = None, **options: Any) -> Encoder:
     """The encoder of that name: ``efficientnet-lite0``, ``minilm``, ``hf:...``, ``onnx:...``.
 
     Options may stand in the name: ``efficientnet-lite0?resolution=128``. ``device`` is "cpu",
-    "cuda" or "mps"; without one, a GPU if there is one. ``runtime="onnx"`` has onnxruntime run a
-    network of torch on the processor, which takes a second to start and is faster afterwards.
+    "cuda" or "mps"; without one, a GPU if there is one. ``runtime`` is "torch" or "onnx", which has
+    onnxruntime run a network of torch; without one it does so for convolutional networks on a
+    processor, where it is installed: a second to start, and faster afterwards. The features are
+    the same to 1e-4 or closer, and so are the name and the fingerprint.
     """
     name, in_name = split_options(name)
     options = {"device": device, "runtime": runtime} | in_name | options
     device, runtime = options.pop("device"), options.pop("runtime")
-    if runtime not in RUNTIMES:
+    if runtime not in (None, *RUNTIMES):
         raise EncoderError(f"runtime={runtime!r} for {name!r}: choose {' or '.join(RUNTIMES)}")
     if runtime == "onnx" and device is None:
         device = "cpu"
@@ -148,24 +154,33 @@ def load(name: str, *, device: Any = None, runtime: str = "torch", **options: An
     _check_options(load_encoder, options, name)
     argument = name.removeprefix(adapter.prefix)
     encoder: Encoder = load_encoder(argument, device=device, **options)
-    if runtime == "onnx" and adapter.module != "onnx":
-        faster = _imported("onnx", _named("onnx:<file>"), f"runtime='onnx' for {name}").faster
-        encoder = faster(encoder, device=device)
-    return encoder
+    if adapter.module == "onnx" or runtime == "torch":
+        return encoder
+    if runtime == "onnx":
+        with_onnx = _imported("onnx", _ONNX, f"runtime='onnx' for {name}")
+        found: Encoder = with_onnx.faster(encoder, device=device)
+        return found
+    return _faster_if_possible(encoder) if adapter.better_in_onnx else encoder
+
+
+def _faster_if_possible(encoder: Encoder) -> Encoder:
+    """Run by onnxruntime where that helps; what was not asked for must not fail."""
+    if str(getattr(encoder, "device", "")) != "cpu" or not _ONNX.installed:
+        return encoder
+    try:
+        found: Encoder = _imported("onnx", _ONNX, encoder.name).faster(encoder)
+    except EncoderError:
+        return encoder
+    return found
 
 
 def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
     """Write an encoder of images as one ONNX file, for ``onnx:<file>`` and other programs."""
-    adapter = _named("onnx:<file>")
-    with_onnx = _imported("onnx", adapter, "writing ONNX")
+    with_onnx = _imported("onnx", _ONNX, "writing ONNX")
     try:
         with_onnx.export(encoder, path)
     except ModuleNotFoundError as error:
-        raise _missing(error, adapter, "writing ONNX") from None
-
-
-def _named(name: str) -> _Adapter:
-    return next(one for one in _ADAPTERS if one.name == name)
+        raise _missing(error, _ONNX, "writing ONNX") from None
 
 
 def _find(name: str) -> _Adapter:

@@ -141,15 +141,8 @@ def read_model(folder: Path) -> tuple[Any, bool]:
             f"{', '.join(others[:3])} among them. Remedy: save the model again"
         )
     if missing:
-        drop_pooler(model)
-    return model, not missing
-
-
-def drop_pooler(model: Any) -> None:
-    """Take the pooling layer out: nobody asks it, and its weights must not count."""
-    pooler = getattr(model, "pooler", None)
-    if pooler is not None and any(True for _ in pooler.parameters()):
         model.pooler = None
+    return model, not missing
 
 
 def _unusable(folder: Path, error: Exception) -> EncoderError:

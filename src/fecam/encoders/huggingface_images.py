@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from fecam.data.dataset import fingerprint_of
 from fecam.encoders.huggingface_folder import (
-    drop_pooler,
     essence_of_config,
     read_config,
     read_model,
@@ -58,8 +57,6 @@ def load_images(
             f"{name} ({config.model_type}) has no pooling {pooling!r}: choose "
             f"{' or '.join(possible)}"
         )
-    if pooling != "pooler":
-        drop_pooler(model)
     pooled = _Pooled(model, pooling, _tokens_in_front(found, tower, steps.size))
     weights = fingerprint_of_tensors(model.state_dict())
     about = ["hf", essence_of_config(folder), pooling, weights, steps.fingerprint]

@@ -9,7 +9,6 @@ from transformers import AutoTokenizer
 
 from fecam.data.dataset import fingerprint_of
 from fecam.encoders.huggingface_folder import (
-    drop_pooler,
     essence_of_config,
     read_config,
     read_json,
@@ -39,9 +38,7 @@ def load_texts(
 ) -> SentenceEncoder:
     """An encoder of texts out of a folder."""
     model, _ = read_model(folder)
-    if pooling != "pooler":
-        drop_pooler(model)
-    elif getattr(model, "pooler", None) is None:
+    if pooling == "pooler" and getattr(model, "pooler", None) is None:
         raise EncoderError(f"{name} has no layer for pooling 'pooler': choose mean or cls")
     about = ["hf", essence_of_config(folder), pooling, normalise, max_tokens]
     about += [fingerprint_of_tensors(model.state_dict()), *_tokenizer_content(folder)]

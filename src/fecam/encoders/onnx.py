@@ -82,7 +82,7 @@ def load_encoder(
 
 
 class OnnxEncoder(Encoder):
-    """A network that onnxruntime runs."""
+    """A network that onnxruntime runs; ``source`` is the one of torch that it was made from."""
 
     kind = "images"
     batch = 16
@@ -95,8 +95,10 @@ class OnnxEncoder(Encoder):
         name: str,
         fingerprint: str,
         output: str | None = None,
+        source: TorchImageEncoder | None = None,
     ) -> None:
         self.name, self.fingerprint = name, fingerprint
+        self.source = source
         self.steps, self.preprocessing = steps, steps.describe()
         self._session = session
         self._input = session.get_inputs()[0]
@@ -165,6 +167,7 @@ def faster(encoder: Encoder, *, device: Any = "cpu") -> OnnxEncoder:
         checked.steps,
         name=encoder.name,
         fingerprint=encoder.fingerprint,
+        source=checked,
     )
 
 
@@ -194,6 +197,8 @@ def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
 def _of_torch(encoder: Encoder) -> TorchImageEncoder:
     from fecam.encoders.torch_runtime import TorchImageEncoder
 
+    if isinstance(encoder, OnnxEncoder) and encoder.source is not None:
+        return encoder.source
     if not isinstance(encoder, TorchImageEncoder):
         raise EncoderError(
             f"{encoder.name!r} cannot be turned into ONNX: only encoders of images that run in "
