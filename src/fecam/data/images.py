@@ -1,4 +1,4 @@
-"""One image, whatever it comes as, read into 8-bit RGB; Pillow is imported here and nowhere else.
+"""One image, whatever it comes as, read into 8-bit RGB, hostile files too.
 
 A file is taken to be hostile: only the formats below are tried (others of Pillow's start foreign
 programs), the number of pixels is read from the header before anything is decoded, and whatever a
