@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -36,7 +36,8 @@ def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for at, name in enumerate(header):
         numbers = all(line[at][:1].isdigit() for line in lines if line[at])
-        table.add_column(name, justify="right" if numbers and lines else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if numbers and lines else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=at == 0)
     for line in lines:
         table.add_row(*[escape(cell) for cell in line])
     console.print(table)
