@@ -124,13 +124,13 @@ class Search:
         """Whether so many queries are answered faster than by measuring every class.
 
         Triangles always are too much to read. Rows are few, so measuring them all is hard to beat:
-        without a prior by any number of queries, with one by very few.
+        without a prior by less than hundreds of queries, with one by very few.
         """
         if self.is_framed.any():
             return True
         if self.leaning is not None:
             return n * len(self.factors) >= 1000
-        return len(self.factors) >= 300
+        return n >= 600 and len(self.factors) >= 100
 
     def find(self, queries: Any, k: int, *, certain: bool = True) -> tuple[Matrix, Matrix]:
         """The positions of the ``k`` nearest classes of each query, and their distances."""
