@@ -172,6 +172,7 @@ def test_the_loop_follows_the_schedule_and_the_plan_to_the_letter():
         {"milestones": (5, 3)},
         {"milestones": (300,)},
         {"label_smoothing": 1.0},
+        {"scale": 0.0},
         {"classifier": "nearest"},
         {"seed": -1},
         {"seed": 1.5},
@@ -318,6 +319,7 @@ def test_a_classifier_that_grows_names_old_classes_as_before(kind):
     torch.testing.assert_close(larger(features)[:, :3], old(features))
     with pytest.raises(TrainingError, match="cannot grow to 2"):
         grown(old, 2)
+    assert new_classifier("cosine", 8, 3, scale=4.0).scale.item() == 4
     with pytest.raises(TrainingError, match="round"):
         new_classifier("round", 8, 3)
 

@@ -45,14 +45,15 @@ class LinearClassifier(nn.Linear):
     """
 
 
-def new_classifier(name: ClassifierName, feature_size: int, classes: int) -> nn.Module:
-    """An untrained classifier, by the name that a plan gives it."""
-    kinds = {"cosine": CosineClassifier, "linear": LinearClassifier}
-    if name not in kinds:
-        raise TrainingError(
-            f"there is no classifier {name!r}. Choose one of {', '.join(map(repr, kinds))}."
-        )
-    return kinds[name](feature_size, classes)
+def new_classifier(
+    name: ClassifierName, feature_size: int, classes: int, *, scale: float = 1.0
+) -> nn.Module:
+    """An untrained classifier, by the name that a plan gives it; a linear one has no scale."""
+    if name == "cosine":
+        return CosineClassifier(feature_size, classes, scale=scale)
+    if name == "linear":
+        return LinearClassifier(feature_size, classes)
+    raise TrainingError(f"there is no classifier {name!r}: choose 'cosine' or 'linear'.")
 
 
 def grown(classifier: nn.Module, classes: int) -> nn.Module:

@@ -60,6 +60,8 @@ class TrainingPlan:
     decay: float = 0.1
     label_smoothing: float = 0.0
     classifier: ClassifierName = "cosine"
+    scale: float = 1.0
+    """What the cosine classifier multiplies by at first; it is learnt, which takes epochs."""
     augmentation: Augmentation = field(default_factory=Augmentation)
     mixed_precision: bool = True
     """Multiply in bfloat16 where there is a GPU that can; elsewhere this changes nothing."""
@@ -115,6 +117,7 @@ _PLAN_RULES: dict[str, tuple[Callable[[TrainingPlan], bool], str]] = {
     "decay": (lambda p: 0 < p.decay <= 1, "above 0, and 1 at most"),
     "label_smoothing": (lambda p: 0 <= p.label_smoothing < 1, "0 or more, and below 1"),
     "classifier": (lambda p: p.classifier in ("cosine", "linear"), "'cosine' or 'linear'"),
+    "scale": (lambda p: 0 < p.scale < math.inf, "above 0"),
     "augmentation": (lambda p: isinstance(p.augmentation, Augmentation), "an Augmentation"),
     "mixed_precision": (lambda p: isinstance(p.mixed_precision, bool), "True or False"),
     "seed": (lambda p: _is_whole(p.seed) and p.seed >= 0, "a whole number, 0 or more"),
