@@ -21,7 +21,7 @@ import numpy as np
 from fecam.data import cifar100
 from fecam.data.places import cache_folder
 from fecam.encoders.first_task import ENCODER_FILE, plan_for, short_plan, train_first_task
-from fecam.encoders.training import EpochRecord, Progress
+from fecam.encoders.training_records import EpochRecord, Progress
 from reporting import machine, options, say
 
 SEED = 1993

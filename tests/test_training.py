@@ -22,14 +22,10 @@ from fecam.encoders.augmentation import AUGMENTATIONS, Augmentation
 from fecam.encoders.classifiers import CosineClassifier, LinearClassifier, grown, new_classifier
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.resnet import ResNet18, load_encoder, read_tensors, write_tensors
-from fecam.encoders.training import (
-    Hooks,
-    TrainingImages,
-    TrainingPlan,
-    evaluate,
-    learning_rate,
-    train,
-)
+from fecam.encoders.training import evaluate, train
+from fecam.encoders.training_hooks import Hooks
+from fecam.encoders.training_images import TrainingImages
+from fecam.encoders.training_plan import TrainingPlan, learning_rate
 from fecam.errors import ItemError, TrainingError
 
 

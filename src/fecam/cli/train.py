@@ -55,7 +55,7 @@ def train(
     then `fecam features glyphs --encoder resnet18:glyph-net/encoder.safetensors`
     """
     try:
-        from fecam.encoders import first_task, training
+        from fecam.encoders import first_task, training_records
     except ModuleNotFoundError as error:
         raise MissingPackageError("training a network", error.name or "torch", "images") from None
     data = load_dataset(dataset, root, download, option)
@@ -67,7 +67,7 @@ def train(
     with progress_bar(f"{data.name}: {len(chosen)} classes", "batches") as bar:
         (task,) = bar.task_ids
 
-        def report(now: training.Progress) -> None:
+        def report(now: training_records.Progress) -> None:
             done = (now.epoch - 1) * now.of + now.batches
             bar.update(task, total=now.epochs * now.of, completed=done)
 

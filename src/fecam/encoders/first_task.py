@@ -18,7 +18,10 @@ from fecam.encoders.augmentation import augmentation_for
 from fecam.encoders.classifiers import new_classifier
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.resnet import ResNet18, save_encoder
-from fecam.encoders.training import EpochRecord, Progress, TrainingImages, TrainingPlan, train
+from fecam.encoders.training import train
+from fecam.encoders.training_images import TrainingImages
+from fecam.encoders.training_plan import TrainingPlan
+from fecam.encoders.training_records import EpochRecord, Progress
 from fecam.errors import ItemError, TrainingError
 
 ENCODER_FILE = "encoder.safetensors"

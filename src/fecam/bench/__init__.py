@@ -1,0 +1,1 @@
+"""From a spec through a runner, a generator of records, to metrics and results."""

@@ -1,0 +1,1 @@
+"""The other classifiers on features, with the same contract as FeCAM."""

@@ -1,0 +1,1 @@
+"""Tables, plots and the single-file HTML report of runs."""

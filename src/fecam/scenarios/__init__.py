@@ -1,0 +1,1 @@
+"""Streams of tasks: which rows are learnt and judged at each step. Index arrays only."""
