@@ -1,1 +1,19 @@
 """Streams of tasks: which rows are learnt and judged at each step. Index arrays only."""
+
+from fecam.scenarios.catalogue import KINDS, build
+from fecam.scenarios.classes import class_incremental
+from fecam.scenarios.domains import domain_incremental
+from fecam.scenarios.order import class_order
+from fecam.scenarios.shots import few_shot
+from fecam.scenarios.task import Scenario, Task
+
+__all__ = [
+    "KINDS",
+    "Scenario",
+    "Task",
+    "build",
+    "class_incremental",
+    "class_order",
+    "domain_incremental",
+    "few_shot",
+]

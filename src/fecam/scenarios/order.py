@@ -1,0 +1,52 @@
+"""The order in which classes come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+
+import numpy as np
+
+from fecam.data.dataset import Dataset
+from fecam.errors import SettingsError
+from fecam.scenarios.checks import several, whole
+from fecam.scenarios.seeds import checked_seed
+
+NATURAL = "natural"
+
+Order = int | str | Sequence[int] | None
+"""A seed, the labels themselves, or ``None`` or ``"natural"``: 0, 1, 2, ..."""
+
+
+def class_order(classes: int, seed: int | None = 1993) -> tuple[int, ...]:
+    """All labels, shuffled by PyCIL's rule; None: as they are.
+
+    >>> class_order(100, 1993)[:10]
+    (68, 56, 78, 8, 23, 84, 90, 65, 74, 76)
+    """
+    whole("classes", classes)
+    if seed is None:
+        return tuple(range(classes))
+    return tuple(np.random.RandomState(checked_seed(seed)).permutation(classes).tolist())
+
+
+def read_order(data: Dataset, order: Order) -> tuple[int, ...]:
+    """The labels in the order that is meant. A list may leave classes out, and they never come."""
+    if order is None or isinstance(order, str | Integral):
+        if isinstance(order, str) and order != NATURAL:
+            raise SettingsError(
+                f"order={order!r} must be a seed, a list of labels, or {NATURAL!r}."
+            )
+        seed = None if order is None or isinstance(order, str) else checked_seed(order, "order")
+        return class_order(len(data.label_names), seed)
+    highest = len(data.label_names) - 1
+    seen: dict[int, None] = {}
+    for at, label in enumerate(several("order", order, [2, 0, 1])):
+        number = whole(f"order[{at}]", label, at_least=0, at_most=highest)
+        if number in seen:
+            raise SettingsError(
+                f"order names label {number} ({data.label_names[number]!r}) twice, the second time "
+                f"at order[{at}]: name each label once."
+            )
+        seen[number] = None
+    return tuple(seen)

@@ -1,0 +1,36 @@
+"""Chance that can be had again: every use of a seed has a stream of its own.
+
+A choice for one class does not hang on how many classes there are, nor in which order they come.
+NumPy promises that the numbers of `RandomState` never change; those of its newer generators may.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.scenarios.checks import whole
+
+HIGHEST = 2**32 - 1
+
+
+def chance(seed: int, purpose: str, *numbers: int) -> np.random.RandomState:
+    """The generator of a seed for one purpose, and for one class or task of it.
+
+    >>> first, again = chance(0, "shots", 3), chance(0, "shots", 3)
+    >>> bool((first.permutation(9) == again.permutation(9)).all())
+    True
+    """
+    return np.random.RandomState([checked_seed(seed), zlib.crc32(purpose.encode()), *numbers])
+
+
+def pick(rows: NDArray[np.intp], count: int, source: np.random.RandomState) -> NDArray[np.intp]:
+    """So many of the rows by chance, in the order they had. Asking for more keeps the fewer."""
+    return rows[np.sort(source.permutation(len(rows))[:count])]
+
+
+def checked_seed(seed: int, name: str = "seed") -> int:
+    """The seed, if it is one."""
+    return whole(name, seed, at_least=0, at_most=HIGHEST)

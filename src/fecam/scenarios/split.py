@@ -1,0 +1,86 @@
+"""Which rows are learnt from and which are judged on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.data.dataset import Dataset
+from fecam.errors import DatasetError
+from fecam.scenarios.checks import share as checked_share
+from fecam.scenarios.seeds import chance, pick
+
+Rows = NDArray[np.intp]
+
+
+def split(
+    data: Dataset, classes: Sequence[int], test_share: float, seed: int
+) -> tuple[dict[int, Rows], dict[int, Rows]]:
+    """The training and the test rows of each of these classes.
+
+    A data set that marks test rows has decided; from another, a share of each class is taken.
+    """
+    test_share = checked_share("test_share", test_share)
+    is_test = np.asarray(data.is_test)
+    if not is_test.any():
+        is_test = drawn(data.labels, np.arange(len(data)), test_share, seed)
+    sides = tuple(by_class(data.labels, np.flatnonzero(side)) for side in (~is_test, is_test))
+    for rows, purpose in zip(sides, ("training", "testing"), strict=True):
+        for label in classes:
+            if label not in rows:
+                raise no_rows(data, label, purpose, test_share)
+    return sides[0], sides[1]
+
+
+def drawn(labels: NDArray[np.int64], rows: Rows, test_share: float, seed: int) -> NDArray[np.bool_]:
+    """Which rows are for testing if so large a share of each class is.
+
+    Of two rows of a class at least one is for testing and one for training.
+
+    >>> drawn(np.array([0, 0, 0, 0, 1, 1]), np.arange(6), 0.25, seed=0).sum()
+    np.int64(2)
+    """
+    is_test = np.zeros(len(labels), bool)
+    if test_share:
+        for label, own in by_class(labels, rows).items():
+            count = min(max(1, round(test_share * len(own))), len(own) - 1)
+            is_test[pick(own, count, chance(seed, "test share", label))] = True
+    return is_test
+
+
+def by_class(labels: NDArray[np.int64], rows: Rows) -> dict[int, Rows]:
+    """The rows of each class that has any, in their order.
+
+    >>> by_class(np.array([5, 7, 5]), np.arange(3))
+    {5: array([0, 2]), 7: array([1])}
+    """
+    found, starts = np.unique(np.sort(labels[rows]), return_index=True)
+    pieces = np.split(rows[np.argsort(labels[rows], kind="stable")], starts[1:])
+    return dict(zip(found.tolist(), pieces, strict=True)) if len(rows) else {}
+
+
+def together(pieces: Iterable[Rows]) -> Rows:
+    """All rows of the pieces, in the order of the data set."""
+    return np.sort(np.concatenate([np.zeros(0, np.intp), *pieces]))
+
+
+def class_name(data: Dataset, label: int) -> str:
+    """How messages call a class."""
+    return f"class {data.label_names[label]!r} (label {label})"
+
+
+def no_rows(data: Dataset, label: int, purpose: str, test_share: float) -> DatasetError:
+    """The error for a class that cannot be learnt or cannot be judged."""
+    who = f"the data set {data.name!r} has no rows for {purpose}"
+    if purpose == "testing" and not np.any(data.is_test):
+        if not test_share:
+            return DatasetError(f"{who}. Remedy: mark some, or give a test_share such as 0.2")
+        return DatasetError(
+            f"{who} of {class_name(data, label)}: a test_share needs two rows of a class. "
+            "Remedy: add rows, or give an order without this label"
+        )
+    return DatasetError(
+        f"{who} of {class_name(data, label)}. Remedy: give an order without this label"
+    )
