@@ -210,6 +210,26 @@ def test_drawn_test_rows_of_domains_that_are_learnt_and_judged_on():
     assert (len(unseen[0].train), len(unseen[0].test)) == (20, 20)
 
 
+def test_a_domain_that_marks_rows_is_judged_on_these_alone():
+    data = even(2, 3, 2, domains=3)
+    stream = domain_incremental(data, test_domains=["d1"])
+    assert [task.name for task in stream] == ["d0", "d2"]
+    assert stream[0].test.tolist() == [16, 17, 18, 19]
+
+
+def test_a_domain_of_single_rows_is_learnt_and_has_no_part():
+    data = dataset([0] * 40 + [0, 1], None, [0] * 40 + [1, 1])
+    stream = domain_incremental(data)
+    assert [len(task.train) for task in stream] == [32, 2]
+    assert [(name, len(rows)) for name, rows in stream[1].parts] == [("d0", 8)]
+
+
+def test_classes_are_drawn_from_one_by_one():
+    data = dataset(np.repeat([0, 1, 2], 20))
+    drawn = class_incremental(data, increment=3)[0].test.reshape(3, 4) % 20
+    assert len({tuple(places) for places in drawn.tolist()}) == 3
+
+
 # -- what is true of every stream ------------------------------------------------------------------
 
 

@@ -36,6 +36,12 @@ def domain_incremental(
     Rows that the data set marks for testing are never learnt from. A test domain that marks none,
     and is no training domain too, is judged on whole.
 
+    >>> texts, labels, places = list("abcdef"), [0, 1] * 3, np.repeat([0, 1, 2], 2)
+    >>> data = Dataset("d", "texts", texts, labels, ("x", "y"), "f", None, places, ("p", "q", "r"))
+    >>> stream = domain_incremental(data, test_domains=["q"])
+    >>> [(task.name, task.train.tolist(), task.test.tolist()) for task in stream]
+    [('p', [0, 1], [2, 3]), ('r', [4, 5], [2, 3])]
+
     Args:
         data: Only its labels, domains and marks are looked at, never its items.
         train_domains: The domains in the order they come; if not given, all that have rows for
@@ -44,8 +50,8 @@ def domain_incremental(
             training domains if none are marked.
         shuffle: The seed decides the order of the training domains.
         seed: Decides what is left to chance.
-        test_share: The part of each class that is judged on, if the data set marks no test rows, in
-            domains that are learnt and judged on.
+        test_share: The part of each class in each domain that is judged on, where a domain is both
+            learnt and judged on and the data set marks no test rows.
         imbalance: As in `class_incremental`; so are the next.
         long_tail: The largest class has so many times the rows of the smallest.
         long_tail_ranks: ``"shuffled"`` by the seed, or ``"ordered"`` as the labels are.
@@ -67,7 +73,7 @@ def domain_incremental(
     lessons = variants.apply(data.labels, order, lessons, seed)
     _refuse_empty(data, learnt, lessons, "train_domains")
     pieces = [_rows(data, name, is_test) for name in judged]
-    if np.any(data.is_test):  # what is drawn by chance may miss a small domain
+    if np.any(data.is_test):  # of single rows none are drawn
         _refuse_empty(data, judged, pieces, "test_domains")
     parts = tuple((name, rows) for name, rows in zip(judged, pieces, strict=True) if len(rows))
     test = together(pieces)
@@ -133,12 +139,13 @@ def _marks(
     marked = np.asarray(data.is_test)
     everything = np.ones(len(data), bool)
     is_test = marked.copy()
-    both = [_rows(data, name, everything) for name in judged if name in learnt]
-    if not marked.any():
-        is_test |= drawn(data.labels, together(both), test_share, seed)
     for name in judged:
-        if name not in learnt and not len(_rows(data, name, marked)):
-            is_test[_rows(data, name, everything)] = True
+        rows = _rows(data, name, everything)
+        if name not in learnt and not marked[rows].any():
+            is_test[rows] = True
+        elif not marked.any():
+            at = data.domain_names.index(name)
+            is_test |= drawn(data.labels, rows, test_share, seed, at)
     return is_test
 
 

@@ -27,7 +27,11 @@ def chance(seed: int, purpose: str, *numbers: int) -> np.random.RandomState:
 
 
 def pick(rows: NDArray[np.intp], count: int, source: np.random.RandomState) -> NDArray[np.intp]:
-    """So many of the rows by chance, in the order they had. Asking for more keeps the fewer."""
+    """So many of the rows by chance, in the order they had. Asking for more keeps the fewer.
+
+    >>> pick(np.arange(100, 110), 3, chance(0, "an example"))
+    array([102, 108, 109])
+    """
     return rows[np.sort(source.permutation(len(rows))[:count])]
 
 

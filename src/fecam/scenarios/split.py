@@ -34,7 +34,9 @@ def split(
     return sides[0], sides[1]
 
 
-def drawn(labels: NDArray[np.int64], rows: Rows, test_share: float, seed: int) -> NDArray[np.bool_]:
+def drawn(
+    labels: NDArray[np.int64], rows: Rows, test_share: float, seed: int, domain: int = 0
+) -> NDArray[np.bool_]:
     """Which rows are for testing if so large a share of each class is.
 
     Of two rows of a class at least one is for testing and one for training.
@@ -46,7 +48,7 @@ def drawn(labels: NDArray[np.int64], rows: Rows, test_share: float, seed: int) -
     if test_share:
         for label, own in by_class(labels, rows).items():
             count = min(max(1, round(test_share * len(own))), len(own) - 1)
-            is_test[pick(own, count, chance(seed, "test share", label))] = True
+            is_test[pick(own, count, chance(seed, "test share", label, domain))] = True
     return is_test
 
 
