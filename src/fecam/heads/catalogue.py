@@ -9,8 +9,14 @@ from typing import Any
 
 from fecam.classifier import FeCAMClassifier
 from fecam.errors import SettingsError
+from fecam.heads.calibrated import CalibratedFeCAM
+from fecam.heads.deesil import DeeSIL
+from fecam.heads.fenec import FeNeC
+from fecam.heads.fetril import FeTrIL
+from fecam.heads.gaussian_linear import GaussianLinear
 from fecam.heads.ncm import NearestMean
 from fecam.heads.options import suggestion
+from fecam.heads.ridge import RanPAC, Ridge
 from fecam.heads.slda import StreamingLDA
 
 
@@ -37,6 +43,16 @@ _HEADS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "fecam": (FeCAMClassifier, "Mahalanobis distance, a matrix a class; all variants by options"),
     "ncm": (NearestMean, "nearest class mean, Euclidean or cosine"),
     "slda": (StreamingLDA, "linear discriminant analysis with one running covariance"),
+    "deesil": (DeeSIL, "one linear SVM a class, trained on its own task"),
+    "fetril": (FeTrIL, "a linear classifier; new samples, moved, stand for past classes"),
+    "gaussian-linear": (GaussianLinear, "a linear classifier; Gaussians stand for past classes"),
+    "ridge": (Ridge, "ridge regression, the ridge chosen on samples held out"),
+    "ranpac": (RanPAC, "ridge regression on random features"),
+    "fenec": (FeNeC, "several centroids a class under FeCAM's distance"),
+    "calibrated-fecam": (
+        CalibratedFeCAM,
+        "FeCAM; classes of few samples borrow from the first task",
+    ),
 }
 
 
