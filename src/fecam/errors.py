@@ -51,6 +51,14 @@ class TrainingError(FecamError):
     """A network cannot be trained as asked, or a checkpoint does not fit."""
 
 
+class SpecError(FecamError):
+    """An experiment cannot be run as it is written down, or its folder holds another."""
+
+
+class RunError(FecamError):
+    """A run's folder cannot be read: not there, damaged, or written by something else."""
+
+
 class MissingPackageError(FecamError):
     """Something needs a package that is not installed; the message names the extra that has it."""
 

@@ -243,6 +243,15 @@ def runs(records: Iterable[Record]) -> dict[str, dict[int, list[Record]]]:
     }
 
 
+def over_seeds(seeds: Mapping[int, Sequence[Record]], name: str) -> dict[int, Spread]:
+    """One value of the records of a head after each task: mean and spread over its seeds."""
+    found: dict[int, list[float]] = {}
+    for tasks in seeds.values():
+        for record in tasks:
+            found.setdefault(record["task"], []).append(record[name])
+    return {task: mean_and_spread(values) for task, values in sorted(found.items())}
+
+
 def finished(tasks: Sequence[Record]) -> bool:
     """Whether all tasks of a head and a seed have been recorded."""
     return len(tasks) == int(tasks[0]["tasks"])

@@ -1,0 +1,117 @@
+"""Heat maps: the accuracy matrix of a head, accuracy over a grid of shrinkage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.bench.metrics import accuracy_matrix, finished, grows
+from fecam.report.drawing import WIDTH, Axes, Figure, new_figure, styled
+from fecam.report.reading import Run
+
+
+@styled
+def matrix_map(run: Run, head: str) -> Figure | None:
+    """The accuracy on each part of the test rows after each task, mean over seeds."""
+    matrices = [accuracy_matrix(tasks) for tasks in run.heads[head].values() if finished(tasks)]
+    matrices = [matrix for matrix in matrices if matrix.shape == matrices[0].shape]
+    if not matrices or matrices[0].shape[0] < 2:
+        return None
+    tasks = next(iter(run.heads[head].values()))
+    matrix = 100 * np.mean(matrices, axis=0)
+    side = 0.6 + 0.42 * min(max(matrix.shape), 9)
+    figure, axes = new_figure(min(side, 3.8), min(side + 0.4, WIDTH))
+    _heat(axes, matrix, "accuracy, %", 0, 100)
+    axes.set_xlabel("judged on" + (" the classes of task" if grows(tasks) else " part"))
+    axes.set_ylabel("after task")
+    _number(axes.xaxis, matrix.shape[1])
+    _number(axes.yaxis, matrix.shape[0])
+    axes.invert_yaxis()
+    return figure
+
+
+@styled
+def shrinkage_map(run: Run) -> Figure | None:
+    """Average accuracy over a grid of shrinkage pairs, if the heads are one."""
+    grid = shrinkage_grid(run)
+    if grid is None:
+        return None
+    first, second, values = grid
+    figure, axes = new_figure(0.9 + 0.4 * len(first), min(1.2 + 0.6 * len(second), WIDTH))
+    _heat(axes, 100 * values, "average accuracy, %")
+    axes.set_xlabel("γ₂, off the diagonal")
+    axes.set_ylabel("γ₁, on the diagonal")
+    axes.set_xticks(range(len(second)), [f"{value:g}" for value in second])
+    axes.set_yticks(range(len(first)), [f"{value:g}" for value in first])
+    return figure
+
+
+def shrinkage_grid(run: Run) -> tuple[list[float], list[float], NDArray[np.float64]] | None:
+    """The two gammas and the average accuracy at each pair, NaN where a pair is missing.
+
+    None unless there are at least four different pairs, two values of either gamma, and heads that
+    differ in nothing else.
+    """
+    means = {row["head"]: row["average"]["mean"] for row in run.summary if row["average"]}
+    families: dict[str, dict[tuple[float, float], float]] = {}
+    for head, mean in means.items():
+        options = dict(next(iter(run.heads[head].values()))[0].get("options") or {})
+        pair = options.pop("shrinkage", None)
+        if isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)):
+            families.setdefault(repr(sorted(options.items())), {})[pair[0], pair[1]] = mean
+    found = max(families.values(), key=len, default={})
+    first, second = (sorted({pair[at] for pair in found}) for at in (0, 1))
+    if len(found) < 4 or min(len(first), len(second)) < 2:
+        return None
+    values = np.array([[found.get((a, b), np.nan) for b in second] for a in first])
+    return (first, second, values) if np.isnan(values).mean() <= 0.5 else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and bool(np.isfinite(value))
+
+
+def _heat(
+    axes: Axes,
+    values: NDArray[Any],
+    title: str,
+    low: float | None = None,
+    high: float | None = None,
+) -> None:
+    rows, columns = values.shape
+    mesh = axes.pcolormesh(
+        np.arange(columns + 1) - 0.5,
+        np.arange(rows + 1) - 0.5,
+        values,
+        cmap="viridis",
+        vmin=low,
+        vmax=high,
+        edgecolors="face",
+    )
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    if max(values.shape) <= 9:
+        for (row, column), value in np.ndenumerate(values):
+            if not np.isnan(value):
+                pale = mesh.norm(value) > 0.6
+                axes.text(
+                    column,
+                    row,
+                    f"{value:.0f}" if high == 100 else f"{value:.1f}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="#101820" if pale else "#fefefe",
+                )
+    else:
+        bar = axes.figure.colorbar(mesh, ax=axes, label=title, shrink=0.9)
+        bar.outline.set_visible(False)
+
+
+def _number(axis: Any, count: int) -> None:
+    """Label positions 0, 1, ... as 1, 2, ..., not too many of them."""
+    step = max(1, -(-count // 10))
+    axis.set_ticks(range(0, count, step), [str(at + 1) for at in range(0, count, step)])

@@ -1,0 +1,240 @@
+"""The report: one file with everything in it, that needs no network and no script."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fecam.errors import InputError, RunError
+from fecam.report.facts import facts, opening
+from fecam.report.reading import Run, read_run
+from fecam.report.tables import cost_table, joint_table, more_table, summary_table, task_table
+from fecam.report.text import markup
+
+if TYPE_CHECKING:
+    from fecam.report.gallery import Picture
+
+PLOT_SECTIONS = {
+    "old-new": "Old, new and all classes",
+    "matrices": "Accuracy matrices",
+    "singular-values": "Singular values of old and new classes",
+    "tsne": "Features before and after Tukey",
+    "shrinkage": "Shrinkage",
+    "storage": "Storage",
+    "time": "Time",
+}
+
+
+def write_report(folders: Sequence[Path | str], path: Path | str | None = None) -> Path:
+    """Write the page of a run, or one that compares several; the path of the page comes back.
+
+    A run's page is ``report.html`` in its folder unless ``path`` says otherwise; that of several
+    runs is ``comparison.html`` beside the first of them. The plots lie as PNG and SVG in the folder
+    ``plots`` beside the page. Nothing is written unless every run could be read.
+    """
+    if not folders:
+        raise InputError("no run to report on: give at least one folder that `fecam bench` wrote")
+    runs = [read_run(folder) for folder in folders]
+    from fecam.report.gallery import joint_picture, pictures  # loads matplotlib
+
+    if path is None:
+        first = runs[0].folder
+        path = (
+            first / "report.html" if len(runs) == 1 else first.resolve().parent / "comparison.html"
+        )
+    path = Path(path)
+    if len(runs) == 1:
+        drawn = {"": pictures(runs[0])}
+        page = run_page(runs[0], drawn[""])
+    else:
+        named = _named(runs)
+        joint = joint_picture(named)
+        each = {f"run-{at}-": pictures(run) for at, run in enumerate(runs, 1)}
+        page = comparison_page(named, joint, list(each.values()))
+        drawn = {"comparison-": [joint] if joint else [], **each}
+    try:
+        (path.parent / "plots").mkdir(parents=True, exist_ok=True)
+        for prefix, plots in drawn.items():
+            for plot in plots:
+                place = path.parent / "plots" / f"{prefix}{plot.name}"
+                place.with_name(place.name + ".svg").write_bytes(plot.svg)
+                place.with_name(place.name + ".png").write_bytes(plot.png)
+        _replace(path, page)
+    except OSError as error:
+        raise RunError(
+            f"the report {path} cannot be written: {error.strerror or error}. Remedy: give a path "
+            "in a folder that may be written to"
+        ) from None
+    return path
+
+
+def run_page(run: Run, plots: Sequence[Picture]) -> str:
+    """The page of one run."""
+    sections = run_sections(run, plots, level=2, prefix="")
+    return _page(run.title, opening(run), sections)
+
+
+def comparison_page(
+    runs: Mapping[str, Run], joint: Picture | None, plots: Sequence[Sequence[Picture]]
+) -> str:
+    """A page that compares several runs, and has a section for each."""
+    sections = [_section("table", "All runs", joint_table(runs).as_html(), 2)]
+    if joint is not None:
+        sections.append(_section("curves", "Accuracy curves", _figures([joint], ""), 2))
+    for at, ((name, run), each) in enumerate(zip(runs.items(), plots, strict=True), 1):
+        inner = "\n".join(html for _, _, html in run_sections(run, each, 3, f"run-{at}-"))
+        title = run.title if run.title == name else f"{run.title} ({name})"
+        lead = f'<p class="lead">{markup(opening(run))}</p>'
+        sections.append(_section(f"run-{at}", title, lead + inner, 2))
+    return _page(f"{len(runs)} runs compared", ", ".join(runs), sections)
+
+
+def run_sections(
+    run: Run, plots: Sequence[Picture], level: int, prefix: str
+) -> list[tuple[str, str, str]]:
+    """The sections of a run as id, title and markup; those without content are left out."""
+    by_section: dict[str, list[Picture]] = {}
+    for plot in plots:
+        by_section.setdefault(plot.section, []).append(plot)
+    more = more_table(run)
+    results = [
+        summary_table(run).as_html(),
+        f"<p>{RESULTS}{' ' + markup(_paper_words(run)) if run.paper else ''}</p>",
+    ]
+    if len(more.header) > 1 and more.rows:
+        results.append(more.as_html())
+    parts = [
+        ("what", "What was run", facts(run)),
+        ("results", "Results", "\n".join(results) if run.heads or run.paper else NOTHING),
+    ]
+    if "curves" in by_section:
+        numbers = _details("The numbers behind the curves", task_table(run).as_html())
+        curves = _figures(by_section["curves"], prefix)
+        parts.append(("curves", "Accuracy curves", curves + numbers))
+    for name, title in PLOT_SECTIONS.items():
+        if name == "matrices" and name in by_section:
+            shown = _figures(by_section[name], prefix, "small")
+            parts.append((name, title, _details(f"{len(by_section[name])} heat maps", shown)))
+        elif name in by_section:
+            table = cost_table(run).as_html() if name == "time" else ""
+            parts.append((name, title, _figures(by_section[name], prefix) + table))
+    notes = _notes(run)
+    if notes:
+        parts.append(("notes", "What differs from the paper" if run.paper else "Notes", notes))
+    return [_section(prefix + name, title, content, level) for name, title, content in parts]
+
+
+RESULTS = (
+    "<em>Average</em> is the mean of the accuracies after each task, <em>last</em> the accuracy "
+    "after the last one; <em>base</em> and <em>later</em> are the classes of the first and of all "
+    "later tasks at the end. ± is one standard deviation over seeds. The best of a column is bold."
+)
+NOTHING = "<p>No task is recorded yet.</p>"
+
+
+def _paper_words(run: Run) -> str:
+    source = (run.about.get("paper") or {}).get("source")
+    return f"The paper's figures are those of its {source}." if source else ""
+
+
+def _notes(run: Run) -> str:
+    paper = run.about.get("paper") or {}
+    words = [word for word in (paper.get("note"), *(run.about.get("notes") or [])) if word]
+    return "".join(f'<div class="note"><p>{markup(word)}</p></div>' for word in words)
+
+
+# -- markup ----------------------------------------------------------------------------------------
+
+
+def _section(name: str, title: str, content: str, level: int) -> tuple[str, str, str]:
+    heading = f'<h{level} id="{name}-title">{markup(title)}</h{level}>'
+    return (
+        name,
+        title,
+        f'<section id="{name}" aria-labelledby="{name}-title">\n{heading}\n{content}\n</section>',
+    )
+
+
+def _figures(plots: Sequence[Picture], prefix: str, kind: str = "single") -> str:
+    from fecam.report.drawing import inline_svg
+
+    shown = [
+        f"<figure>{inline_svg(plot.svg, prefix + plot.name, markup(plot.label))}"
+        f"<figcaption>{markup(plot.caption)}</figcaption></figure>"
+        for plot in plots
+    ]
+    return f'<div class="figures {kind}">\n' + "\n".join(shown) + "\n</div>"
+
+
+def _details(title: str, content: str) -> str:
+    return f"<details><summary>{markup(title)}</summary>\n{content}\n</details>"
+
+
+def _page(title: str, lead: str, sections: Sequence[tuple[str, str, str]]) -> str:
+    from fecam import __version__
+
+    style = files("fecam.report").joinpath("page.css").read_text(encoding="utf-8")
+    links = "".join(f'<li><a href="#{name}">{markup(text)}</a></li>' for name, text, _ in sections)
+    body = "\n".join(html for _, _, html in sections)
+    # No script, no network: the policy says so to the browser as well.
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="generator" content="fecam {markup(__version__)}">
+<title>{markup(title)}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header>
+<p class="eyebrow">fecam report</p>
+<h1>{markup(title)}</h1>
+<p class="lead">{markup(lead)}</p>
+</header>
+<nav aria-label="Contents"><ul>{links}</ul></nav>
+<main>
+{body}
+</main>
+<footer>Written by fecam {markup(__version__)}. The plots lie beside this page, in the folder
+<code>plots</code>, as PNG and SVG.</footer>
+</body>
+</html>
+"""
+
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def _named(runs: Sequence[Run]) -> dict[str, Run]:
+    """Runs by a name each: that of the experiment, made different where two share it."""
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        names = [f"{run.name} ({run.folder.resolve().name})" for run in runs]
+    named: dict[str, Run] = {}
+    for name, run in zip(names, runs, strict=True):
+        at = 2
+        unique = name
+        while unique in named:
+            unique, at = f"{name} {at}", at + 1
+        named[unique] = run
+    return named
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file in one step: a reader finds the old page or the new one, never half of one."""
+    handle, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

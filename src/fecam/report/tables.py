@@ -1,0 +1,235 @@
+"""Tables of runs: for a terminal, for Markdown and for a page.
+
+Labels come from whoever wrote the experiment, so each form escapes them: no label can add a column,
+an element or an escape sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fecam.bench.metrics import over_seeds
+from fecam.report.reading import Run
+from fecam.report.text import duration, markdown, markup, percent, plain, size
+
+GAP = "\N{EN DASH}"
+TITLES = {
+    "average": "average %",
+    "last": "last %",
+    "base": "base %",
+    "later": "later %",
+    "old": "old %",
+    "new": "new %",
+    "forgetting": "forgetting %",
+    "backward_transfer": "backward transfer %",
+    "calibration_error": "calibration error %",
+    "novelty_auroc": "novelty AUROC %",
+    "seconds_to_learn": "to learn",
+    "seconds_to_predict": "to predict",
+    "bytes": "kept",
+}
+MAIN = ("average", "last", "base", "later")
+COSTS = ("seconds_to_learn", "seconds_to_predict", "bytes")
+MORE = tuple(name for name in TITLES if name not in (*MAIN, *COSTS))
+ALWAYS = MAIN[:2]
+LOW_IS_GOOD = frozenset({"forgetting", "calibration_error"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table; the best of a column is set in bold."""
+
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header and rows; the first column names the row.
+
+    >>> table = Table(("head", "last %"), ((Cell("ncm"), Cell("50.7")), (Cell("a|b"), Cell("9.1"))))
+    >>> print(table.as_text())
+    head  last %
+    ncm     50.7
+    a|b      9.1
+    >>> print(table.as_markdown())
+    | head | last % |
+    |---|---:|
+    | ncm | 50.7 |
+    | a\\|b | 9.1 |
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+
+    def as_text(self) -> str:
+        """Columns of equal width; the best of a column has a star."""
+        marked = any(cell.best for row in self.rows for cell in row)
+        lines = [[plain(name) + " " * marked for name in self.header]]
+        for row in self.rows:
+            lines.append([plain(cell.text) + ("*" if cell.best else " " * marked) for cell in row])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        aligned = [
+            "  ".join(
+                cell.rjust(width) if at else cell.ljust(width)
+                for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([*aligned, "", "* the best of its column"] if marked else aligned)
+
+    def as_markdown(self) -> str:
+        """A table for a page in Markdown."""
+        lines = [
+            [markdown(name) for name in self.header],
+            ["---", *["---:"] * (len(self.header) - 1)],
+            *[
+                [
+                    f"**{text}**" if cell.best else text
+                    for cell in row
+                    for text in [markdown(cell.text)]
+                ]
+                for row in self.rows
+            ],
+        ]
+        rows = ["| " + " | ".join(line) + " |" for line in lines]
+        rows[1] = rows[1].replace(" ", "")
+        return "\n".join(rows)
+
+    def as_html(self) -> str:
+        """A table in a box of its own that scrolls where it is too narrow."""
+        head = "".join(f'<th scope="col">{markup(name)}</th>' for name in self.header)
+        body = []
+        for first, *others in self.rows:
+            cells = [
+                f"<td><strong>{markup(cell.text)}</strong></td>"
+                if cell.best
+                else f"<td>{markup(cell.text)}</td>"
+                for cell in others
+            ]
+            body.append(f'<tr><th scope="row">{markup(first.text)}</th>{"".join(cells)}</tr>')
+        label = markup(self.caption or "table")
+        caption = f"<caption>{label}</caption>" if self.caption else ""
+        return (
+            f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">'
+            f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>\n"
+            + "\n".join(body)
+            + "\n</tbody></table></div>"
+        )
+
+
+# -- the tables of a run ---------------------------------------------------------------------------
+
+
+def summary_table(run: Run) -> Table:
+    """Average and last accuracy of each head, with the paper's beside them where it has any."""
+    return _metrics_table(run, MAIN, "Accuracy in percent")
+
+
+def more_table(run: Run) -> Table:
+    """Old and new classes, forgetting, calibration and novelty of each head."""
+    return _metrics_table(run, MORE, "More in percent")
+
+
+def cost_table(run: Run) -> Table:
+    """What each head costs."""
+    return _metrics_table(run, COSTS, "Time over all tasks, bytes kept after the last one")
+
+
+def task_table(run: Run) -> Table:
+    """The accuracy of each head after each task."""
+    curves = {head: over_seeds(seeds, "accuracy") for head, seeds in run.heads.items()}
+    count = max((task + 1 for curve in curves.values() for task in curve), default=0)
+    return Table(
+        ("head", *[f"task {at + 1}" for at in range(count)]),
+        tuple(
+            (
+                Cell(head),
+                *[Cell(percent(*curve[at]) if at in curve else GAP) for at in range(count)],
+            )
+            for head, curve in curves.items()
+        ),
+        "Accuracy in percent after each task",
+    )
+
+
+def joint_table(runs: Mapping[str, Run]) -> Table:
+    """Average and last accuracy of the heads of several runs, by the names of the runs."""
+    rows = {name: {row["head"]: row for row in run.summary} for name, run in runs.items()}
+    heads = list(dict.fromkeys(head for each in rows.values() for head in each))
+    columns = [(name, metric) for name in runs for metric in ("average", "last")]
+    return _table(
+        heads,
+        [
+            (
+                f"{name}: {TITLES[metric]}",
+                [rows[name].get(h, {}).get(metric) for h in heads],
+                metric,
+            )
+            for name, metric in columns
+        ],
+        "Accuracy in percent, run by run",
+    )
+
+
+def _metrics_table(run: Run, metrics: Sequence[str], caption: str) -> Table:
+    ours = {row["head"]: row for row in run.summary}
+    theirs = [head for head, figures in run.paper.items() if not figures.keys().isdisjoint(metrics)]
+    heads = list(dict.fromkeys([*ours, *theirs]))
+    columns: list[tuple[str, list[Any], str]] = []
+    for name in metrics:
+        values = [ours.get(head, {}).get(name) for head in heads]
+        paper = [run.paper.get(head, {}).get(name) for head in heads]
+        if name in ALWAYS or any(value is not None for value in [*values, *paper]):
+            columns.append((TITLES[name], values, name))
+        if any(value is not None for value in paper):
+            columns.append((f"{TITLES[name]}, paper", paper, "paper"))
+    seeds = {_seeds(row) for row in ours.values()}
+    if len(seeds) > 1 or any(row["unfinished"] for row in ours.values()):
+        columns.append(("seeds", [_seeds(ours.get(head)) for head in heads], "text"))
+    elif seeds and seeds != {"1"}:
+        caption += f", mean of {seeds.pop()} seeds"
+    return _table(heads, columns, caption)
+
+
+def _table(heads: list[str], columns: list[tuple[str, list[Any], str]], caption: str) -> Table:
+    cells = [
+        [Cell(head) for head in heads],
+        *[_column(values, kind) for _, values, kind in columns],
+    ]
+    return Table(
+        ("head", *[title for title, _, _ in columns]),
+        tuple(zip(*cells, strict=True)),
+        caption,
+    )
+
+
+def _column(values: Sequence[Any], kind: str) -> list[Cell]:
+    if kind == "text":
+        return [Cell(value) for value in values]
+    if kind == "paper":
+        return [Cell(GAP if value is None else f"{value:.1f}") for value in values]
+    if kind == "bytes":
+        return [Cell(GAP if value is None else size(value["mean"])) for value in values]
+    if kind in COSTS:
+        return [Cell(GAP if value is None else duration(value["mean"])) for value in values]
+    # The best is judged by what is shown: two equal figures are both the best.
+    shown = [None if value is None else round(100 * value["mean"], 1) for value in values]
+    known = [value for value in shown if value is not None]
+    best = (min if kind in LOW_IS_GOOD else max)(known, default=None)
+    return [
+        Cell(GAP)
+        if value is None
+        else Cell(percent(value["mean"], value["spread"]), len(known) > 1 and at == best)
+        for value, at in zip(values, shown, strict=True)
+    ]
+
+
+def _seeds(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return GAP
+    unfinished = f" + {row['unfinished']} unfinished" if row["unfinished"] else ""
+    return f"{row['seeds']}{unfinished}"

@@ -1,0 +1,65 @@
+"""Words and numbers as people read them, and labels that nobody has to trust."""
+
+from __future__ import annotations
+
+import html
+import re
+
+
+def percent(share: float, spread: float | None = None) -> str:
+    """A share in percent, with its spread if it has one.
+
+    >>> percent(0.7086), percent(0.7086, 0.003)
+    ('70.9', '70.9 ± 0.3')
+    """
+    return f"{100 * share:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def size(count: float) -> str:
+    """A number of bytes for people.
+
+    >>> size(123), size(106_000_000)
+    ('123 B', '106 MB')
+    """
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+    unit = units[0]
+    return f"{count:.3g} {unit}" if count < 99.95 else f"{count:.0f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """A number of seconds for people.
+
+    >>> duration(0.0042), duration(75), duration(7300)
+    ('4.2 ms', '75 s', '2 h 2 min')
+    """
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.2g} ms" if seconds < 0.0995 else f"{1000 * seconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def plain(text: object) -> str:
+    """Text without control characters, newlines and marks that turn its direction around.
+
+    >>> plain("a\\x1b[31mb")
+    'a�[31mb'
+    """
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+
+
+def markup(text: object) -> str:
+    """Text as it may stand in a page, also within quotes."""
+    return html.escape(plain(text), quote=True)
+
+
+def markdown(text: object) -> str:
+    """Text that means nothing to Markdown.
+
+    >>> markdown("a|b*<i>")
+    'a\\\\|b\\\\*&lt;i&gt;'
+    """
+    return re.sub(r"([\\`*_{}\[\]|#~])", r"\\\1", html.escape(plain(text), quote=False))
