@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, NoReturn
 
 import typer
+from rich.text import Text
 
 from fecam import __version__
-from fecam.cli import cache, encoders, features, train
-from fecam.cli.output import console, errors
+from fecam.cli import bench, cache, encoders, features, train
+from fecam.cli.output import console, errors, harmless
 from fecam.errors import FecamError
 
 app = typer.Typer(
     name="fecam",
-    help="Teach a frozen encoder new classes, one after another, without keeping the data.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -22,12 +23,13 @@ app = typer.Typer(
 features.add_to(app)
 train.add_to(app)
 encoders.add_to(app)
+bench.add_to(app)
 app.add_typer(cache.app, name="cache")
 
 
 def _version(asked: bool) -> None:
     if asked:
-        console.print(f"fecam {__version__}", highlight=False)
+        console.print(f"fecam {__version__}")
         raise typer.Exit
 
 
@@ -37,25 +39,30 @@ def _fecam(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and end.")
     ] = False,
 ) -> None:
-    """Teach a frozen encoder new classes, one after another, without keeping the data."""
+    """Teach a frozen encoder new classes, one after another, without keeping the data.
+
+    Example: `fecam features photos/ --output photos.npz`
+    """
 
 
 def main() -> None:
     """Run a command; a user's mistake is a message and the exit code 1, never a traceback."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # what cannot be read is named anyway
     try:
         app()
     except FecamError as error:
-        errors.print(f"[bold red]error:[/] {_escaped(str(error))}", highlight=False)
-        sys.exit(1)
+        _fail(str(error))
     except BrokenPipeError:  # the reader of the output has gone, as `| head` does
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:  # a full disk, a folder that cannot be read: not ours to mend
+        where = f" ({error.filename})" if error.filename else ""
+        _fail(f"{error.strerror or error}{where}")
 
 
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+def _fail(message: str) -> NoReturn:
+    errors.print(Text.assemble(("error: ", "bold red"), harmless(message)))
+    sys.exit(1)
 
 
 if __name__ == "__main__":

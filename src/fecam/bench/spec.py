@@ -1,0 +1,354 @@
+"""An experiment as a small TOML file: data, encoder, scenario, heads, seeds.
+
+Whatever a file leaves out has a default, and whatever it says is checked before any work begins:
+an unknown key is an error that suggests the right one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fecam import heads
+from fecam.errors import FecamError, SpecError
+
+ANALYSES = ("singular-values", "tsne")
+FIRST_TASK_CLASSES = ("base", "all")
+SUFFIX = ".toml"
+_SPECS = resources.files("fecam.bench") / "specs"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something that is loaded by name, with options: a data set, or an encoder."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FirstTask:
+    """A ResNet-18 that is trained on the classes of the first task, then frozen."""
+
+    classes: str = "base"
+    """Those of the first task, or "all": joint training, the upper bound."""
+    width: int = 64
+    epochs: int | None = None
+    """None: as many as the paper."""
+    size: int | None = None
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    """What else is changed of the training plan."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A classifier on features."""
+
+    name: str
+    label: str
+    """What tables and curves call it."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    first_task: str = "head"
+    """Who answers after the first task: the head, or, as in the authors' ResNet code, the trained
+    network's own classifier ("network")."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An experiment, complete and checked."""
+
+    name: str
+    title: str
+    dataset: Source
+    scenario: Source
+    heads: tuple[Head, ...]
+    encoder: Source | None = None
+    first_task: FirstTask | None = None
+    seeds: tuple[int, ...] = (1993,)
+    analyses: tuple[str, ...] = ()
+    paper: Mapping[str, Any] = field(default_factory=dict)
+    """What the paper reports: ``source``, ``note``, and ``figures`` by the label of a head."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a file would say it, with nothing left to defaults."""
+        written: dict[str, Any] = {
+            "name": self.name,
+            "title": self.title,
+            "seeds": list(self.seeds),
+            "analyses": list(self.analyses),
+            "dataset": {"name": self.dataset.name, **self.dataset.options},
+            "scenario": {"kind": self.scenario.name, **self.scenario.options},
+        }
+        if self.encoder is not None:
+            written["encoder"] = {"name": self.encoder.name, **self.encoder.options}
+        if self.first_task is not None:
+            chosen = {k: getattr(self.first_task, k) for k in FirstTask.__dataclass_fields__}
+            written["first_task"] = {k: v for k, v in chosen.items() if v is not None}
+        if self.paper:
+            written["paper"] = dict(self.paper)
+        written["heads"] = [
+            {
+                "name": head.name,
+                "label": head.label,
+                **({} if head.first_task == "head" else {"first_task": head.first_task}),
+                **head.options,
+            }
+            for head in self.heads
+        ]
+        return written
+
+    def as_toml(self) -> str:
+        """The experiment as a file."""
+        return tomli_w.dumps(_plain(self.as_dict()))
+
+    def only(self, labels: Iterable[str]) -> Spec:
+        """The same with some of its heads."""
+        known = [head.label for head in self.heads]
+        wanted = list(labels)
+        for label in wanted:
+            if label not in known:
+                raise SpecError(
+                    f"{self.name} has no head {label!r}{_hint(label, known)}. "
+                    f"Its heads: {', '.join(known)}"
+                )
+        return replace(self, heads=tuple(one for one in self.heads if one.label in wanted))
+
+
+def shipped() -> list[str]:
+    """The names of the experiments that come with the package."""
+    names = (one.name for one in _SPECS.iterdir())
+    return sorted(
+        name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX) and name[0] != "_"
+    )
+
+
+def load(what: str | Path, changes: Mapping[str, Any] | None = None) -> Spec:
+    """An experiment by its name, or the file that describes one.
+
+    ``changes`` go over what the file says, by dotted keys: ``{"first_task.epochs": 30}``.
+
+    >>> load("digits").scenario.name
+    'class-incremental'
+
+    Raises:
+        SpecError: there is no such experiment, or it cannot be run as written.
+    """
+    name, table = _read(what, ())
+    for key, value in (changes or {}).items():
+        _change(table, key, value)
+    try:
+        return _spec(name, table)
+    except FecamError as error:
+        raise SpecError(f"{what}: {error}") from None
+
+
+def _read(what: str | Path, above: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """The table of a file, with those that it extends below it."""
+    text, name = str(what), Path(what).stem
+    if text in above:
+        raise SpecError(f"{' extends '.join((*above, text))}: that goes round in a circle")
+    inside = _SPECS / f"{text}{SUFFIX}"
+    if text.endswith(SUFFIX) or "/" in text:
+        content = _text(Path(what))
+    elif inside.is_file():
+        content = inside.read_text("utf-8")
+    else:
+        raise SpecError(
+            f"there is no experiment {text!r}{_hint(text, shipped())}. `fecam bench --list` lists "
+            f"them; a file of your own ends in {SUFFIX}"
+        )
+    try:
+        table = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{text} is not TOML: {error}") from None
+    bases = table.pop("extends", [])
+    merged: dict[str, Any] = {}
+    for base in [bases] if isinstance(bases, str) else bases:
+        near = Path(what).parent / base
+        found = near if str(base).endswith(SUFFIX) and not inside.is_file() else base
+        _, below = _read(found, (*above, text))
+        merged = _merged(merged, below)
+    return name, _merged(merged, table)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SpecError(f"the experiment {path} cannot be read: {reason}") from None
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables are merged key by key; anything else is replaced. False takes a table away."""
+    merged = dict(below)
+    for key, value in above.items():
+        if value is False and isinstance(merged.get(key), dict):
+            del merged[key]
+        elif isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = _merged(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _change(table: dict[str, Any], key: str, value: Any) -> None:
+    *tables, last = key.split(".")
+    for one in tables:
+        table = table.setdefault(one, {})
+        if not isinstance(table, dict):
+            raise SpecError(f"{key}: {one} is a value, it holds no {last}")
+    table[last] = value
+
+
+# ------------------------------------------------------------------------- what a table may say
+
+_KEYS = (
+    "name", "title", "seeds", "analyses", "dataset", "encoder", "first_task", "scenario", "heads",
+    "paper",
+)  # fmt: skip
+
+
+def _spec(name: str, table: dict[str, Any]) -> Spec:
+    _check_keys("", table, _KEYS)
+    for key in ("dataset", "scenario", "heads"):
+        if key not in table:
+            raise SpecError(f"it says nothing of {key!r}, without which there is no experiment")
+    first = table.get("first_task")
+    if first is not None and "encoder" in table:
+        raise SpecError("it has both an encoder and a first_task: which of them makes the features?")
+    spec = Spec(
+        name=_typed(table, "name", str, name),
+        title=_typed(table, "title", str, name),
+        dataset=_source(table, "dataset", "name"),
+        scenario=_source(table, "scenario", "kind"),
+        encoder=_source(table, "encoder", "name") if "encoder" in table else None,
+        first_task=None if first is None else _first_task(first),
+        heads=tuple(_heads(table["heads"])),
+        seeds=_seeds(_typed(table, "seeds", list, [1993])),
+        analyses=tuple(_analyses(_typed(table, "analyses", list, []))),
+        paper=_paper(_typed(table, "paper", dict, {})),
+    )
+    labels = [head.label for head in spec.heads]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise SpecError(f"two heads are called {twice[0]!r}: give one of them another label")
+    if spec.first_task is None and any(head.first_task == "network" for head in spec.heads):
+        raise SpecError("a head leaves the first task to the network, but none is trained")
+    return spec
+
+
+def _source(table: Mapping[str, Any], key: str, naming: str) -> Source:
+    options = dict(_typed(table, key, dict, {}))
+    name = options.pop(naming, None)
+    if not isinstance(name, str):
+        raise SpecError(f"[{key}] needs a {naming}, as text; it has {name!r}")
+    return Source(name, options)
+
+
+def _first_task(table: Any) -> FirstTask:
+    if not isinstance(table, dict):
+        raise SpecError(f"first_task = {table!r} is no table; write [first_task]")
+    _check_keys("first_task.", table, tuple(FirstTask.__dataclass_fields__))
+    classes = table.get("classes", "base")
+    if classes not in FIRST_TASK_CLASSES:
+        raise SpecError(f"first_task.classes = {classes!r}: choose 'base' or 'all'")
+    for key in ("width", "epochs", "size"):
+        value = table.get(key, 1)
+        if type(value) is not int or value < 1:
+            raise SpecError(f"first_task.{key} = {value!r}: it must be a whole number, 1 or more")
+    return FirstTask(**table)
+
+
+def _heads(tables: Any) -> Iterable[Head]:
+    if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+        raise SpecError("heads must be a list of tables: write [[heads]] above each")
+    if not tables:
+        raise SpecError("it has no heads: write [[heads]] and the name of one")
+    for table in tables:
+        options = dict(table)
+        name, label = options.pop("name", None), options.pop("label", None)
+        first_task, vary = options.pop("first_task", "head"), options.pop("vary", {})
+        if not isinstance(name, str):
+            raise SpecError(f"a head needs a name, as text; {table} has {name!r}")
+        if first_task not in ("head", "network"):
+            raise SpecError(f"first_task = {first_task!r} of a head: choose 'head' or 'network'")
+        for more, suffix in _variants(vary):
+            chosen = {**options, **more}
+            heads.make(name, **chosen)  # what it does not take is found out now
+            yield Head(name, f"{label or name}{suffix}", chosen, first_task)
+
+
+def _variants(vary: Any) -> Iterable[tuple[dict[str, Any], str]]:
+    """One head a value: ``vary = {shrinkage = [[0, 0], [1, 1]]}``."""
+    if not vary:
+        yield {}, ""
+        return
+    if not isinstance(vary, dict) or len(vary) != 1 or not isinstance([*vary.values()][0], list):
+        raise SpecError(f"vary = {vary!r}: name one option and list its values")
+    ((option, values),) = vary.items()
+    for value in values:
+        text = ", ".join(f"{x:g}" for x in value) if isinstance(value, list) else str(value)
+        yield {option: value}, f", {option} {text}"
+
+
+def _seeds(seeds: list[Any]) -> tuple[int, ...]:
+    if not seeds or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
+        raise SpecError(f"seeds = {seeds!r}: list whole numbers, 0 or more")
+    if len(set(seeds)) < len(seeds):
+        raise SpecError(f"seeds = {seeds!r}: one of them is there twice")
+    return tuple(seeds)
+
+
+def _analyses(names: list[Any]) -> Iterable[str]:
+    for name in names:
+        if name not in ANALYSES:
+            known = ", ".join(ANALYSES)
+            raise SpecError(f"there is no analysis {name!r}{_hint(name, ANALYSES)}. Known: {known}")
+        yield name
+
+
+def _paper(table: dict[str, Any]) -> dict[str, Any]:
+    _check_keys("paper.", table, ("source", "note", "figures"))
+    for label, figures in table.get("figures", {}).items():
+        if not isinstance(figures, dict):
+            raise SpecError(f"paper.figures.{label} = {figures!r}: write {{average = 70.9}}")
+        _check_keys(f"paper.figures.{label}.", figures, ("average", "last", "old", "new"))
+    return table
+
+
+def _check_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in known:
+            raise SpecError(
+                f"there is no key {where + key!r}{_hint(key, known)}. Known: {', '.join(known)}"
+            )
+
+
+def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
+    value = table.get(key, default)
+    if not isinstance(value, kind):
+        names = {str: "text", list: "a list", dict: "a table"}
+        raise SpecError(f"{key} = {value!r} must be {names[kind]}")
+    return value
+
+
+def _hint(name: object, known: Iterable[str]) -> str:
+    near = get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _plain(value: Any) -> Any:
+    """As TOML can hold it: tuples become lists, what is None is left out."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items() if one is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value
