@@ -21,7 +21,7 @@ def fecam(tmp_path):
         **os.environ,
         "FECAM_CACHE": str(tmp_path / "cache"),
         "FECAM_DATA": str(tmp_path / "data"),
-        "COLUMNS": "200",
+        "COLUMNS": "80",  # as where there is no terminal: no path is broken over two lines
     }
 
     def run(*arguments, code=0):
@@ -55,6 +55,7 @@ def photos(tmp_path):
 
 def test_help_tells_of_every_command(fecam):
     text = fecam("--help").stdout
+    assert "Example" in text
     for command in ("features", "encoders", "datasets", "cache", "export-encoder", "train"):
         assert command in text
         assert "Example" in fecam(command, "--help").stdout
@@ -90,6 +91,24 @@ def test_a_folder_of_pictures_becomes_features_once(fecam, photos, tmp_path):
     assert json.loads(fecam("cache", "--json").stdout)["entries"] == []
     strict = fecam("features", photos, *options, "--strict", code=1)
     assert "5.png" in strict.stderr and strict.stdout == ""
+
+
+def test_names_of_files_are_shown_as_they_are(fecam, photos, tmp_path):
+    folder = photos.rename(tmp_path / "[b]my :smile: photos")
+    (folder / "red" / "\x1b[2J[x].png").write_bytes(b"no image")
+    (folder / "red" / os.fsdecode(b"\xff.png")).write_bytes(b"no image")
+    Image.new("1", (12_000, 9_000)).save(folder / "red" / "huge.png")  # Pillow would warn
+    options = ("-o", "resolution=32")
+    told = fecam("features", folder, *options, "--output", tmp_path / "[b] :smile:.npz")
+    assert f"written to {tmp_path}/[b] :smile:.npz\n" in told.stdout
+    assert "[b]my :smile: photos: efficientnet-lite0" in told.stderr
+    assert "\\x1b[2J[x].png: not an image" in told.stderr and "\x1b" not in told.stderr
+    assert "huge.png: 12000 x 9000 is more" in told.stderr and "Warning" not in told.stderr
+    again = fecam("features", folder, *options, "--json")
+    assert os.fsdecode(b"\xff.png") in " ".join(json.loads(again.stdout)["unreadable"])
+    assert "/?" not in again.stderr, "a bar, though everything was in the cache"
+    (row,) = (line for line in fecam("cache").stdout.splitlines() if ":smile:" in line)
+    assert "[b]my :smile: photos" in row and "efficientnet-lite0?resolution=32" in row
 
 
 def test_a_person_reads_a_sentence(fecam, photos):

@@ -109,6 +109,8 @@ def test_links_are_followed_but_never_in_circles(tmp_path):
     (tmp_path / "set" / "cat" / "self").symlink_to(tmp_path / "set" / "cat")
     (tmp_path / "set" / "cat" / "more").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "set" / "fox").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "set" / "hen").symlink_to("hen")
+    (tmp_path / "set" / "cat" / "itself.png").symlink_to("itself.png")
     data = load_folder(tmp_path / "set")
     assert [(row[0], row[1]) for row in contents(data)] == [
         ("cat/a.png", "cat"),
@@ -117,6 +119,7 @@ def test_links_are_followed_but_never_in_circles(tmp_path):
         ("fox/c.png", "fox"),
     ]
     assert any("2 links" in note for note in data.notes)
+    assert any("2 files left out" in note for note in data.notes)
 
 
 def test_the_share_for_testing_is_stable(tmp_path):

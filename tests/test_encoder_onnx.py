@@ -100,10 +100,13 @@ def test_what_cannot_be_written_is_refused(own, tmp_path):
         catalogue.export(wrap(len, name="f", kind="texts", width=1), tmp_path / "f.onnx")
     with pytest.raises(EncoderError, match="was not written"):
         catalogue.export(own[0], tmp_path / "no" / "such" / "folder.onnx")
+    (tmp_path / "file").touch()
+    with pytest.raises(EncoderError, match="was not written"):
+        catalogue.export(own[0], tmp_path / "file" / "below.onnx")
     (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(EncoderError, match="was not written"):
         catalogue.export(own[0], tmp_path / "folder.onnx")
-    assert [file.name for file in tmp_path.iterdir()] == ["folder.onnx"]
+    assert {file.name for file in tmp_path.iterdir()} == {"file", "folder.onnx"}
 
     class Choosy(torch.nn.Module):
         def forward(self, images):

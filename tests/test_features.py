@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -277,6 +278,60 @@ def test_damaged_features_name_the_remedy(tmp_path):
     assert len(extract(texts(), Letters(), cache=tmp_path)) == 23
     with pytest.raises(FecamError, match="no features with the key 'nosuch'"):
         FeatureStore(tmp_path).remove("nosuch")
+
+
+def test_a_set_that_lost_a_file_is_made_again(tmp_path):
+    data, key = texts(), key_of(texts(), Letters())
+    for name in ("about.json", "kept.npy", "features.npy"):
+        extract(data, Letters(), cache=tmp_path)
+        (tmp_path / key / name).unlink()
+        np.testing.assert_array_equal(extract(data, Letters(), cache=tmp_path).items, literal(data))
+    for words in (b"{", b"[]", b"7"):
+        (tmp_path / key / "about.json").write_bytes(words)
+        with pytest.raises(FecamError, match=f"fecam cache remove {key}"):
+            extract(data, Letters(), cache=tmp_path)
+    FeatureStore(tmp_path).remove(key)
+    assert not (tmp_path / key).exists()
+
+
+def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(tmp_path):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    data, key = texts(), key_of(texts(), Letters())
+
+    def fill():
+        with FeatureStore(tmp_path).filling(key, 23, 26, {}) as room:
+            room._file.close()
+            room._file = open("/dev/full", "r+b")  # noqa: SIM115
+            room.add(literal(data), list(range(23)), 23, [])
+
+    with pytest.raises(FecamError, match=r"No space left on device.*FECAM_CACHE"):
+        fill()
+    assert FeatureStore(tmp_path).find(key) is None
+    np.testing.assert_array_equal(extract(data, Letters(), cache=tmp_path).items, literal(data))
+
+
+def test_a_cache_that_may_only_be_read(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    data, key = texts(), key_of(texts(), Letters())
+    extract(data, Letters(), cache=tmp_path)
+    for name in ("utime", "rename", "replace"):
+        monkeypatch.setattr(os, name, refuse)
+    store = FeatureStore(tmp_path)
+    np.testing.assert_array_equal(extract(data, Letters(), cache=store).items, literal(data))
+    calls = (
+        lambda: store.remove(key),
+        store.clear,
+        lambda: setattr(store, "limit", 1),
+        lambda: extract(texts(5), Letters(), cache=store),
+    )
+    for call in calls:
+        with pytest.raises(FecamError, match=r"Read-only file system.*FECAM_CACHE"):
+            call()
+    (tmp_path / "limit").write_text("1")
+    assert store.shrink() == [] and [one.key for one in store.entries()] == [key]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

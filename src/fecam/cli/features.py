@@ -105,8 +105,7 @@ def _show(
     )
     console.print(
         f"{len(found):,} x {answer['width']:,} features of {answer['classes']} classes "
-        f"({answer['test']:,} for testing): {rate}",
-        highlight=False,
+        f"({answer['test']:,} for testing): {rate}"
     )
     if output is not None:
-        console.print(f"written to {output}", highlight=False)
+        console.print(f"written to {output}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -26,47 +27,70 @@ from fecam.errors import InputError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
-console = Console()
-errors = Console(stderr=True)
+# Names of files are shown as they are: no markup, no emoji, and no path broken over two lines.
+_plain = partial(Console, markup=False, emoji=False, highlight=False, soft_wrap=True)
+console = _plain()
+errors = _plain(stderr=True)
+_NUMBER = re.compile(r"[0-9.,]+( [KMGT]?B)?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_ENDLESS = 10_000
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under a header; numbers go to the right."""
+    """Print rows under a header; numbers go to the right. For programs, a row is one line."""
     lines = [[str(cell) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for at, name in enumerate(header):
-        numbers = all(line[at][:1].isdigit() for line in lines if line[at])
+        numbers = all(_NUMBER.fullmatch(line[at]) for line in lines if line[at])
         justify: Literal["left", "right"] = "right" if numbers and lines else "left"
         table.add_column(name, justify=justify, overflow="fold", no_wrap=at == 0)
     for line in lines:
-        table.add_row(*[escape(cell) for cell in line])
-    console.print(table)
+        table.add_row(*line)
+    wide = console if console.is_terminal else _plain(width=_ENDLESS)
+    wide.print(table, soft_wrap=False)
 
 
 def show_json(value: Any) -> None:
-    """Print one JSON document."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print one JSON document, in ASCII: file names that are no text come through, too."""
+    print(json.dumps(value, indent=2))
 
 
 def say(message: str) -> None:
     """Tell a person something that is not part of the result."""
-    errors.print(escape(message), highlight=False)
+    errors.print(harmless(message))
+
+
+def harmless(text: str) -> str:
+    """Text that commands the terminal nothing, whatever files are called.
+
+    >>> harmless("clear\\x1b[2J.png")
+    'clear\\\\x1b[2J.png'
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 @contextmanager
 def progress_bar(what: str, unit: str) -> Iterator[Progress]:
     """A bar on the standard error with the rate and the remaining time."""
     columns = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         _Rate(unit),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     ]
-    with Progress(*columns, console=errors, transient=False) as bar:
+    with _Bar(*columns, console=errors) as bar:
         bar.add_task(what, total=None, note="")
         yield bar
+
+
+class _Bar(Progress):
+    """A bar that is not seen before there is something to show: never, if all is in the cache."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        begun = [task for task in self.tasks if task.completed or task.total is not None]
+        yield self.make_tasks_table(begun)
 
 
 class _Rate(ProgressColumn):

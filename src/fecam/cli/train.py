@@ -95,8 +95,7 @@ def _show(record: Any, as_json: bool) -> None:
     again = " (done before)" if record.restored else ""
     console.print(
         f"epoch {record.epoch}/{record.epochs}: loss {record.loss:.3f}, accuracy "
-        f"{100 * record.accuracy:5.1f} %{test}, {record.seconds:.0f} s{again}",
-        highlight=False,
+        f"{100 * record.accuracy:5.1f} %{test}, {record.seconds:.0f} s{again}"
     )
 
 

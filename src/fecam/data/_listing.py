@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +100,7 @@ def subfolders(folder: Path, left_out: LeftOut | None = None) -> list[Path]:
     for entry in _entries(folder):
         if _HIDDEN.match(entry.name):
             left_out.hidden += 1
-        elif entry.is_dir():
+        elif _is(entry.is_dir):
             found.append(folder / entry.name)
         elif _is_image(entry.name):
             left_out.loose += 1
@@ -122,14 +122,14 @@ def _walk(folder: Path, seen: set[tuple[int, int]], left_out: LeftOut) -> Iterab
         path = folder / entry.name
         if _HIDDEN.match(entry.name):
             left_out.hidden += 1
-        elif entry.is_dir():
+        elif _is(entry.is_dir):
             identity = _identity(path)
             if identity in seen:
                 left_out.loops += 1
             else:
                 seen.add(identity)
                 yield from _walk(path, seen, left_out)
-        elif _is_image(entry.name) and entry.is_file():  # Not a pipe, nor a link to nothing.
+        elif _is_image(entry.name) and _is(entry.is_file):  # Not a pipe, nor a link to nothing.
             found = entry.stat()
             yield File(path, found.st_size, found.st_mtime_ns)
         else:
@@ -144,6 +144,14 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         raise DatasetError(
             f"the folder {folder} cannot be read: {error.strerror}. Remedy: look at its permissions"
         ) from None
+
+
+def _is(what: Callable[[], bool]) -> bool:
+    """Whether an entry is a folder, or a file; a link that leads to itself is neither."""
+    try:
+        return what()
+    except OSError:
+        return False
 
 
 def _identity(folder: Path) -> tuple[int, int]:

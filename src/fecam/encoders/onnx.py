@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +191,8 @@ def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
         unfinished.write_bytes(model.SerializeToString())
         os.replace(unfinished, path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()
         raise EncoderError(f"{path} was not written: {error.strerror}") from None
 
 

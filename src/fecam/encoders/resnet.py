@@ -153,6 +153,11 @@ def save_encoder(
 
 def load_encoder(path: PathLike, *, device: Any = None, half: bool = False) -> ResNetEncoder:
     """The encoder in a file that `save_encoder` has written."""
+    if not Path(path).is_file():
+        raise EncoderError(
+            f"resnet18:{os.fspath(path)} is not a file. Remedy: fecam train DATASET --output "
+            "FOLDER, then resnet18:FOLDER/encoder.safetensors"
+        )
     weights, header = read_tensors(path, _FORMAT, EncoderError)
     try:
         metadata = json.loads(header["encoder"])
@@ -241,12 +246,15 @@ def read_tensors(
         with safe_open(os.fspath(path), framework="pt") as file:
             words = dict(file.metadata() or {})
             if words.get("form") != form:
-                raise error(f"{path} is not a {form!r} file: it says {words.get('form')!r}.")
+                raise error(
+                    f"{path} is not a {form!r} file: it says {words.get('form')!r}. "
+                    "Give another file."
+                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as reason:
-        raise error(f"{path} cannot be read: {reason}. Make it again.") from None
+        raise error(f"{path} cannot be read: {reason}. Delete it and make it again.") from None
     if words.pop("checksum", None) != _checksum(words, tensors):
-        raise error(f"{path} is damaged: its checksum does not fit. Make it again.")
+        raise error(f"{path} is damaged: its checksum does not fit. Delete it and make it again.")
     return tensors, words
 
 

@@ -67,10 +67,13 @@ class FeatureStore:
             about = json.loads((place / _ABOUT).read_text())
             kept = np.load(place / _KEPT, allow_pickle=False)
             features = np.load(place / _FEATURES, mmap_mode="r", allow_pickle=False)
-            os.utime(place / _ABOUT)
+            if len(kept) != len(features) or "skipped" not in about:
+                raise ValueError("its files do not belong together")
+            with suppress(OSError):  # a cache that may only be read is of use, too
+                os.utime(place / _ABOUT)
         except (FileNotFoundError, NotADirectoryError):
             return None  # never made, or removed meanwhile
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise FecamError(
                 f"the cached features in {place} cannot be read ({error}). "
                 f"Remedy: fecam cache remove {key}"
@@ -82,41 +85,44 @@ class FeatureStore:
         self, key: str, count: int, width: int, about: Mapping[str, Any]
     ) -> Iterator[Filling | None]:
         """Room for features, held against all others; None if somebody else made them meanwhile."""
-        try:
+        with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / f".{key}.lock")
             lock.acquire()
-        except OSError as error:
-            raise FecamError(
-                f"the cache folder {self.folder} cannot be written ({error}). "
-                "Remedy: set FECAM_CACHE to a folder of yours"
-            ) from error
         try:
-            if (self.folder / key).exists():
+            if self.find(key) is not None:
                 yield None
                 return
+            if (self.folder / key).exists():  # somebody took a file out of it
+                self._discard(self.folder / key)
             partial = self.folder / f"{_PARTIAL}{key}"
             filling = Filling(partial, count, width, about)
             try:
                 yield filling
             except BaseException:
-                filling.save()  # a run that was interrupted loses nothing
+                with suppress(FecamError):  # a run that was interrupted loses nothing
+                    filling.save()
                 raise
-            filling.finish(self.folder / key)
+            else:
+                filling.finish(self.folder / key)
+            finally:
+                filling.close()
         finally:
             lock.release()
 
     def entries(self) -> list[Entry]:
         """All sets of features, the most recently used first."""
         found = []
-        for place in sorted(self.folder.glob("*/")) if self.folder.is_dir() else []:
-            if place.name.startswith("."):
-                continue
+        for place in self._places():
             with suppress(OSError, ValueError):
                 about = json.loads((place / _ABOUT).read_text())
                 used = (place / _ABOUT).stat().st_mtime
                 found.append(Entry(place.name, about, _bytes_of(place), used))
         return sorted(found, key=lambda one: -one.used)
+
+    def _places(self) -> list[Path]:
+        """The folders of all sets, damaged ones among them."""
+        return [one for one in sorted(self.folder.glob("*/")) if not one.name.startswith(".")]
 
     def unfinished(self) -> list[Path]:
         """What runs left that were ended before they were done, or that are still going on."""
@@ -124,8 +130,9 @@ class FeatureStore:
 
     def remove(self, key: str) -> None:
         """Remove one set; readers that have it open keep what they have."""
-        if key not in {one.key for one in self.entries()}:
-            known = ", ".join(one.key for one in self.entries()) or "none at all"
+        keys = [one.name for one in self._places()]
+        if key not in keys:
+            known = ", ".join(keys) or "none at all"
             raise FecamError(
                 f"no features with the key {key!r} in {self.folder}; there are {known}"
             )
@@ -133,14 +140,14 @@ class FeatureStore:
 
     def clear(self) -> int:
         """Remove everything that no run is writing; how many sets were removed."""
-        entries = self.entries()
-        for one in entries:
-            self._discard(self.folder / one.key)
+        places = self._places()
+        for one in places:
+            self._discard(one)
         for partial in self.unfinished():
             lock = FileLock(self.folder / f".{partial.name.removeprefix(_PARTIAL)}.lock", timeout=0)
             with suppress(TimeoutError), lock:
                 self._discard(partial)
-        return len(entries)
+        return len(places)
 
     @property
     def limit(self) -> int:
@@ -152,8 +159,9 @@ class FeatureStore:
 
     @limit.setter
     def limit(self, value: int) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(self.folder / "limit", str(value).encode())
+        with _writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write_whole(self.folder / "limit", str(value).encode())
 
     def shrink(self, keep: str | None = None) -> list[Entry]:
         """Remove what was not used for longest until the rest is within the limit."""
@@ -164,22 +172,27 @@ class FeatureStore:
             if total <= self.limit:
                 break
             if one.key != keep:
-                self._discard(self.folder / one.key)
-                removed.append(one)
-                total -= one.bytes
+                with suppress(FecamError):  # another's: the next one may go
+                    self._discard(self.folder / one.key)
+                    removed.append(one)
+                    total -= one.bytes
         return removed
 
     def _discard(self, place: Path) -> None:
         # Renamed first: a reader must not meet a folder from which files disappear one by one.
         trash = self.folder / f"{_TRASH}{uuid.uuid4().hex}"
-        with suppress(OSError):
+        with _writing(self.folder), suppress(FileNotFoundError):  # gone already
             place.rename(trash)
         for one in self.folder.glob(f"{_TRASH}*"):
             shutil.rmtree(one, ignore_errors=True)
 
 
 class Filling:
-    """A set of features on its way, from the first item to the last."""
+    """A set of features on its way, from the first item to the last.
+
+    It is written as a file and not through mapped memory: a full disk is then an error that can be
+    told, and not the end of the process.
+    """
 
     def __init__(self, partial: Path, count: int, width: int, about: Mapping[str, Any]) -> None:
         self._folder, self._about = partial, dict(about)
@@ -189,18 +202,21 @@ class Filling:
         self.skipped: list[tuple[int, str]] = []
         """Items that could not be read, and why."""
         self._said = time.monotonic()
-        if not self._take_up():
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            self._rows = np.lib.format.open_memmap(
-                partial / _FEATURES, "w+", np.dtype(np.float32), (count, width)
-            )
+        with _writing(partial.parent):
+            if not self._take_up():
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir(parents=True)
+                np.lib.format.open_memmap(
+                    partial / _FEATURES, "w+", np.dtype(np.float32), (count, width)
+                )
+            self._start = _mapped(partial).offset
+            self._file = (partial / _FEATURES).open("r+b")
 
     def _take_up(self) -> bool:
         """Go on with what an earlier run left, if it fits."""
         try:
             state = json.loads((self._folder / _PROGRESS).read_text())
-            rows = np.lib.format.open_memmap(self._folder / _FEATURES, "r+")
+            rows = _mapped(self._folder)
             done, skipped = (
                 int(state["done"]),
                 [(int(at), str(why)) for at, why in state["skipped"]],
@@ -209,15 +225,17 @@ class Filling:
             return False
         if rows.shape != (self.count, self.width) or not 0 <= done <= self.count:
             return False
-        self._rows, self.done, self.skipped = rows, done, skipped
+        self.done, self.skipped = done, skipped
         return True
 
     def add(
         self, features: Rows, kept: list[int], upto: int, skipped: list[tuple[int, str]]
     ) -> None:
         """The features of some more items; with them all items before ``upto`` are dealt with."""
-        start = self.done - len(self.skipped)
-        self._rows[start : start + len(kept)] = features
+        at = self.done - len(self.skipped)
+        with _writing(self._folder.parent):
+            self._file.seek(self._start + 4 * at * self.width)
+            self._file.write(np.ascontiguousarray(features, np.float32).data)
         self.skipped += skipped
         self.done = upto
         if time.monotonic() - self._said > 5:
@@ -225,23 +243,33 @@ class Filling:
 
     def save(self) -> None:
         """Say how far it has come, once that is on disk."""
-        self._rows.flush()
         state = {"done": self.done, "skipped": self.skipped}
-        _write_whole(self._folder / _PROGRESS, json.dumps(state).encode())
+        with _writing(self._folder.parent):
+            self._flush()
+            _write_whole(self._folder / _PROGRESS, json.dumps(state).encode())
         self._said = time.monotonic()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with suppress(OSError):  # what could not be written was told before
+            self._file.close()
+
+    def _flush(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def finish(self, place: Path) -> None:
         """Put it all where readers look for it."""
+        with _writing(place.parent):
+            self._finish(place)
+
+    def _finish(self, place: Path) -> None:
         left_out = {at for at, _ in self.skipped}
         kept = np.asarray([at for at in range(self.count) if at not in left_out], dtype=np.int64)
-        self._rows.flush()
+        self._flush()
         if left_out:
             whole = self._folder / f"whole-{_FEATURES}"
-            rows = np.lib.format.open_memmap(
-                whole, "w+", np.dtype(np.float32), (len(kept), self.width)
-            )
-            rows[:] = self._rows[: len(kept)]
-            rows.flush()
+            np.save(whole, _mapped(self._folder)[: len(kept)])
             os.replace(whole, self._folder / _FEATURES)
         np.save(self._folder / _KEPT, kept)
         about = {**self._about, "skipped": self.skipped, "made": time.time()}
@@ -254,14 +282,34 @@ class Filling:
         _sync(place.parent)
 
 
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """What the system will not write becomes an error that names the place and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise FecamError(
+            f"the cache folder {folder} cannot be written ({error.strerror or error}). "
+            "Remedy: make room there, or set FECAM_CACHE to another folder"
+        ) from error
+
+
+def _mapped(folder: Path) -> np.memmap[Any, np.dtype[np.float32]]:
+    rows: np.memmap[Any, np.dtype[np.float32]] = np.lib.format.open_memmap(folder / _FEATURES, "r")
+    return rows
+
+
 def _write_whole(path: Path, content: bytes) -> None:
     """Write a small file so that a reader sees the old one or the new one."""
     unfinished = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    try:
+        with unfinished.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
