@@ -77,8 +77,7 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
             self._check_fixed()
             validate_data(self, X=X, reset=False, skip_check_array=True)
             self._check_kind(labels, before)
-        check_range(array, Transform(None, unit=False), np.float64)
-        after = self._learn(before, to_numpy(array), labels)
+        after = self._learn(before, _numbers(array), labels)
         if before is None:
             validate_data(self, X=X, reset=True, skip_check_array=True)
             self._settings = {name: getattr(self, name) for name in self._fixed}
@@ -149,11 +148,10 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
         self._check_fixed()
         array = check_features(X)
         validate_data(self, X=X, reset=False, skip_check_array=True)
-        check_range(array, Transform(None, unit=False), np.float64)
         return array
 
     def _scores(self, array: Array) -> Floats:
-        return self._score(self._derived, np.asarray(to_numpy(array), dtype=np.float64))
+        return self._score(self._derived, np.asarray(_numbers(array), np.float64))
 
     @property
     def _derived(self) -> Any:
@@ -194,6 +192,12 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
                 f"with {kind_of(taught)} ({taught.tolist()[0]!r}, ...). "
                 "Use one kind of label throughout."
             )
+
+
+def _numbers(array: Array) -> Floats:
+    numbers = to_numpy(array)
+    check_range(numbers, Transform(None, unit=False), np.float64)
+    return numbers
 
 
 def softmax(scores: Floats) -> Floats:

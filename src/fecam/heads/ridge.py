@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -156,14 +156,22 @@ def regression_of(X: Floats, y: Labels) -> Regression:
     rest = moments_of(X[~held], y[~held])
     if not held.any():
         return Regression(rest, np.zeros(len(RIDGES)))
-    errors = held_out_errors(rest, X[held], y[held])
+    errors = held_out_errors(rest, X[~held], y[~held], X[held], y[held])
     return Regression(add_moments(rest, moments_of(X[held], y[held])), errors)
 
 
-def held_out_errors(rest: Moments, X: Floats, y: Labels) -> Floats:
-    """The squared error on some samples of each of `RIDGES`, when the rest has been learnt."""
-    targets = y[:, None] == rest.labels[None, :]
-    return np.array([np.sum((X @ weights_of(rest, ridge) - targets) ** 2) for ridge in RIDGES])
+def held_out_errors(rest: Moments, X: Floats, y: Labels, held: Floats, held_y: Labels) -> Floats:
+    r"""The squared error of each of `RIDGES` on samples held out, when the rest was learnt.
+
+    With fewer samples than features the same predictions come cheaper out of the products of
+    samples: :math:`h^T (X^T X + \lambda I)^{-1} X^T Y = h^T X^T (X X^T + \lambda I)^{-1} Y`.
+    """
+    targets = held_y[:, None] == rest.labels
+    if len(X) < X.shape[1]:
+        matrix, right, left = X @ X.T, (y[:, None] == rest.labels).astype(np.float64), held @ X.T
+    else:
+        matrix, right, left = gram(rest), sums_of(rest), held
+    return np.array([np.sum((left @ solve(matrix, r, right) - targets) ** 2) for r in RIDGES])
 
 
 def add_regressions(a: Regression, b: Regression) -> Regression:
@@ -178,11 +186,21 @@ def chosen_ridge(known: Regression) -> float:
     return float(np.trace(gram(known.moments)) / len(known.moments.scatter)) or 1.0
 
 
-def weights_of(moments: Moments, ridge: float) -> Any:
+def weights_of(moments: Moments, ridge: float) -> Floats:
     r""":math:`(G + \lambda I)^{-1} C`, one column a class."""
-    matrix = gram(moments)
-    # A ridge below the rounding of the Gram matrix is none.
+    return solve(gram(moments), ridge, sums_of(moments))
+
+
+def sums_of(moments: Moments) -> Floats:
+    """The sum of each class, one column a class."""
+    sums: Floats = (moments.classes.means * moments.classes.counts[:, None]).T
+    return sums
+
+
+def solve(matrix: Floats, ridge: float, right: Floats) -> Floats:
+    r""":math:`(A + \lambda I)^{-1} B` for a positive semidefinite matrix A."""
+    # A ridge below the rounding of the matrix is none.
     least = len(matrix) * np.finfo(np.float64).eps * np.trace(matrix)
-    matrix[np.diag_indices_from(matrix)] += max(ridge, least, np.finfo(np.float64).tiny)
-    of = moments.classes
-    return cho_solve(cho_factor(matrix, overwrite_a=True), (of.means * of.counts[:, None]).T)
+    raised = matrix + max(ridge, least, np.finfo(np.float64).tiny) * np.eye(len(matrix))
+    solution: Floats = cho_solve(cho_factor(raised, overwrite_a=True), right)
+    return solution
