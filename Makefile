@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs bench bench-growth clean
+.PHONY: demo test check docs browser bench bench-growth clean
 .DEFAULT_GOAL := test
 
 .venv/bin/python:
@@ -36,8 +36,18 @@ check: .venv/.ready-test
 docs: .venv/.ready-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
 
+# A test opens a report in a real browser. Root can have one installed, once; others are told.
+browser:
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing chromium to open a report in it, once ..."; \
+	  apt-get -qq update >/dev/null 2>&1; \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y chromium >/dev/null 2>&1 || \
+	    echo "... it cannot be had; the tests that open a report in a browser are skipped"; \
+	else echo "chromium is not installed: the tests that open a report in a browser are skipped"; fi
+
 # One BLAS thread a worker: two workers on two cores would otherwise fight for them.
-test: check docs
+test: check docs browser
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto
 
 # About half an hour on two cores; the last table printed is the summary. Writes

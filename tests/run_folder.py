@@ -130,7 +130,7 @@ def write_run(folder, records=None, *, spec=SPEC, **about):
     """Write a folder as a runner does; the folder comes back."""
     records = [*task_records(), *analysis_records()] if records is None else records
     folder.mkdir(parents=True, exist_ok=True)
-    seeds = sorted({record["seed"] for record in records if "seed" in record})
+    seeds = sorted({record["seed"] for record in records if isinstance(record.get("seed"), int)})
     (folder / "spec.toml").write_text(spec, encoding="utf-8")
     (folder / "about.json").write_text(json.dumps({**ABOUT, "seeds": seeds, **about}), "utf-8")
     lines = "".join(json.dumps(record) + "\n" for record in records)

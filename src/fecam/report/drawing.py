@@ -26,8 +26,8 @@ try:
     from matplotlib.ticker import FuncFormatter as FuncFormatter
     from matplotlib.ticker import MaxNLocator as MaxNLocator
     from matplotlib.ticker import NullFormatter
-except ModuleNotFoundError as error:
-    raise MissingPackageError("drawing a report", error.name or "matplotlib", "report") from None
+except ModuleNotFoundError:
+    raise MissingPackageError("drawing a report", "matplotlib", "report") from None
 
 INK, QUIET, LINE = "#23303c", "#5d6b78", "#dde3e8"
 """Of text, of axes, of grids: `inline_svg` hands them over to the page, for its dark form."""

@@ -120,7 +120,8 @@ def _object(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    # A whole number may be larger than any float; what cannot be drawn is no number here.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _positive(value: Any) -> bool:
