@@ -5,7 +5,8 @@
 Classes 10, 100, 1,000, 3,000; d = 256, 512, 768, 1280; n = 5, 50, 500; the paper's settings and
 the default: microseconds a query (`search="auto"`, a batch of 1,000), milliseconds to learn a class
 when all others are known, milliseconds a class to build what search needs, bytes a class. Each case
-has a process of its own; what does not fit the memory is listed with the reason.
+has a process of its own; what does not fit the memory is listed with the reason. Every case is kept
+when it is done: a run that was stopped goes on where it was, ``--again`` measures all of them anew.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ import reference
 from fecam import FeCAMClassifier
 from holdings import array_bytes
 from reference import SETTINGS, asking, searching
-from reporting import apart, markdown, once, options, say, side_by_side, write
+from reporting import apart, markdown, once, options, read, say, side_by_side, write
 
 CLASSES = (10, 100, 1000, 3000)
 WIDTHS = (256, 512, 768, 1280)
 PER_CLASS = (5, 50, 500)
+ABOUT = ("classes", "width", "per_class", "setting")
+"""What tells one case from another."""
 
 
 def too_large(classes: int, width: int, per_class: int) -> str | None:
@@ -98,6 +101,7 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
     parser.add_argument("--per-class", type=int, nargs="+", default=PER_CLASS)
     parser.add_argument("--queries", type=int, default=1000, help="in a batch; default 1000")
+    parser.add_argument("--again", action="store_true", help="also what was measured before")
     parser.add_argument("--case", type=json.loads, help="for itself: one case, in its own process")
     args = parser.parse_args()
     if args.case:
@@ -105,18 +109,34 @@ def main() -> None:
         return
     if args.quick:
         args.classes, args.widths, args.per_class, args.queries = (5, 10), (32,), (5, 50), 100
-    rows = []
-    plan = list(product(args.classes, args.widths, args.per_class, SETTINGS))
-    for number, (classes, width, per_class, setting) in enumerate(plan, start=1):
-        case = {"classes": classes, "width": width, "per_class": per_class, "setting": setting}
-        say(f"{number}/{len(plan)}: {setting}, {classes} classes, d = {width}, n = {per_class} ...")
-        start, reason = time.perf_counter(), too_large(classes, width, per_class)
-        asked = {**case, "queries": args.queries}
-        rows.append({**case, **({"left_out": reason} if reason else apart(__file__, asked))})
+    before = None if args.again or args.quick else read("growth")
+    kept = before["rows"] if before and before["queries"] == args.queries else []
+    plan = [
+        dict(zip(ABOUT, case, strict=True))
+        for case in product(args.classes, args.widths, args.per_class, SETTINGS)
+    ]
+    rows = [row for row in kept if any(is_of(row, case) for case in plan)]
+    for number, case in enumerate(plan, start=1):
+        if any(is_of(row, case) for row in rows):
+            continue
+        say(
+            f"{number}/{len(plan)}: {case['setting']}, {case['classes']} classes, "
+            f"d = {case['width']}, n = {case['per_class']} ..."
+        )
+        start, reason = time.perf_counter(), too_large(*(case[name] for name in ABOUT[:3]))
+        measured = (
+            {"left_out": reason} if reason else apart(__file__, case | {"queries": args.queries})
+        )
+        rows.append({**case, **measured})
         say(f"  {reason or f'{time.perf_counter() - start:.0f} s'}")
-    text = table(rows)
-    print(text)
-    write("growth", text, {"queries": args.queries, "rows": rows}, quick=args.quick)
+        rows.sort(key=lambda row: [plan.index({name: row[name] for name in ABOUT})])
+        write("growth", table(rows), {"queries": args.queries, "rows": rows}, quick=args.quick)
+    print(table(rows))
+
+
+def is_of(row: Mapping[str, Any], case: Mapping[str, Any]) -> bool:
+    """Whether a row is what was measured of a case."""
+    return all(row[name] == value for name, value in case.items())
 
 
 if __name__ == "__main__":
