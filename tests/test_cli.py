@@ -87,6 +87,9 @@ def test_a_folder_of_pictures_becomes_features_once(fecam, photos, tmp_path):
     listed = json.loads(fecam("cache", "--json").stdout)
     assert [one["key"] for one in listed["entries"]] == [answer["key"]]
     assert answer["key"] in fecam("cache").stdout
+    removed = json.loads(fecam("cache", "remove", answer["key"], "--json").stdout)
+    assert removed == {"removed": [answer["key"]]}
+    fecam("features", photos, *options)
     fecam("cache", "limit", "1KB")
     assert json.loads(fecam("cache", "--json").stdout)["entries"] == []
     strict = fecam("features", photos, *options, "--strict", code=1)

@@ -81,13 +81,19 @@ def limit(
 
 
 @app.command()
-def remove(key: Annotated[str, typer.Argument(help="As `fecam cache` lists them.")]) -> None:
+def remove(
+    key: Annotated[str, typer.Argument(help="As `fecam cache` lists them.")],
+    as_json: AsJson = False,
+) -> None:
     """Remove one set of features.
 
     Example: `fecam cache remove 0f3a...`
     """
     FeatureStore().remove(key)
-    say(f"removed {key}")
+    if as_json:
+        show_json({"removed": [key]})
+    else:
+        say(f"removed {key}")
 
 
 @app.command()
