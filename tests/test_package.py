@@ -7,6 +7,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import fecam
 
 ROOT = Path(__file__).parent.parent
@@ -60,3 +62,18 @@ def test_the_settings_are_the_parameters():
     from fecam.settings import PARAMETERS
 
     assert set(PARAMETERS) == set(fecam.FeCAMClassifier().get_params())
+
+
+def test_ctrl_c_while_it_starts_shows_no_traceback():
+    begin = "import os, signal, sys; signal.setitimer(signal.ITIMER_REAL, 0.15)\n"
+    begin += "signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))\n"
+    done = run(
+        "-c", begin + "from fecam.__main__ import main; sys.argv = ['fecam', '--help']; main()"
+    )
+    assert done.returncode in (0, 130) and "Traceback" not in done.stderr
+
+
+def test_what_is_not_there_is_not_loaded_lazily_either():
+    with pytest.raises(AttributeError, match="Fecam"):
+        _ = fecam.Fecam
+    assert {"FeCAMClassifier", "load"} <= set(dir(fecam))
