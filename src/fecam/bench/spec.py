@@ -16,11 +16,14 @@ from typing import Any
 
 import tomli_w
 
-from fecam import heads
+from fecam import heads, scenarios
 from fecam.errors import FecamError, SpecError
 
 ANALYSES = ("singular-values", "tsne")
 FIRST_TASK_CLASSES = ("base", "all")
+FIGURES = ("average", "last", "old", "new")
+NONE = "none"
+"""TOML has no word for nothing, which some options of heads may be."""
 SUFFIX = ".toml"
 _SPECS = resources.files("fecam.bench") / "specs"
 
@@ -98,7 +101,7 @@ class Spec:
                 "name": head.name,
                 "label": head.label,
                 **({} if head.first_task == "head" else {"first_task": head.first_task}),
-                **head.options,
+                **{key: NONE if one is None else one for key, one in head.options.items()},
             }
             for head in self.heads
         ]
@@ -168,14 +171,26 @@ def _read(what: str | Path, above: tuple[str, ...]) -> tuple[str, dict[str, Any]
         table = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{text} is not TOML: {error}") from None
-    bases = table.pop("extends", [])
+    bases, more = table.pop("extends", []), table.pop("more_heads", [])
     merged: dict[str, Any] = {}
-    for base in [bases] if isinstance(bases, str) else bases:
+    for base in _bases(text, bases):
         near = Path(what).parent / base
         found = near if str(base).endswith(SUFFIX) and not inside.is_file() else base
         _, below = _read(found, (*above, text))
         merged = _merged(merged, below)
-    return name, _merged(merged, table)
+    merged = _merged(merged, table)
+    if more:  # a list is replaced as a whole: to add to one needs a word of its own
+        for key, tables in (("heads", merged.get("heads", [])), ("more_heads", more)):
+            _check_tables(key, tables, f"{text}: ")
+        merged["heads"] = [*merged.get("heads", []), *more]
+    return name, merged
+
+
+def _bases(text: str, bases: Any) -> list[str]:
+    found = [bases] if isinstance(bases, str) else bases
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise SpecError(f"{text}: extends = {bases!r} must name an experiment, or list some")
+    return found
 
 
 def _text(path: Path) -> str:
@@ -210,9 +225,10 @@ def _change(table: dict[str, Any], key: str, value: Any) -> None:
 
 # ------------------------------------------------------------------------- what a table may say
 
+# Of these, extends and more_heads are gone once a file is read.
 _KEYS = (
     "name", "title", "seeds", "analyses", "dataset", "encoder", "first_task", "scenario", "heads",
-    "paper",
+    "more_heads", "paper", "extends",
 )  # fmt: skip
 
 
@@ -223,7 +239,9 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
             raise SpecError(f"it says nothing of {key!r}, without which there is no experiment")
     first = table.get("first_task")
     if first is not None and "encoder" in table:
-        raise SpecError("it has both an encoder and a first_task: which of them makes the features?")
+        raise SpecError(
+            "it has both an encoder and a first_task: which of them makes the features?"
+        )
     spec = Spec(
         name=_typed(table, "name", str, name),
         title=_typed(table, "title", str, name),
@@ -236,6 +254,7 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         analyses=tuple(_analyses(_typed(table, "analyses", list, []))),
         paper=_paper(_typed(table, "paper", dict, {})),
     )
+    scenarios.check_options(spec.scenario.name, spec.scenario.options)
     labels = [head.label for head in spec.heads]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
@@ -268,8 +287,7 @@ def _first_task(table: Any) -> FirstTask:
 
 
 def _heads(tables: Any) -> Iterable[Head]:
-    if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
-        raise SpecError("heads must be a list of tables: write [[heads]] above each")
+    _check_tables("heads", tables)
     if not tables:
         raise SpecError("it has no heads: write [[heads]] and the name of one")
     for table in tables:
@@ -281,9 +299,16 @@ def _heads(tables: Any) -> Iterable[Head]:
         if first_task not in ("head", "network"):
             raise SpecError(f"first_task = {first_task!r} of a head: choose 'head' or 'network'")
         for more, suffix in _variants(vary):
-            chosen = {**options, **more}
+            chosen = {
+                key: None if value == NONE else value for key, value in {**options, **more}.items()
+            }
             heads.make(name, **chosen)  # what it does not take is found out now
             yield Head(name, f"{label or name}{suffix}", chosen, first_task)
+
+
+def _check_tables(key: str, tables: Any, where: str = "") -> None:
+    if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+        raise SpecError(f"{where}{key} must be a list of tables: write [[{key}]] above each")
 
 
 def _variants(vary: Any) -> Iterable[tuple[dict[str, Any], str]]:
@@ -291,9 +316,10 @@ def _variants(vary: Any) -> Iterable[tuple[dict[str, Any], str]]:
     if not vary:
         yield {}, ""
         return
-    if not isinstance(vary, dict) or len(vary) != 1 or not isinstance([*vary.values()][0], list):
+    pairs = [*vary.items()] if isinstance(vary, dict) else []
+    if len(pairs) != 1 or not isinstance(pairs[0][1], list):
         raise SpecError(f"vary = {vary!r}: name one option and list its values")
-    ((option, values),) = vary.items()
+    ((option, values),) = pairs
     for value in values:
         text = ", ".join(f"{x:g}" for x in value) if isinstance(value, list) else str(value)
         yield {option: value}, f", {option} {text}"
@@ -317,10 +343,16 @@ def _analyses(names: list[Any]) -> Iterable[str]:
 
 def _paper(table: dict[str, Any]) -> dict[str, Any]:
     _check_keys("paper.", table, ("source", "note", "figures"))
+    for key, kind in (("source", str), ("note", str), ("figures", dict)):
+        _typed(table, key, kind, kind(), "paper.")
     for label, figures in table.get("figures", {}).items():
+        where = f"paper.figures.{label}"
         if not isinstance(figures, dict):
-            raise SpecError(f"paper.figures.{label} = {figures!r}: write {{average = 70.9}}")
-        _check_keys(f"paper.figures.{label}.", figures, ("average", "last", "old", "new"))
+            raise SpecError(f"{where} = {figures!r}: write {{average = 70.9}}")
+        _check_keys(f"{where}.", figures, FIGURES)
+        for name, figure in figures.items():
+            if type(figure) not in (int, float):
+                raise SpecError(f"{where}.{name} = {figure!r}: it must be a number, in percent")
     return table
 
 
@@ -332,11 +364,11 @@ def _check_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) ->
             )
 
 
-def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
+def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
     value = table.get(key, default)
     if not isinstance(value, kind):
         names = {str: "text", list: "a list", dict: "a table"}
-        raise SpecError(f"{key} = {value!r} must be {names[kind]}")
+        raise SpecError(f"{where}{key} = {value!r} must be {names[kind]}")
     return value
 
 

@@ -1,6 +1,6 @@
 """Streams of tasks: which rows are learnt and judged at each step. Index arrays only."""
 
-from fecam.scenarios.catalogue import KINDS, build
+from fecam.scenarios.catalogue import KINDS, build, check_options
 from fecam.scenarios.classes import class_incremental
 from fecam.scenarios.domains import domain_incremental
 from fecam.scenarios.order import class_order
@@ -12,6 +12,7 @@ __all__ = [
     "Scenario",
     "Task",
     "build",
+    "check_options",
     "class_incremental",
     "class_order",
     "domain_incremental",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +35,20 @@ def build(data: Dataset, kind: str, *, seed: int, **options: Any) -> Scenario:
         SettingsError: no such kind, or options that it does not have or cannot be.
         DatasetError: the data set does not have what the scenario needs.
     """
+    check_options(kind, options)
+    if "order" in signature(KINDS[kind]).parameters:
+        options.setdefault("order", seed)
+    return KINDS[kind](data, seed=seed, **options)
+
+
+def check_options(kind: str, options: Collection[str]) -> None:
+    """Refuse a kind or an option that there is not, or the lack of one; no data are needed.
+
+    >>> check_options("few-shot", ["base", "ways"])
+    Traceback (most recent call last):
+    ...
+    fecam.errors.SettingsError: a few-shot scenario needs the option 'shots'.
+    """
     known("kind of scenario", kind, KINDS)
     parameters = dict(signature(KINDS[kind]).parameters)
     del parameters["data"], parameters["seed"]
@@ -43,6 +57,3 @@ def build(data: Dataset, kind: str, *, seed: int, **options: Any) -> Scenario:
     for name, parameter in parameters.items():
         if parameter.default is Parameter.empty and name not in options:
             raise SettingsError(f"a {kind} scenario needs the option {name!r}.")
-    if "order" in parameters:
-        options.setdefault("order", seed)
-    return KINDS[kind](data, seed=seed, **options)
