@@ -16,13 +16,13 @@ SAMPLES = 60
 """Of each class, for the map."""
 
 
-def analyse(name: str, prepared: Prepared, seed: int) -> dict[str, Any]:
+def analyse(name: str, prepared: Prepared) -> dict[str, Any]:
     """The record of one analysis, by its name in `fecam.bench.spec.ANALYSES`."""
-    data = {"singular-values": spectra, "tsne": maps}[name](prepared, seed)
-    return {"kind": "analysis", "name": name, "seed": seed, "data": data}
+    data = {"singular-values": spectra, "tsne": maps}[name](prepared)
+    return {"kind": "analysis", "name": name, "seed": prepared.scenario.seed, "data": data}
 
 
-def spectra(prepared: Prepared, seed: int) -> dict[str, Any]:
+def spectra(prepared: Prepared) -> dict[str, Any]:
     """Singular values of the covariance of some classes, of the largest: old ones fall faster."""
     old, new = _classes(prepared)
     return {
@@ -31,7 +31,7 @@ def spectra(prepared: Prepared, seed: int) -> dict[str, Any]:
     }
 
 
-def maps(prepared: Prepared, seed: int) -> dict[str, Any]:
+def maps(prepared: Prepared) -> dict[str, Any]:
     """Samples of some classes in two dimensions, before and after Tukey's transform."""
     from sklearn.manifold import TSNE
 
@@ -42,7 +42,11 @@ def maps(prepared: Prepared, seed: int) -> dict[str, Any]:
         rows.append(some)
         labels += [label] * len(some)
     X = np.concatenate(rows)
-    draw = TSNE(perplexity=min(30.0, (len(X) - 1) / 3), random_state=seed, init="pca")
+    draw = TSNE(
+        perplexity=min(30.0, (len(X) - 1) / 3),
+        random_state=prepared.scenario.seed,
+        init="pca" if min(X.shape) > 1 else "random",
+    )
     found = {"before": draw.fit_transform(X).round(3).tolist()}
     if X.min() >= 0:  # a power of a negative feature is not defined
         transformed = np.asarray(Transform(0.5, unit=False)(X))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from fecam import encoders
-from fecam.bench.spec import FirstTask, Spec
+from fecam.bench.spec import FirstTask, Source, Spec
 from fecam.data import Dataset, load
 from fecam.data.dataset import fingerprint_of
-from fecam.data.places import cache_folder
+from fecam.data.download import watching_downloads
+from fecam.data.places import cache_folder, writable
 from fecam.errors import MissingPackageError, SpecError
 from fecam.features import extract
 from fecam.scenarios import Scenario, build
@@ -27,7 +30,8 @@ class Progress:
 
     stage: str
     done: int
-    total: int
+    total: int | None
+    """None where nobody knows."""
 
 
 Watch = Callable[[Progress], None]
@@ -45,9 +49,12 @@ class Prepared:
     """Of the classifier that was trained with the network, on the test rows of its classes."""
 
 
-def load_data(spec: Spec, root: Path | None, download: bool) -> Dataset:
-    """The data set of an experiment."""
-    data = load(spec.dataset.name, root=root, download=download, **spec.dataset.options)
+def load_data(spec: Spec, root: Path | None, download: bool, watch: Watch) -> Dataset:
+    """The data set of an experiment, checked to be one that it can be run on."""
+    with watching_downloads(
+        lambda done, total: watch(Progress(f"download of {spec.dataset.name}", done, total))
+    ):
+        data = load(spec.dataset.name, root=root, download=download, **spec.dataset.options)
     if data.kind == "features" and (spec.encoder or spec.first_task):
         raise SpecError(
             f"{spec.name}: {data.name!r} holds features already. Take encoder and first_task out"
@@ -57,45 +64,76 @@ def load_data(spec: Spec, root: Path | None, download: bool) -> Dataset:
             f"{spec.name}: {data.name!r} holds {data.kind}. Say in [encoder] or [first_task] what "
             "makes features of them"
         )
+    for seed in spec.seeds:  # what cannot be is found out now, not after hours of training
+        _check_network(spec, _scenario(spec, data, seed))
     return data
 
 
 def prepare(
-    spec: Spec, data: Dataset, seed: int, device: Any, watch: Watch
+    spec: Spec, data: Dataset, seeds: Iterable[int], device: Any, watch: Watch
 ) -> Iterator[Record | Prepared]:
-    """Records of the training, if there is one, then what was prepared."""
-    if data.kind == "features":
-        yield Prepared(data, _scenario(spec, data, seed), None)
+    """For each seed the records of the training, if there is one, then what was prepared.
+
+    All seeds share their features, unless each has trained a network of its own.
+    """
+    if spec.first_task is None:
+        features, about = _encoded(spec.encoder, data, device, watch)
+        for seed in seeds:
+            yield Prepared(features, _scenario(spec, features, seed), about)
         return
-    accuracy = None
-    if spec.first_task is not None:
-        scenario = _scenario(spec, data, seed)
-        folder = None
-        for record in _train(spec.first_task, data, scenario, seed, device, watch):
+    for seed in seeds:
+        of = f" of seed {seed}" if len(spec.seeds) > 1 else ""
+        named = _renamed(watch, of)
+        accuracy, file = None, ""
+        for record in _train(spec.first_task, data, _scenario(spec, data, seed), device, named):
             if isinstance(record, Path):
-                folder = record
+                file = str(record)
             else:
                 accuracy = record["test_accuracy"]
                 yield record
-        encoder = encoders.load(f"resnet18:{folder}", device=device)
-    else:
-        assert spec.encoder is not None
-        encoder = encoders.load(spec.encoder.name, device=device, **spec.encoder.options)
+        features, about = _encoded(Source(f"resnet18:{file}"), data, device, named)
+        # Where it lies is nobody's business.
+        about = {**(about or {}), "name": f"resnet18, width {spec.first_task.width}, trained here"}
+        yield Prepared(features, _scenario(spec, features, seed), about, accuracy)
+
+
+def _encoded(
+    source: Source | None, data: Dataset, device: Any, watch: Watch
+) -> tuple[Dataset, dict[str, Any] | None]:
+    """The features, and what made them; nothing, if the data are features already."""
+    if source is None:
+        return data, None
+    encoder = encoders.load(source.name, device=device, **source.options)
     features = extract(
         data, encoder, report=lambda now: watch(Progress("features", now.done, now.total))
     )
-    about = {"name": encoder.name, "fingerprint": encoder.fingerprint}
-    if spec.first_task is not None:  # where it lies is nobody's business
-        about["name"] = f"resnet18, width {spec.first_task.width}, trained here"
-    yield Prepared(features, _scenario(spec, features, seed), about, accuracy)
+    return features, {"name": encoder.name, "fingerprint": encoder.fingerprint}
+
+
+def _renamed(watch: Watch, of: str) -> Watch:
+    return lambda now: watch(replace(now, stage=now.stage + of))
 
 
 def _scenario(spec: Spec, data: Dataset, seed: int) -> Scenario:
     return build(data, spec.scenario.name, seed=seed, **spec.scenario.options)
 
 
+def _check_network(spec: Spec, scenario: Scenario) -> None:
+    """The network can answer after the first task if it was trained for that, and nothing else."""
+    asked = [head.label for head in spec.heads if head.first_task == "network"]
+    if not asked or spec.first_task is None:
+        return
+    joint = spec.first_task.classes == "all" and len(scenario) > 1
+    if joint or len(scenario[0].parts) > 1:
+        why = "it is trained on all classes" if joint else "the test rows are in several parts"
+        raise SpecError(
+            f"{spec.name}: the head {asked[0]!r} leaves the first task to the network, but {why}. "
+            'Take first_task = "network" out'
+        )
+
+
 def _train(
-    wanted: FirstTask, data: Dataset, scenario: Scenario, seed: int, device: Any, watch: Watch
+    wanted: FirstTask, data: Dataset, scenario: Scenario, device: Any, watch: Watch
 ) -> Iterator[Record | Path]:
     """A record an epoch, then the file of the encoder. A network trained before is found again."""
     try:
@@ -110,26 +148,43 @@ def _train(
     if wanted.epochs is not None and wanted.epochs != plan.epochs:
         plan = first_task.short_plan(plan, wanted.epochs)
     try:
-        plan = replace(plan, **{"seed": seed, **wanted.plan})
+        plan = replace(plan, **{"seed": scenario.seed, **wanted.plan})
     except TypeError as error:
         raise SpecError(f"first_task.plan: {error}") from None
     what = [shown.fingerprint, classes, plan.as_dict(), wanted.width, wanted.size]
-    folder = cache_folder() / "first-tasks" / fingerprint_of(what)
-    for record in first_task.train_first_task(
-        shown,
-        classes,
-        plan,
-        folder=folder,
-        width=wanted.width,
-        size=wanted.size,
-        test_every=0,
-        progress=lambda now: watch(
-            Progress("training", (now.epoch - 1) * now.of + now.batches, now.epochs * now.of)
-        ),
-        device=device,
-    ):
-        yield {"kind": "training", "seed": seed, **asdict(record)}
-    yield folder / first_task.ENCODER_FILE
+    home = writable(cache_folder() / "first-tasks")
+    name = fingerprint_of(what)
+    with _alone(home / f".{name}.lock", watch):
+        for record in first_task.train_first_task(
+            shown,
+            classes,
+            plan,
+            folder=home / name,
+            width=wanted.width,
+            size=wanted.size,
+            test_every=0,
+            progress=lambda now: watch(
+                Progress("training", (now.epoch - 1) * now.of + now.batches, now.epochs * now.of)
+            ),
+            device=device,
+        ):
+            yield {"kind": "training", "seed": scenario.seed, **asdict(record)}
+    yield home / name / first_task.ENCODER_FILE
+
+
+@contextmanager
+def _alone(path: Path, watch: Watch) -> Iterator[None]:
+    """Two runs that need the same network: one trains it, the other waits and finds it."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        watch(Progress("waiting for another run that trains this network", 0, None))
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _marked(data: Dataset, learnt: Any, test: Any) -> Dataset:

@@ -1,27 +1,33 @@
 """The folder that a run leaves: the experiment, how it came about, and the records.
 
-    spec.toml      the experiment, with nothing left to defaults
-    about.json     data, encoder, versions, machine, state of the source: how it came about
-    records.jsonl  one record a line, in the order in which they were made
-    records.csv    the tasks among them, for a spreadsheet
+spec.toml      the experiment, with nothing left to defaults
+about.json     data, encoder, versions, machine, state of the source: how it came about
+records.jsonl  one record a line, in the order in which they were made
+records.csv    the tasks among them, for a spreadsheet
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import platform
 import subprocess
 import time
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from fecam import __version__
+from fecam.bench.record import check_values, is_object, maybe, parse_json, parse_record, short
 from fecam.bench.spec import Spec
-from fecam.errors import SpecError
+from fecam.errors import RunError, SpecError
 
 SPEC, ABOUT, RECORDS, TABLE = "spec.toml", "about.json", "records.jsonl", "records.csv"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "onnxruntime", "transformers")
@@ -39,45 +45,75 @@ class RunFolder:
     def __init__(self, path: Path, spec: Spec) -> None:
         self.path, self.spec = path, spec
 
-    def open(self) -> list[Record]:
-        """Make the folder, or take up the run it holds: the records that are there.
+    @contextmanager
+    def taken(self) -> Iterator[RunFolder]:
+        """The folder, made if need be, and nobody else's until the block ends.
 
         Raises:
-            SpecError: the folder holds another experiment, or cannot be written to.
+            SpecError: another process has it, or it cannot be written to.
         """
-        text = self.spec.as_toml()
+        lock = FileLock(self.path / ".lock")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = self.path / SPEC
-            if file.exists() and file.read_text("utf-8") != text:
-                raise SpecError(
-                    f"{self.path} holds another experiment: its {SPEC} is not the one to be run. "
-                    "Choose another folder with --output, or begin anew with --again"
-                )
-            if not file.exists():
-                _replace(file, text)
-            return list(read_records(self.path))
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise SpecError(
+                f"another process is at work in {self.path}. Wait until it has ended, or choose "
+                "another folder with --output"
+            ) from None
         except OSError as error:
             raise SpecError(
                 f"the run cannot be kept in {self.path} ({error.strerror or error}). "
                 "Choose another folder with --output"
             ) from error
+        try:
+            yield self
+        finally:
+            lock.release()
+
+    def open(self) -> list[Record]:
+        """Begin, or take up the run that is there: its records.
+
+        Raises:
+            SpecError: the folder holds records of another experiment.
+            RunError: it holds something that is no record.
+        """
+        records = list(read_records(self.path))
+        file, text = self.path / SPEC, self.spec.as_toml()
+        before = read_bytes(file).decode("utf-8", "replace") if file.exists() else text
+        if records and before != text:
+            raise SpecError(
+                f"{self.path} holds another experiment: {_difference(before, text)}. "
+                "Choose another folder with --output, or begin anew with --again"
+            )
+        if before != text or not file.exists():
+            _replace(file, text)
+        return records
 
     def clear(self) -> None:
         """Take away what a run has left here, and nothing else."""
-        for name in (SPEC, ABOUT, RECORDS, TABLE):
+        for name in (RECORDS, ABOUT, SPEC, TABLE):
             (self.path / name).unlink(missing_ok=True)
 
     def keep_only(self, records: Iterable[Record]) -> None:
         """Write the records anew: what was left half done is dropped."""
         _replace(self.path / RECORDS, "".join(_line(record) for record in records))
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Add records, all on disk when this returns."""
+    def add(self, record: Record) -> None:
+        """Add a record, on disk when this returns."""
         with (self.path / RECORDS).open("a", encoding="utf-8") as file:
-            file.writelines(_line(record) for record in records)
+            file.write(_line(record))
             file.flush()
             os.fsync(file.fileno())
+
+    def about(self) -> dict[str, Any]:
+        """How the run came about, as far as it has been described."""
+        file = self.path / ABOUT
+        if not file.exists():
+            return {}
+        about: dict[str, Any] = parse_json(read_bytes(file), str(file))
+        check_values(about, {"dataset": is_object, "features": maybe(is_object)}, str(file))
+        return about
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Say how the run came about."""
@@ -85,34 +121,37 @@ class RunFolder:
 
     def tabulate(self) -> None:
         """Write the tasks as CSV."""
-        tasks = [record for record in read_records(self.path) if record["kind"] == "task"]
-        with (self.path / TABLE).open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(tasks)
+        file = io.StringIO(newline="")
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(one for one in read_records(self.path) if one["kind"] == "task")
+        _replace(self.path / TABLE, file.getvalue())
 
 
 def read_records(folder: Path) -> Iterator[Record]:
     """The records of a run; a last line that a kill has torn is passed over.
 
     Raises:
-        SpecError: a line that is no record.
+        RunError: a line that is no record.
     """
-    try:
-        text = (folder / RECORDS).read_text("utf-8", errors="replace")
-    except FileNotFoundError:
-        return
-    *lines, torn = text.split("\n")
+    path = folder / RECORDS
+    lines = read_bytes(path).split(b"\n") if path.exists() else []
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
-            record = json.loads(line)
-            record["kind"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise SpecError(
-                f"line {number} of {folder / RECORDS} is no record: {line[:60]!r}. "
-                "Remove the line, or begin anew with --again"
-            ) from None
-        yield record
+            yield parse_record(line, f"{path}, line {number}")
+        except RunError:
+            if number < len(lines):  # otherwise no newline has come after it
+                raise
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file of a run."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def circumstances() -> dict[str, Any]:
@@ -131,14 +170,20 @@ def circumstances() -> dict[str, Any]:
             "processor": platform.machine(),
             "system": platform.system(),
             "cores": os.cpu_count(),
-            "memory": _memory(),
+            "memory": memory(),
         },
         "git": _git(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "started": now(),
     }
 
 
-def _memory() -> int | None:
+def now() -> str:
+    """The time as it is written down."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def memory() -> int | None:
+    """The bytes of memory that this machine has, where it can be found out."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not on every system
@@ -161,6 +206,32 @@ def _git() -> dict[str, Any] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return {"commit": commit.strip(), "dirty": bool(state.strip())}
+
+
+def _difference(before: str, after: str) -> str:
+    """The first thing that two experiments say differently."""
+    try:
+        there, here = _flat(tomllib.loads(before)), _flat(tomllib.loads(after))
+    except tomllib.TOMLDecodeError:
+        return f"its {SPEC} cannot be read"
+    keys = (key for key in {**there, **here} if there.get(key) != here.get(key))
+    if (key := next(keys, None)) is None:
+        return f"its {SPEC} says the same in another order"
+    values = (short(one[key]) if key in one else "not set" for one in (there, here))
+    return "{} is {} there and {} now".format(key, *values)
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Values by dotted names; heads are known by their labels, not by their places."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        value = {one.get("label", str(place)): one for place, one in enumerate(value)}
+    if not isinstance(value, dict):
+        return {name: value}
+    return {
+        inner: found
+        for key, one in value.items()
+        for inner, found in _flat(one, f"{name}.{key}" if name else key).items()
+    }
 
 
 def _line(record: Record) -> str:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from joblib import Parallel, delayed
+from joblib import Parallel, cpu_count, delayed
 
 from fecam.bench.analysis import analyse
 from fecam.bench.metrics import finished, runs
 from fecam.bench.preparation import Prepared, Progress, Watch, load_data, prepare
-from fecam.bench.results import ABOUT, RunFolder, circumstances
+from fecam.bench.results import RunFolder, circumstances, memory, now
 from fecam.bench.spec import Head, Spec
 from fecam.bench.stream import stream
+from fecam.data import Dataset
 from fecam.errors import SpecError
 
 Record = dict[str, Any]
@@ -46,116 +45,112 @@ def run(
 
     Records that the folder already holds come first; what a kill left half done is done again.
     Features are made once for all heads. With several seeds, heads run side by side in so many
-    processes as there are cores and as memory allows (``workers``); with one, a head after the
-    other, and its time is its own. ``root`` and ``download`` are for the data set.
+    processes as there are seeds and cores and as memory allows (``workers``); with one, a head
+    after the other, and its time is its own. The analyses are of the first seed. ``root`` and
+    ``download`` are for the data set; ``watch`` hears how far each stage has come.
 
     >>> from fecam.bench import spec
     >>> import tempfile
-    >>> digits = spec.load("digits").only(["nearest mean"])
+    >>> digits = spec.load("digits", {"seeds": [1993], "analyses": []}).only(["nearest mean"])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     records = [one for one in run(digits, folder) if one["kind"] == "task"]
-    >>> [record["classes"] for record in records]
+    ...     [record["classes"] for record in run(digits, folder)]
     [4, 6, 8, 10]
 
     Raises:
         FecamError: the experiment cannot be run as written, or the folder holds another.
     """
-    home, tell = RunFolder(Path(folder), spec), watch or (lambda now: None)
-    if again:
-        home.clear()
-    records = home.open()
-    data = load_data(spec, None if root is None else Path(root), download)
-    about = {
-        "name": spec.name,
-        "title": spec.title,
-        "kind": spec.scenario.name,
-        **circumstances(),
-        "finished": None,
-        "seeds": list(spec.seeds),
-        "dataset": {
-            "name": data.name,
-            "fingerprint": data.fingerprint,
-            "rows": len(data),
-            "classes": len(data.label_names),
-        },
-        "paper": dict(spec.paper) or None,
-        "notes": list(data.notes),
-    }
-    _check_same_data(home.path, about)
-    kept = _whole(records)
+    tell = watch or (lambda now: None)
+    data = load_data(spec, None if root is None else Path(root), download, tell)
+    with RunFolder(Path(folder), spec).taken() as home:
+        if again:
+            home.clear()
+        yield from _run(spec, data, home, workers, device, tell)
+
+
+def _run(
+    spec: Spec, data: Dataset, home: RunFolder, workers: int | None, device: Any, tell: Watch
+) -> Iterator[Record]:
+    kept = _whole(home.open())
+    before = home.about() if kept else {}
+    about = _about(spec, data, before, home.path)
     home.keep_only(kept)
     yield from kept
-    trained = {(one["seed"], one["epoch"]) for one in kept if one["kind"] == "training"}
     done = {(label, seed) for label, seeds in runs(kept).items() for seed in seeds}
-    analysed = {(one["name"], one["seed"]) for one in kept if one["kind"] == "analysis"}
     units = [
         _Unit(head, seed)
         for seed in spec.seeds
         for head in spec.heads
         if (head.label, seed) not in done
     ]
-    analyses = [
-        (name, seed)
-        for seed in spec.seeds
-        for name in spec.analyses
-        if (name, seed) not in analysed
-    ]
-    wanted = {unit.seed for unit in units} | {seed for _, seed in analyses}
-    if not wanted:
+    analysed = {one["name"] for one in kept if one["kind"] == "analysis"}
+    analyses = [name for name in spec.analyses if name not in analysed]
+    if not units and not analyses and before.get("finished"):
         return
+    home.describe(about)
+    wanted = {unit.seed for unit in units} | ({spec.seeds[0]} if analyses else set())
+    trained = {(one["seed"], one["epoch"]) for one in kept if one["kind"] == "training"}
     prepared: dict[int, Prepared] = {}
-    for seed in filter(wanted.__contains__, spec.seeds):
-        for each in prepare(spec, data, seed, device, tell):
-            if isinstance(each, Prepared):
-                prepared[seed] = each
-            elif each["kind"] == "training" and (seed, each["epoch"]) not in trained:
-                home.add([each])
-                yield each
-    home.describe({**about, **_described(prepared)})
-    workers = _workers(spec, prepared) if workers is None else workers
-    for record in _records(units, prepared, workers, tell):
-        home.add([record])
+    for each in prepare(spec, data, filter(wanted.__contains__, spec.seeds), device, tell):
+        if isinstance(each, Prepared):
+            prepared[each.scenario.seed] = each
+            about = _with_features(about, each, home.path)
+        elif (each["seed"], each["epoch"]) not in trained:
+            home.add(each)
+            yield each
+    home.describe(about)
+    for record in _records(spec, units, analyses, prepared, workers, tell):
+        home.add(record)
         yield record
-    for name, seed in analyses:
-        tell(Progress(name, 0, 1))
-        record = analyse(name, prepared[seed], seed)
-        home.add([record])
-        yield record
-    home.describe({**about, **_described(prepared), "finished": _now()})
     home.tabulate()
+    home.describe({**about, "finished": now()})
 
 
 def _records(
-    units: Sequence[_Unit], prepared: dict[int, Prepared], workers: int, tell: Watch
+    spec: Spec,
+    units: Sequence[_Unit],
+    analyses: Sequence[str],
+    prepared: dict[int, Prepared],
+    workers: int | None,
+    tell: Watch,
+) -> Iterator[Record]:
+    """Those of the heads, then those of the analyses."""
+    total = sum(len(prepared[unit.seed].scenario) for unit in units)
+    for count, record in enumerate(_tasks(units, prepared, workers)):
+        tell(Progress("tasks", count + 1, total))
+        yield record
+    for count, name in enumerate(analyses):
+        tell(Progress("analyses", count, len(analyses)))
+        yield analyse(name, prepared[spec.seeds[0]])
+        tell(Progress("analyses", count + 1, len(analyses)))
+
+
+def _tasks(
+    units: Sequence[_Unit], prepared: dict[int, Prepared], workers: int | None
 ) -> Iterator[Record]:
     """All tasks of all units: one after the other as they come, or units side by side."""
-    total = sum(len(prepared[unit.seed].scenario) for unit in units)
-    if workers <= 1:
-        streams = (stream(prepared[unit.seed], unit.head, unit.seed) for unit in units)
-    else:
-        jobs = (delayed(_together)(prepared[unit.seed], unit.head, unit.seed) for unit in units)
-        streams = Parallel(n_jobs=workers, return_as="generator_unordered")(jobs)
-    count = 0
-    tell(Progress("tasks", 0, total))
-    for records in streams:
-        for record in records:
-            count += 1
-            tell(Progress("tasks", count, total))
-            yield record
+    side_by_side = min(len(units), workers or _workers(prepared))
+    if side_by_side <= 1:
+        for unit in units:
+            yield from stream(prepared[unit.seed], unit.head)
+        return
+    jobs = (delayed(_together)(prepared[unit.seed], unit.head) for unit in units)
+    for records in Parallel(n_jobs=side_by_side, return_as="generator_unordered")(jobs):
+        yield from records
 
 
-def _together(prepared: Prepared, head: Head, seed: int) -> list[Record]:
-    return list(stream(prepared, head, seed))
+def _together(prepared: Prepared, head: Head) -> list[Record]:
+    return list(stream(prepared, head))
 
 
-def _workers(spec: Spec, prepared: dict[int, Prepared]) -> int:
+def _workers(prepared: dict[int, Prepared]) -> int:
     """Side by side as many as there are seeds and cores, and as fit half of the memory."""
+    if len(prepared) <= 1:
+        return 1
     one = next(iter(prepared.values()))
     width, classes = one.features.items.shape[1], len(one.scenario.class_order)
     # A matrix a class as kept, as derived, and once more while it is made; and the samples.
     need = 4 * (3 * classes * width**2 + 2 * len(one.features) * width) + 200e6
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(len(spec.seeds), os.cpu_count() or 1, int(memory / 2 // need)))
+    return max(1, min(len(prepared), cpu_count(), int((memory() or need) / 2 // need)))
 
 
 def _whole(records: Sequence[Record]) -> list[Record]:
@@ -173,40 +168,59 @@ def _whole(records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def _described(prepared: dict[int, Prepared]) -> dict[str, Any]:
-    one = next(iter(prepared.values()))
+def _about(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """How the run comes about. One that is taken up keeps what was said, and adds the day.
+
+    Raises:
+        SpecError: it was begun with other data.
+    """
+    if before:
+        _check_same("data", before["dataset"]["fingerprint"], data.fingerprint, folder)
+        return {
+            **before,
+            "finished": None,
+            "resumed": [*before.get("resumed", []), circumstances()],
+        }
     return {
-        "encoder": one.encoder,
-        "features": {
-            "width": int(one.features.items.shape[1]),
-            "fingerprints": {
-                str(seed): each.features.fingerprint for seed, each in prepared.items()
-            },
+        "name": spec.name,
+        "title": spec.title,
+        "kind": spec.scenario.name,
+        **circumstances(),
+        "finished": None,
+        "seeds": list(spec.seeds),
+        "dataset": {
+            "name": data.name,
+            "fingerprint": data.fingerprint,
+            "rows": len(data),
+            "classes": len(data.label_names),
         },
-        "scenario": one.scenario.describe(),
-        "class_orders": {
-            str(seed): list(each.scenario.class_order) for seed, each in prepared.items()
-        },
+        "paper": dict(spec.paper) or None,
+        "notes": list(data.notes),
     }
 
 
-def _check_same_data(folder: Path, about: dict[str, Any]) -> None:
-    """A run that goes on must go on with the same data."""
-    try:
-        before = json.loads((folder / ABOUT).read_text("utf-8"))["dataset"]["fingerprint"]
-    except FileNotFoundError:
-        return
-    except (ValueError, KeyError, TypeError) as error:
+def _with_features(about: dict[str, Any], prepared: Prepared, folder: Path) -> dict[str, Any]:
+    """The same with the features and the classes of one more seed."""
+    features, scenario, seed = prepared.features, prepared.scenario, str(prepared.scenario.seed)
+    known = about.get("features", {}).get("fingerprints", {})
+    _check_same("features", known.get(seed), features.fingerprint, folder)
+    return {
+        "scenario": scenario.describe(),
+        "encoder": prepared.encoder,
+        **about,
+        "features": {
+            "width": int(features.items.shape[1]),
+            "fingerprints": {**known, seed: features.fingerprint},
+        },
+        "class_orders": {**about.get("class_orders", {}), seed: list(scenario.class_order)},
+        "notes": [*dict.fromkeys([*about["notes"], *features.notes])],
+    }
+
+
+def _check_same(what: str, before: str | None, after: str, folder: Path) -> None:
+    """A run that goes on must go on with the same."""
+    if before is not None and before != after:
         raise SpecError(
-            f"{folder / ABOUT} cannot be read ({error!r}). Begin anew with --again"
-        ) from None
-    if before != about["dataset"]["fingerprint"]:
-        raise SpecError(
-            f"{folder} was begun with other data of the name {about['dataset']['name']!r} "
-            f"(fingerprint {before[:8]} then, {about['dataset']['fingerprint'][:8]} now). "
-            "Choose another folder with --output, or begin anew with --again"
+            f"{folder} was begun with other {what} (fingerprint {before[:8]} then, {after[:8]} "
+            "now). Choose another folder with --output, or begin anew with --again"
         )
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -13,29 +13,44 @@ from fecam import heads
 from fecam.bench.metrics import accuracy, auroc, calibration_error
 from fecam.bench.preparation import Prepared
 from fecam.bench.spec import Head
+from fecam.errors import FecamError, SpecError
 
 Record = dict[str, Any]
 ROWS = 2000
 """Calibration and novelty are judged on at most so many test rows: they measure every class."""
 
 
-def stream(prepared: Prepared, head: Head, seed: int) -> Iterator[Record]:
+def stream(prepared: Prepared, head: Head) -> Iterator[Record]:
     """Teach a new head task by task, and ask it after each about all it should know.
 
     Time to learn is that of `partial_fit`; what a head derives only when it is asked is in the time
     to predict.
+
+    Raises:
+        SpecError: the head cannot learn or answer; the message names it, and says why.
     """
-    features, scenario = prepared.features, prepared.scenario
+    try:
+        yield from _tasks(prepared, head)
+    except FecamError as error:
+        raise SpecError(
+            f"the head {head.label!r} (seed {prepared.scenario.seed}) cannot go on: {error} "
+            "Change its options, or leave it out by naming the others with --head"
+        ) from error
+
+
+def _tasks(prepared: Prepared, head: Head) -> Iterator[Record]:
+    features, scenario, seed = prepared.features, prepared.scenario, prepared.scenario.seed
     X, y = np.asarray(features.items), features.labels
     taught = heads.make(head.name, **_options(head, seed))
     everything = scenario[-1].test
+    right = np.zeros(len(y), bool)
     for task in scenario:
         start = time.perf_counter()
         taught.partial_fit(X[task.train], y[task.train])
         learnt = time.perf_counter()
         answers = np.asarray(taught.predict(X[task.test]))
         asked = time.perf_counter()
-        right = dict(zip(task.test.tolist(), answers == y[task.test], strict=True))
+        right[task.test] = answers == y[task.test]
         record: Record = {
             "kind": "task",
             "head": head.label,
@@ -47,10 +62,7 @@ def stream(prepared: Prepared, head: Head, seed: int) -> Iterator[Record]:
             "train_rows": len(task.train),
             "test_rows": len(task.test),
             "accuracy": accuracy(answers, y[task.test]),
-            "parts": [
-                [name, len(rows), float(np.mean([right[row] for row in rows.tolist()]))]
-                for name, rows in task.parts
-            ],
+            "parts": [[name, len(rows), float(right[rows].mean())] for name, rows in task.parts],
             "seconds_to_learn": learnt - start,
             "seconds_to_predict": asked - learnt,
             "bytes": heads.bytes_kept(taught),

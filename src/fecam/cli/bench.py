@@ -28,6 +28,9 @@ from fecam.cli.output import (
 from fecam.errors import InputError, MissingPackageError
 from fecam.report import read_run, summary_table, write_report
 
+INTERRUPTED = 130
+"""What a shell calls the end by Ctrl-C."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the program."""
@@ -40,7 +43,7 @@ def bench(
     spec: Annotated[
         list[str] | None, typer.Argument(help="Experiments: names (`--list`), or .toml files.")
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the experiments there are.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List all experiments.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Print them in full; run nothing.")] = False,
     output: Annotated[
         Path, typer.Option("--output", "-O", help="Each gets a folder of its name in here.")
@@ -79,28 +82,31 @@ def bench(
     if head:
         chosen = [one.only(head) for one in chosen]
     if show:
-        for one in chosen:
-            print(one.as_toml(), end="")
+        _print_specs(chosen, as_json)
         return
     listeners = [loggers.make(name) for name in log or []]
     for one in chosen:
         folder = output / one.name
-        with progress_bar(one.name, "steps") as bar:
-            records = runner.run(
-                one,
-                folder,
-                root=root,
-                download=download,
-                again=again,
-                workers=workers,
-                device=device,
-                watch=_watching(bar, one.name),
-            )
-            for record in records:
-                for listener in listeners:
-                    listener(record, folder)
-                if as_json:
-                    print(json.dumps(record), flush=True)
+        try:
+            with progress_bar(one.name, "steps") as bar:
+                records = runner.run(
+                    one,
+                    folder,
+                    root=root,
+                    download=download,
+                    again=again,
+                    workers=workers,
+                    device=device,
+                    watch=_watching(bar, one.name),
+                )
+                for record in records:
+                    for listener in listeners:
+                        listener(record, folder)
+                    if as_json:
+                        print(json.dumps(record), flush=True)
+        except KeyboardInterrupt:
+            say(f"stopped; what is done is kept in {folder}. Run the same command to go on")
+            raise typer.Exit(INTERRUPTED) from None
         _tell(folder, as_json)
 
 
@@ -148,6 +154,13 @@ def _list(as_json: bool) -> None:
         ["experiment", "what it is", "data", "features by"],
         [[one.name, one.title, one.dataset.name, _features_by(one)] for one in found],
     )
+
+
+def _print_specs(chosen: list[specs.Spec], as_json: bool) -> None:
+    if as_json:
+        show_json([one.as_dict() for one in chosen])
+        return
+    print("\n".join(one.as_toml() for one in chosen), end="")
 
 
 def _features_by(spec: specs.Spec) -> str:
