@@ -22,7 +22,16 @@ ABOUT = {
     "dataset": {"name": "cifar100", "fingerprint": "d" * 32, "rows": 60_000, "classes": 100},
     "encoder": {"name": "resnet18-half", "fingerprint": "e" * 32},
     "features": {"width": 256, "fingerprint": "f" * 32},
-    "scenario": {"kind": "class-incremental", "base": 50, "increment": 10, "order": [68, 56, 78]},
+    "scenario": {
+        "kind": "class-incremental",
+        "seed": 1993,
+        "class_order": [68, 56, 78],
+        "tasks": [
+            {"name": f"task {at + 1}", "classes": size, "train": 500 * size, "test": 100 * size}
+            for at, size in enumerate(SIZES)
+        ],
+        "options": {"sizes": list(SIZES), "order": [68, 56, 78]},
+    },
     "paper": {
         "source": "Table 1",
         "figures": {

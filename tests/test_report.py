@@ -165,6 +165,19 @@ def test_a_value_that_no_run_writes_is_named(tmp_path, field, value):
         read_run(folder)
 
 
+def test_signed_features_have_no_map_after_tukey(tmp_path):
+    from fecam.report.spaces import singular_values, tsne_points
+
+    spectra, tsne = analysis_records()
+    both = read_run(write_run(tmp_path / "both", [tsne]))
+    del tsne["data"]["after"]
+    spectra["data"]["old"][0][-1] = 0.0  # has no place on a logarithmic axis
+    run = read_run(write_run(tmp_path / "run", [tsne, spectra]))
+    assert [axes.get_title(loc="left") for axes in tsne_points(run).axes] == ["before Tukey"]
+    assert len(tsne_points(both).axes) == 2
+    assert np.isnan(singular_values(run).axes[0].lines[0].get_ydata()[-1])
+
+
 def test_points_without_labels_are_an_error(tmp_path):
     _, tsne = analysis_records()
     tsne["data"]["labels"].pop()
@@ -386,7 +399,14 @@ def test_the_page_says_how_the_run_came_about(complete):
     text = read_page(complete[1]).text
     for words in (
         *("CIFAR-100, 50 classes", "60,000 rows, 100 classes", "resnet18-half", "256 numbers"),
-        *("base: 50", "1993, 1994, 1995", "2 cores", "8 GB of memory", "torch 2.13.0"),
+        *(
+            "sizes: [50, 5 \N{MULTIPLICATION SIGN} 10]",
+            "task 6 10 5000 1000",
+            "1993, 1994, 1995",
+            "2 cores",
+            "8 GB of memory",
+            "torch 2.13.0",
+        ),
         *("commit 0123456789ab, with changes", "2025-03-01 10:00, 12 min", "[scenario]"),
         *("Table 1", "half the width", "2 images could not be read."),
     ):

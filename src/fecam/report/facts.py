@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from fecam.report.reading import Run
+from fecam.report.tables import Cell, Table
 from fecam.report.text import duration, markup, size
 
-MOST = 12
+MOST = 8
 """Longer lists are cut; the spec below the facts has them in full."""
 
 
@@ -42,7 +44,7 @@ def facts(run: Run) -> str:
         "data": _data(about.get("dataset")),
         "encoder": _named(about.get("encoder")),
         "features": _features(about.get("features")),
-        "scenario": _pairs(about.get("scenario")),
+        "scenario": _scenario(about.get("scenario")),
         "seeds": _list(about.get("seeds")),
         "machine": _machine(about.get("machine")),
         "versions": _versions(about),
@@ -58,7 +60,8 @@ def facts(run: Run) -> str:
         "<details><summary>The experiment, spec.toml</summary>\n"
         f"<pre>{_block(run.spec)}</pre></details>"
     )
-    return f"<dl>{''.join(rows)}</dl>\n{spec if run.spec.strip() else ''}"
+    tasks = _tasks(about.get("scenario"))
+    return f"<dl>{''.join(rows)}</dl>\n{tasks}\n{spec if run.spec.strip() else ''}"
 
 
 def _block(text: str) -> str:
@@ -77,8 +80,13 @@ def _joined(*parts: object) -> str:
 def _list(values: Any) -> str:
     if not isinstance(values, list):
         return ""
-    more = f", ... ({len(values)} in all)" if len(values) > MOST else ""
-    return ", ".join(_value(value) for value in values[:MOST]) + more
+    together = [(value, len(list(same))) for value, same in groupby(map(_value, values))]
+    more = f", ... ({len(values)} in all)" if len(together) > MOST else ""
+    shown = [
+        value if count == 1 else f"{count} \N{MULTIPLICATION SIGN} {value}"
+        for value, count in together[:MOST]
+    ]
+    return ", ".join(shown) + more
 
 
 def _pairs(values: Any) -> str:
@@ -118,9 +126,40 @@ def _named(values: Any) -> str:
 
 
 def _features(values: Any) -> str:
-    return (
-        _joined(_count(values.get("width"), "numbers each"), _fingerprint(values)) if values else ""
+    values = values or {}
+    several = values.get("fingerprints")  # one a seed, where each trains its own encoder
+    several = several if isinstance(several, Mapping) else {}
+    each = {seed: str(value)[:12] for seed, value in several.items()}
+    return _joined(
+        _count(values.get("width"), "numbers each"),
+        _fingerprint(values),
+        each and f"fingerprints {_pairs(each)}",
     )
+
+
+def _scenario(values: Any) -> str:
+    """Its options are facts like the others; its tasks have a table of their own."""
+    values = dict(values or {})
+    tasks, options = values.pop("tasks", None), values.pop("options", None)
+    if isinstance(tasks, list):
+        values["tasks"] = len(tasks)
+    if isinstance(options, Mapping):
+        # The order of classes may be given as an option, and is then said twice.
+        values |= {key: value for key, value in options.items() if value not in values.values()}
+    return _pairs(values)
+
+
+def _tasks(scenario: Any) -> str:
+    """The tasks as a table, if they are told as plain values under the same names."""
+    tasks = scenario.get("tasks") if isinstance(scenario, Mapping) else None
+    if not isinstance(tasks, list) or not all(isinstance(task, Mapping) for task in tasks):
+        return ""
+    names = list(tasks[0]) if tasks else []
+    if not names or any(list(task) != names for task in tasks):
+        return ""
+    rows = tuple(tuple(Cell(_value(task[name])) for name in names) for task in tasks)
+    table = Table(tuple(names), rows, "Each task: what it brings, learns from and is judged on")
+    return f"<details><summary>The stream of tasks</summary>\n{table.as_html()}</details>"
 
 
 def _machine(values: Any) -> str:

@@ -90,7 +90,7 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
         singular_values(run),
         "Curves: singular values of covariances of old and new classes",
         "Singular values of the covariances of some classes, each divided by its largest. Old "
-        "classes are those the encoder was trained on; the flatter a line, the more directions a "
+        "classes are those of the first task; the flatter a line, the more directions a "
         "class spreads in.",
     )
     yield (
@@ -99,8 +99,8 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
         tsne_points(run),
         "Two scatter plots: features before and after Tukey's transformation, by class",
         "Features of some classes laid out in the plane by t-SNE, before and after Tukey's "
-        "transformation: a colour a class, triangles for new ones. Distances between far groups "
-        "mean nothing.",
+        "transformation: a colour a class, repeated after seven, and triangles for new ones. "
+        "Distances between far groups mean nothing.",
     )
     grid = shrinkage_grid(run)
     if grid is not None:

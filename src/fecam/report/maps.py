@@ -11,6 +11,9 @@ from fecam.bench.metrics import accuracy_matrix, finished, grows
 from fecam.report.drawing import WIDTH, Axes, Figure, new_figure, styled
 from fecam.report.reading import Run
 
+MOST_CELLS = 500
+"""More cells than that are drawn as pixels, or the page would weigh megabytes."""
+
 
 @styled
 def matrix_map(run: Run, head: str) -> Figure | None:
@@ -89,6 +92,7 @@ def _heat(
         vmin=low,
         vmax=high,
         edgecolors="face",
+        rasterized=values.size > MOST_CELLS,
     )
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
@@ -96,7 +100,7 @@ def _heat(
     if max(values.shape) <= 9:
         for (row, column), value in np.ndenumerate(values):
             if not np.isnan(value):
-                pale = mesh.norm(value) > 0.6
+                pale = np.asarray(mesh.norm(value)) > 0.6
                 axes.text(
                     column,
                     row,

@@ -115,8 +115,8 @@ def _curves(curves: Mapping[str, Mapping[int, Spread]], title: str, scale: float
     axes.set_xlabel("task")
     axes.set_ylabel(title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
-    if max(map(len, curves.values())) == 1:
-        axes.set_xlim(0.5, 1.5)
+    most = max(map(len, curves.values()))
+    axes.set_xlim(1 - min(0.5, 0.05 * most), most + min(0.5, 0.05 * most))
     legend(figure, [(head, look(place)) for place, head in enumerate(curves)])
     return figure
 
@@ -132,7 +132,8 @@ def _curve(
     x = [task + 1 for task in curve] if x is None else x
     mean = scale * np.array([value.mean for value in curve.values()])
     spread = scale * np.array([value.spread or 0 for value in curve.values()])
-    axes.plot(x, mean, gid=name, **style)
+    # Along many tasks markers would hide the curve.
+    axes.plot(x, mean, gid=name, markevery=max(1, len(curve) // 12), **style)
     if spread.any():
         axes.fill_between(
             x, mean - spread, mean + spread, color=style["color"], alpha=0.15, linewidth=0
@@ -199,8 +200,9 @@ def time_bars(run: Run) -> Figure | None:
         else:
             axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.set_title(title)
+        axes.grid(visible=False, axis="y")
     _name_rows(panels[0], y, heads)
-    panels[1].tick_params(left=False)
+    panels[1].tick_params(axis="y", length=0)
     return figure
 
 

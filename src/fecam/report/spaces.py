@@ -29,7 +29,9 @@ def singular_values(run: Run) -> Figure | None:
         return None
     figure, axes = new_figure(3.2)
     for kind, colour, dash in (("old", COLOURS[0], "-"), ("new", COLOURS[1], DASHES[1])):
-        lines = [np.asarray(line, dtype=float) for line in found[0][kind]]
+        lines = [np.array(line, dtype=float) for line in found[0][kind]]
+        for line in lines:
+            line[line <= 0] = np.nan  # fewer samples than features: zero has no logarithm
         for line in lines:
             axes.plot(np.arange(1, len(line) + 1), line, color=colour, linewidth=0.5, alpha=0.45)
         if lines:
@@ -65,11 +67,10 @@ def tsne_points(run: Run) -> Figure | None:
     colours = np.array([COLOURS[kinds.index(label) % len(COLOURS)] for label in labels])
     is_new = np.asarray(found[0]["is_new"], dtype=bool)
     groups = (("old class", "o", ~is_new), ("new class", "^", is_new))
+    shown = [name for name in ("before", "after") if found[0].get(name)]
     figure = Figure(figsize=(WIDTH, 3.1))
-    panels = figure.subplots(1, 2)
-    for axes, name, title in zip(
-        panels, ("before", "after"), ("before Tukey", "after Tukey"), strict=True
-    ):
+    panels = figure.subplots(1, len(shown), squeeze=False)[0]
+    for axes, name in zip(panels, shown, strict=True):
         points = np.asarray(found[0][name], dtype=float)
         for _, marker, rows in groups:
             axes.scatter(
@@ -81,7 +82,7 @@ def tsne_points(run: Run) -> Figure | None:
                 alpha=0.75,
                 rasterized=len(points) > MOST_POINTS,
             )
-        axes.set(title=title, xticks=[], yticks=[], box_aspect=1)
+        axes.set(title=f"{name} Tukey", xticks=[], yticks=[], box_aspect=1)
         axes.grid(visible=False)
         axes.spines[:].set_visible(True)
     legend(
