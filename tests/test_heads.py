@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -458,3 +459,17 @@ def test_heads_of_different_settings_do_not_merge():
     one, other = (taught(make("ranpac", projections=9, seed=seed)) for seed in (0, 1))
     with pytest.raises(SettingsError, match=r"seed=0 here, seed=1 there"):
         one.merge(other)
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_the_page_tells_of_every_head_and_option():
+    page = (Path(__file__).parent.parent / "docs/reference/heads.md").read_text(encoding="utf-8")
+    rows = {line.split("`")[1]: line.split("|") for line in page.splitlines() if line[:3] == "| `"}
+    assert set(rows) == set(ENTRIES)
+    for name, entry in ENTRIES.items():
+        if name != "fecam":
+            assert all(f"`{option}`" in rows[name][2] for option in entry.options)
+        assert ("yes" in rows[name][4]) == entry.mergeable
+        assert bool(rows[name][5].strip()) == (name in PROBABLE)

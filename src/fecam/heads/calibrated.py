@@ -41,7 +41,7 @@ class CalibratedFeCAM(Head[Knowledge]):
     tukey : float, "auto" or None
         As in FeCAM.
     shrinkage : (float, float)
-        As in FeCAM.
+        As in FeCAM. Less favours the classes that borrow, more those of the first task.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class CalibratedFeCAM(Head[Knowledge]):
         sharpness: float = 16.0,
         few: int = 30,
         tukey: float | str | None = "auto",
-        shrinkage: tuple[float, float] = (1.0, 1.0),
+        shrinkage: tuple[float, float] = (3.0, 3.0),
     ) -> None:
         self.alpha = alpha
         self.sharpness = sharpness

@@ -195,12 +195,12 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
 
 
 def _numbers(array: Array) -> Floats:
-    numbers = to_numpy(array)
+    numbers: Floats = to_numpy(array)
     check_range(numbers, Transform(None, unit=False), np.float64)
     return numbers
 
 
 def softmax(scores: Floats) -> Floats:
     """Rows of scores as probabilities."""
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
     return weights / weights.sum(axis=1, keepdims=True)

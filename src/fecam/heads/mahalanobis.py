@@ -39,10 +39,9 @@ def labels_of(known: Knowledge) -> Labels:
 
 def queries_of(X: Floats, known: Knowledge, metric: Metric) -> Floats:
     """Samples as factors take them."""
-    queries = np.asarray(X, known.anchor.dtype)
-    check_range(queries, known.transform, known.anchor.dtype)
-    queries = known.transform(queries)
-    return unit_length(queries) if metric.unit_compare else queries
+    check_range(X, known.transform, known.anchor.dtype)
+    queries: Floats = known.transform(np.asarray(X, known.anchor.dtype))
+    return unit_length(queries) if metric.unit_compare else queries  # type: ignore[no-any-return]
 
 
 def factors_of(known: Knowledge, metric: Metric) -> list[Factor]:

@@ -71,7 +71,7 @@ class RehearsalHead(Head[Rehearsed[M]], Generic[M]):
     def _is_logistic(self) -> bool:
         return self.classifier == "linear"
 
-    @available_if(_is_logistic)
+    @available_if(_is_logistic)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class, of the logistic regression only."""
         array = self._checked(X)
