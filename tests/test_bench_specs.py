@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import relu_features
 from typer.testing import CliRunner
 
 from fecam import heads
@@ -195,6 +196,20 @@ def test_the_ablation_changes_one_component_at_a_time():
         else:
             expected |= {"covariance": "identity"} | ({} if parts else off["Tukey"])
         assert heads.make(head.name, **head.options).get_params() == expected, head.label
+
+
+def test_every_head_learns_from_fewer_samples_than_features():
+    """Without shrinkage, say: matrices are singular, and one feature is always silent."""
+    X, y = relu_features(6, 12, 16, seed=0, dead=1)
+    first, tried = y < 4, []
+    for name in SHIPPED:
+        for head in spec.load(name).heads:
+            if (head.name, head.options) not in tried:
+                tried.append((head.name, head.options))
+                made = heads.make(head.name, **head.options)
+                made.partial_fit(X[first], y[first]).partial_fit(X[~first], y[~first])
+                assert np.mean(made.predict(X) == y) > 0.5, (name, head.label)
+    assert len(tried) > 40
 
 
 def test_a_variant_differs_from_its_experiment_in_the_network_alone():

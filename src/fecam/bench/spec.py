@@ -367,7 +367,7 @@ def _check_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) ->
 def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
     value = table.get(key, default)
     if not isinstance(value, kind):
-        names = {str: "text", list: "a list", dict: "a table"}
+        names: dict[type, str] = {str: "text", list: "a list", dict: "a table"}
         raise SpecError(f"{where}{key} = {value!r} must be {names[kind]}")
     return value
 
