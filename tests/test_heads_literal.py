@@ -316,6 +316,17 @@ def test_ranpac(projections):
     np.testing.assert_allclose(head.decision_function(QUERIES), expected, rtol=1e-5, atol=1e-7)
 
 
+def test_a_ridge_for_few_samples_of_many_features_in_single_precision():
+    rows, labels = relu_features(4, 6, 200, 2)
+    rows = np.concatenate([rows, rows])  # the smallest ridges are tried on a singular matrix
+    head = make("ridge").fit(rows, np.concatenate([labels, labels]))
+    fine = make("ridge").fit(rows.astype(np.float64), np.concatenate([labels, labels]))
+    assert head.ridge_ == fine.ridge_ and head.score(rows[:24], labels) == 1
+    np.testing.assert_allclose(
+        head.decision_function(rows), fine.decision_function(rows), atol=1e-4
+    )
+
+
 def test_without_anything_to_hold_out_the_ridge_follows_the_scale():
     first = np.unique(y, return_index=True)[1]
     for scale in (1.0, 1000.0):

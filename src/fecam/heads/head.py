@@ -202,5 +202,6 @@ def _numbers(array: Array) -> Floats:
 
 def softmax(scores: Floats) -> Floats:
     """Rows of scores as probabilities."""
-    weights: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances: Floats = weights / weights.sum(axis=1, keepdims=True)
+    return chances

@@ -41,7 +41,7 @@ def queries_of(X: Floats, known: Knowledge, metric: Metric) -> Floats:
     """Samples as factors take them."""
     check_range(X, known.transform, known.anchor.dtype)
     queries: Floats = known.transform(np.asarray(X, known.anchor.dtype))
-    return unit_length(queries) if metric.unit_compare else queries  # type: ignore[no-any-return]
+    return unit_length(queries) if metric.unit_compare else queries
 
 
 def factors_of(known: Knowledge, metric: Metric) -> list[Factor]:

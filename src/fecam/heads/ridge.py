@@ -166,13 +166,11 @@ def held_out_errors(rest: Moments, X: Floats, y: Labels, held: Floats, held_y: L
     With fewer samples than features the same predictions come cheaper out of the products of
     samples: :math:`h^T (X^T X + \lambda I)^{-1} X^T Y = h^T X^T (X X^T + \lambda I)^{-1} Y`.
     """
-    matrix: Floats
-    right: Floats
-    targets = held_y[:, None] == rest.labels
+    matrix, right, left = gram(rest), sums_of(rest), held
     if len(X) < X.shape[1]:
-        matrix, right, left = X @ X.T, (y[:, None] == rest.labels).astype(np.float64), held @ X.T
-    else:
-        matrix, right, left = gram(rest), sums_of(rest), held
+        X = np.asarray(X, np.float64)
+        matrix, right, left = X @ X.T, np.where(y[:, None] == rest.labels, 1.0, 0.0), held @ X.T
+    targets = held_y[:, None] == rest.labels
     return np.array([np.sum((left @ solve(matrix, r, right) - targets) ** 2) for r in RIDGES])
 
 
