@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import relu_features
 from typer.testing import CliRunner
 
+from conftest import relu_features
 from fecam import heads
 from fecam.bench import spec
 from fecam.cli.app import app
