@@ -81,8 +81,7 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
         if before is None:
             validate_data(self, X=X, reset=True, skip_check_array=True)
             self._settings = {name: getattr(self, name) for name in self._fixed}
-        self._taught = after
-        return self
+        return self._hold(after)
 
     def _combine(self, other: Self, combine: Any) -> Self:
         """Add what another head was taught: the common part of every `merge`."""
@@ -103,15 +102,18 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
         ours = self._known
         if ours is None:
             self._settings, self.n_features_in_ = other._settings, other.n_features_in_
-            self._taught = theirs
-            return self
+            return self._hold(theirs)
         if self.n_features_in_ != other.n_features_in_:
             raise InputError(
                 f"cannot merge heads of {self.n_features_in_} and {other.n_features_in_} features. "
                 "Use the same encoder."
             )
         self._check_kind(self._labels(theirs), ours)
-        self._taught = combine(ours, theirs)
+        return self._hold(combine(ours, theirs))
+
+    def _hold(self, known: K) -> Self:
+        self._taught = known
+        self._made: list[Any] = []  # what was derived, and from what
         return self
 
     # ------------------------------------------------------------------ answering
@@ -157,9 +159,9 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
     def _derived(self) -> Any:
         """Made anew when the knowledge is another, or a setting."""
         known, settings = self.knowledge_, self.get_params()
-        made = self.__dict__.get("_made")
-        if made is None or made[0] is not known or made[1] != settings:
-            made = self._made = (known, settings, self._derive(known))
+        made = self._made
+        if not made or made[0] is not known or made[1] != settings:
+            made[:] = known, settings, self._derive(known)
         return made[2]
 
     # ------------------------------------------------------------------ state
@@ -173,7 +175,8 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        state.pop("_made", None)  # derived again where it is needed
+        if "_made" in state:
+            state["_made"] = []  # derived again where it is needed
         return state
 
     def _check_fixed(self) -> None:
