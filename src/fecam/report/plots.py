@@ -198,7 +198,7 @@ def time_bars(run: Run) -> Figure | None:
         if values.min() > 0 and values.max() > 30 * values.min():
             logarithmic(axes.xaxis)
         else:
-            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.xaxis.set_major_locator(MaxNLocator(3))
         axes.set_title(title)
         axes.grid(visible=False, axis="y")
     _name_rows(panels[0], y, heads)
