@@ -18,7 +18,7 @@ from typing import Any
 import problems
 import reference
 from fecam import FeCAMClassifier
-from holdings import array_bytes
+from fecam.heads.holdings import array_bytes
 from problems import Problem
 from reference import SETTINGS
 from reporting import markdown, options, say, write

@@ -24,7 +24,7 @@ import numpy as np
 import problems
 import reference
 from fecam import FeCAMClassifier
-from holdings import array_bytes
+from fecam.heads.holdings import array_bytes
 from reference import SETTINGS, asking, searching
 from reporting import apart, markdown, once, options, read, say, side_by_side, write
 

@@ -29,6 +29,7 @@ SYMBOLS = {
     r"\rVert": "&Vert;",
     r"\log": "log ",
     r"\exp": "exp ",
+    r"\cos": "cos ",
     r"\min": "min ",
     r"\max": "max ",
     r"\le": "&le;",

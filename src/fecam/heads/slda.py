@@ -17,7 +17,7 @@ from fecam.heads.options import check_number
 class StreamingLDA(Head[Moments]):
     r"""Streaming LDA (Hayes and Kanan 2020): a mean a class and one running covariance.
 
-    The score of class y is :math:`x^T P m_y - \frac12 m_y^T P m_y` with the precision matrix
+    The score of class y is :math:`x^T P m_y - m_y^T P m_y / 2` with the precision matrix
     :math:`P = ((1 - e)\,S + e\,I)^{-1}`, e the ``shrinkage`` and S the covariance within classes,
     divided by the number of all samples. The original updates S sample by sample, around a mean
     that moves; here it is the exact covariance that such updates approximate, so that order and
