@@ -64,9 +64,11 @@ def _rows(prepared: Prepared, label: int) -> NDArray[np.float32]:
     """The training samples of a class in the scenario."""
     labels = prepared.features.labels
     rows = np.concatenate([task.train[labels[task.train] == label] for task in prepared.scenario])
-    return np.asarray(prepared.features.items)[rows]
+    return np.asarray(np.asarray(prepared.features.items)[rows], np.float32)
 
 
 def _singular_values(X: NDArray[np.float32], most: int = 100) -> NDArray[np.float64]:
-    values = np.linalg.svd((X - X.mean(0)).astype(np.float64), compute_uv=False) ** 2
-    return values[:most] / max(values[0], np.finfo(float).tiny)
+    centred = (X - X.mean(0)).astype(np.float64)
+    values: NDArray[np.float64] = np.linalg.svd(centred, compute_uv=False) ** 2
+    shares: NDArray[np.float64] = values[:most] / max(values[0], np.finfo(float).tiny)
+    return shares

@@ -48,6 +48,11 @@ class Prepared:
     network_accuracy: float | None = None
     """Of the classifier that was trained with the network, on the test rows of its classes."""
 
+    @property
+    def width(self) -> int:
+        """How many features a sample has."""
+        return int(np.shape(self.features.items)[1])
+
 
 def load_data(spec: Spec, root: Path | None, download: bool, watch: Watch) -> Dataset:
     """The data set of an experiment, checked to be one that it can be run on."""

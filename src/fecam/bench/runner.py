@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +137,32 @@ def _tasks(
         for unit in units:
             yield from stream(prepared[unit.seed], unit.head)
         return
-    jobs = (delayed(_together)(prepared[unit.seed], unit.head) for unit in units)
-    for records in Parallel(n_jobs=side_by_side, return_as="generator_unordered")(jobs):
-        yield from records
+    jobs = (delayed(_together)(prepared[unit.seed], unit.head, os.getpid()) for unit in units)
+    results = Parallel(n_jobs=side_by_side, return_as="generator_unordered")(jobs)
+    try:
+        for records in results:
+            yield from records
+    finally:
+        with warnings.catch_warnings():  # who stops a run knows that it was stopped
+            warnings.filterwarnings("ignore", message=".*have been cancelled")
+            results.close()
 
 
-def _together(prepared: Prepared, head: Head) -> list[Record]:
+def _together(prepared: Prepared, head: Head, parent: int) -> list[Record]:
+    _end_with(parent)
     return list(stream(prepared, head))
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """A worker whose run was killed would wait for ever for the next job: end it, too."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _workers(prepared: dict[int, Prepared]) -> int:
@@ -147,10 +170,11 @@ def _workers(prepared: dict[int, Prepared]) -> int:
     if len(prepared) <= 1:
         return 1
     one = next(iter(prepared.values()))
-    width, classes = one.features.items.shape[1], len(one.scenario.class_order)
+    width, classes = one.width, len(one.scenario.class_order)
     # A matrix a class as kept, as derived, and once more while it is made; and the samples.
     need = 4 * (3 * classes * width**2 + 2 * len(one.features) * width) + 200e6
-    return max(1, min(len(prepared), cpu_count(), int((memory() or need) / 2 // need)))
+    cores: int = cpu_count()
+    return max(1, min(len(prepared), cores, int((memory() or need) / 2 // need)))
 
 
 def _whole(records: Sequence[Record]) -> list[Record]:
@@ -209,7 +233,7 @@ def _with_features(about: dict[str, Any], prepared: Prepared, folder: Path) -> d
         "encoder": prepared.encoder,
         **about,
         "features": {
-            "width": int(features.items.shape[1]),
+            "width": prepared.width,
             "fingerprints": {**known, seed: features.fingerprint},
         },
         "class_orders": {**about.get("class_orders", {}), seed: list(scenario.class_order)},

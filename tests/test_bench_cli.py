@@ -1,0 +1,279 @@
+"""`fecam bench`, `fecam report` and `fecam heads` as people and programs use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from fecam.bench import runner, spec
+from fecam.bench.results import read_records
+from fecam.cli.app import main
+
+DIGITS = """
+title = "Digits"
+seeds = [1, 2]
+
+[dataset]
+name = "digits"
+as_features = true
+
+[scenario]
+kind = "class-incremental"
+base = 2
+increment = 2
+
+[[heads]]
+name = "ncm"
+
+[[heads]]
+name = "fecam"
+
+[[heads]]
+name = "fecam"
+label = "paper"
+preset = "paper"
+"""
+RECORDS = 2 * 3 * 5
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to work in, with the experiment many.toml."""
+    monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FECAM_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "many.toml").write_text(DIGITS)
+    return tmp_path
+
+
+@pytest.fixture
+def fecam(place, monkeypatch, capsys):
+    """The program, in this process; what it prints comes back."""
+
+    def run(*arguments, code=0):
+        monkeypatch.setattr(sys, "argv", ["fecam", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert (end.value.code or 0) == code, printed
+        assert "Traceback" not in printed.err
+        return printed
+
+    return run
+
+
+@pytest.fixture
+def process(place):
+    """The program as a process of its own, in a session of its own."""
+    started = []
+
+    def start(*arguments, before=""):
+        code = f"{before}\nfrom fecam.cli.app import main; main()"
+        command = ["-m", "fecam"] if not before else ["-c", code]
+        one = subprocess.Popen(
+            [sys.executable, *command, *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        started.append(one)
+        return one
+
+    yield start
+    for one in started:
+        one.kill()
+        one.communicate()
+
+
+def accuracies(records):
+    return {(r["head"], r["seed"], r["task"]): r["accuracy"] for r in records}
+
+
+QUICK = ("--head", "ncm", "--seeds", "1")
+
+
+# -- stopping --------------------------------------------------------------------------------------
+
+
+def test_kills_cost_nothing_but_time(place, process):
+    many = spec.load(place / "many.toml")
+    whole = accuracies(runner.run(many, place / "whole", workers=1))
+    rng = random.Random(0)
+    done = 0
+    for workers in ("1", "1", "2"):
+        running = process("bench", "many.toml", "--json", "--workers", workers)
+        for _ in range(done + rng.randint(1, 9)):
+            running.stdout.readline()
+        time.sleep(rng.uniform(0, 0.05))
+        os.kill(running.pid, signal.SIGKILL)
+        assert running.wait() == -signal.SIGKILL
+        running.stdout.read()  # ends when the last of the workers has gone
+        kept = list(read_records(place / "runs" / "many"))
+        assert accuracies(kept).items() <= whole.items()
+        done = len(kept) // 5 * 5
+    records = list(runner.run(many, place / "runs" / "many", workers=1))
+    assert len(records) == RECORDS and accuracies(records) == whole
+    assert list(read_records(place / "runs" / "many")) == records
+
+
+def test_control_c_leaves_a_run_that_can_go_on(place, process):
+    running = process("bench", "many.toml", "--json", "--workers", "2")
+    for _ in range(5):
+        running.stdout.readline()
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does, to the workers as well
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130 and "Traceback" not in said and "Warning" not in said
+    assert "stopped; what is done is kept in runs/many. Run the same command to go on" in said
+    many = spec.load(place / "many.toml")
+    kept = len(list(read_records(place / "runs" / "many")))
+    assert 5 <= kept < RECORDS
+    assert len(list(runner.run(many, place / "runs" / "many", workers=1))) == RECORDS
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def test_json_is_a_record_a_line_and_nothing_else(fecam, place):
+    printed = fecam("bench", "many.toml", *QUICK, "--json")
+    lines = [json.loads(line) for line in printed.out.splitlines()]
+    assert lines == list(read_records(place / "runs" / "many")) and len(lines) == 5
+    assert "tasks" in printed.err and "runs/many/report.html" in printed.err
+    assert (place / "runs" / "many" / "report.html").stat().st_size > 1000
+    # The second time it only reads; --again takes as long as the first.
+    assert fecam("bench", "many.toml", *QUICK, "--json").out == printed.out
+    again = fecam("bench", "many.toml", *QUICK, "--json", "--again").out
+    assert again != printed.out and len(again.splitlines()) == 5
+
+
+def test_a_run_ends_with_its_table_and_reports_compare(fecam, place):
+    printed = fecam("bench", "many.toml", *QUICK, "--output", "a")
+    assert "Digits" in printed.out and "average %" in printed.out and "ncm" in printed.out
+    said = fecam("bench", "many.toml", "--head", "paper", "--seeds", "1", "-O", "b")
+    assert "b/many/report.html" in said.err
+    (place / "a" / "many" / "report.html").unlink()
+    assert "a/many/report.html" in fecam("report", "a/many").err
+    both = fecam("report", "a/many", "b/many", "--output", "both.html")
+    assert both.out.count("average %") == 2 and "both.html" in both.err
+    text = (place / "both.html").read_text()
+    assert "ncm" in text and "paper" in text
+    (summary,) = json.loads(fecam("report", "a/many", "--json").out).values()
+    assert summary[0]["head"] == "ncm" and 0.5 < summary[0]["last"]["mean"] < 1
+
+
+def test_experiments_and_heads_are_listed_and_shown(fecam, place):
+    assert "digits" in fecam("bench", "--list").out
+    listed = json.loads(fecam("bench", "--list", "--json").out)
+    assert {"digits", "cifar100-t5"} <= {one["name"] for one in listed}
+    shown = fecam("bench", "many.toml", "--show", "--set", "scenario.base=4", *QUICK).out
+    (place / "shown.toml").write_text(shown)
+    changed = spec.load("shown.toml")
+    assert changed.scenario.options["base"] == 4 and changed.seeds == (1,)
+    assert [head.label for head in changed.heads] == ["ncm"] and not (place / "runs").exists()
+    (told,) = json.loads(fecam("bench", "many.toml", "--show", "--json").out)
+    assert told["seeds"] == [1, 2]
+    assert "nearest class mean" in fecam("heads").out
+    named = {one["name"]: one for one in json.loads(fecam("heads", "--json").out)}
+    assert named["ncm"]["options"] == {"metric": "euclidean"} and named["fecam"]["mergeable"]
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "name an experiment, such as digits"),
+        (("digit",), "no experiment 'digit' (did you mean 'digits'?)"),
+        (("nowhere.toml",), "nowhere.toml cannot be read: No such file"),
+        (("many.toml", "--head", "nmc"), "many has no head 'nmc' (did you mean 'ncm'?)"),
+        (("many.toml", "--set", "base"), "--set base: write key=value"),
+        (("many.toml", "--set", "scenario.bas=3"), "'bas'"),
+        (("many.toml", "--set", "seed=3"), "no key 'seed' (did you mean 'seeds'?)"),
+        (("many.toml", "--set", "scenario.base=12", "--again"), "12"),
+        (("many.toml", "--seeds", "1;2"), "--seeds 1;2: write whole numbers, as 1993,1994"),
+        (("many.toml", "--seeds", "1,1"), "one of them is there twice"),
+        (("many.toml", "--seeds", "-1"), "list whole numbers, 0 or more"),
+        (("many.toml", "--log", "wandb"), "no logger 'wandb'. Choose from: tensorboard, mlflow"),
+        (("many.toml", "--output", "many.toml"), "the run cannot be kept in many.toml/many"),
+        (("cifar100-t5", "--root", "nowhere"), "nowhere"),
+        (("many.toml", "--set", "dataset.name=nothing"), "'nothing'"),
+    ],
+)
+def test_a_mistake_is_a_message(fecam, place, arguments, says):
+    said = fecam("bench", *arguments, code=1).err
+    assert says in said and said.lstrip().startswith("error: ")
+    assert not (place / "runs").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_that_is_read_only_is_a_message(fecam, place):
+    (place / "locked").mkdir(mode=0o500)
+    said = fecam("bench", "many.toml", *QUICK, "-O", "locked", code=1).err
+    assert "the run cannot be kept in locked/many (Permission denied)" in said
+
+
+def test_another_experiment_in_the_folder_is_a_message(fecam, place):
+    fecam("bench", "many.toml", *QUICK, "--json")
+    said = fecam("bench", "many.toml", "--head", "ncm", "--seeds", "2", code=1).err
+    assert "runs/many holds another experiment: seeds is [1] there and [2] now" in said
+    assert "--output" in said and "--again" in said
+    assert "no run" in fecam("report", "nowhere", code=1).err
+
+
+def test_without_a_plotting_library_there_is_still_a_table(process, place):
+    blocked = "import sys; sys.modules['matplotlib'] = None"
+    out, said = process("bench", "many.toml", *QUICK, before=blocked).communicate(timeout=120)
+    assert "average %" in out and "Traceback" not in said
+    assert "no report: " in said and "pip install 'fecam[report]'" in said
+    assert len(list(read_records(place / "runs" / "many"))) == 5
+
+
+# -- loggers ---------------------------------------------------------------------------------------
+
+
+def test_mlflow_holds_each_number_once(process, place):
+    pytest.importorskip("alembic", reason="MLflow and its database weigh 120 MB: an extra, loggers")
+    # A run that is stopped, then goes on; in a process of its own, because MLflow's imports warn of
+    # what its own dependencies leave behind.
+    stopped = """
+import contextlib, itertools
+from fecam.bench import runner
+from fecam.cli.app import main
+run = runner.run
+runner.run = lambda *all, **more: itertools.islice(run(*all, **more), 7)
+with contextlib.suppress(SystemExit):
+    main()
+runner.run = run
+"""
+    running = process("bench", "many.toml", "--head", "ncm", "--head", "paper", "--seeds", "1",
+                      "--log", "mlflow", "--json", before=stopped)  # fmt: skip
+    _, said = running.communicate(timeout=200)
+    assert running.returncode == 0 and "Traceback" not in said and "INFO" not in said, said
+    with closing(sqlite3.connect(place / "runs" / "many" / "mlflow.db")) as store:
+        runs = store.execute(
+            "select r.name, r.status, r.run_uuid from runs r join experiments e using "
+            "(experiment_id) where r.lifecycle_stage = 'active' and e.name = 'many'"
+        ).fetchall()
+        assert sorted(name for name, *_ in runs) == ["ncm, seed 1", "paper, seed 1"]
+        for name, status, identity in runs:
+            head = name.split(",")[0]
+            assert status == "FINISHED"
+            given = dict(
+                store.execute("select key, value from params where run_uuid = ?", [identity])
+            )
+            assert given == {"seed": "1", **({"preset": "paper"} if head == "paper" else {})}
+            logged = store.execute(
+                "select step, value from metrics where key = 'accuracy' and run_uuid = ? "
+                "order by step",
+                [identity],
+            ).fetchall()
+            records = [r for r in read_records(place / "runs" / "many") if r["head"] == head]
+            assert logged == [(r["task"], r["accuracy"]) for r in records]
