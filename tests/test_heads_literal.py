@@ -19,7 +19,7 @@ from fecam.errors import SingularMatrixError
 from fecam.heads import make
 from fecam.heads.fenec import cluster
 from fecam.heads.fetril import translated
-from fecam.heads.gaussian_linear import gaussian_samples
+from fecam.heads.gaussian_linear import _factor, gaussian_samples
 from fecam.heads.linear import train
 from fecam.heads.moments import add_moments, gram, means_of, moments_of
 from fecam.heads.rehearsal import draw_rows
@@ -440,3 +440,18 @@ def test_what_was_borrowed_is_never_kept():
     head.predict(rows)
     for label, one in head.knowledge_.classes.items():
         np.testing.assert_allclose(one.mean, plain.knowledge_.classes[label].mean)
+
+
+def test_a_singular_covariance_kept_in_float32_can_be_sampled():
+    """Fewer samples than features, kept as a triangle: rounding makes some eigenvalues negative."""
+    rng = np.random.default_rng(0)
+    loud = rng.random((42, 128)).astype(np.float32) * np.geomspace(1, 1e-3, 128, dtype=np.float32)
+    head = make("gaussian-linear", samples=50)
+    X = np.concatenate([loud, loud[:, ::-1]])
+    y = np.repeat([0, 1], 42)
+    head.partial_fit(X, y).partial_fit(loud + 1, np.full(42, 2))
+    assert (head.predict(X) == y).mean() > 0.9
+    rotten = np.diag(np.array([1.0, 1.0, 1.0, -1e-6 * 3]))  # as rounding leaves it
+    assert np.isfinite(_factor(rotten)).all()
+    with pytest.raises(SingularMatrixError, match="Teach a new model"):
+        _factor(np.diag([1.0, -1.0]))

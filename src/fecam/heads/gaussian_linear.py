@@ -10,10 +10,11 @@ from fecam.core.lessons import rows_by_label, summarize_lesson
 from fecam.core.scatter import dense
 from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform
+from fecam.errors import SingularMatrixError
 from fecam.heads.head import Floats, Labels
 from fecam.heads.rehearsal import RehearsalHead
 
-JITTER = 1e-6
+JITTERS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """Added to the variances, in parts of their mean, so that a covariance has a Cholesky factor."""
 
 
@@ -65,9 +66,23 @@ def gaussian_samples(one: ClassStatistics, count: int, rng: np.random.Generator)
     if scatter.shape == "rows":  # already a factor: R^T R is the scatter
         factor = np.asarray(scatter.numbers, np.float64)
     else:
-        covariance = np.asarray(dense(scatter), np.float64)
-        spread = covariance.diagonal()
-        floor = JITTER * spread.mean() + np.finfo(np.float64).tiny
-        factor = np.linalg.cholesky(covariance + floor * np.eye(len(mean))).T
+        factor = _factor(np.asarray(dense(scatter), np.float64))
     samples: Floats = mean + rng.normal(size=(count, len(factor))) @ factor / freedom**0.5
     return samples
+
+
+def _factor(covariance: Floats) -> Floats:
+    """A square root, from the first jitter that outweighs the rounding of what was kept."""
+    mean_variance = max(covariance.diagonal().mean(), np.finfo(np.float64).tiny)
+    for jitter in JITTERS:
+        try:
+            lower = np.linalg.cholesky(
+                covariance + jitter * mean_variance * np.eye(len(covariance))
+            )
+        except np.linalg.LinAlgError:
+            continue
+        return np.asarray(lower.T)
+    raise SingularMatrixError(
+        "the covariance of a class has a negative eigenvalue far beyond rounding: it was not "
+        "learnt from finite features. Teach a new model."
+    )
