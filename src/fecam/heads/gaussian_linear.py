@@ -63,6 +63,7 @@ def gaussian_samples(one: ClassStatistics, count: int, rng: np.random.Generator)
     """Samples of the Gaussian with the mean and the covariance of a class."""
     mean, freedom = np.asarray(one.mean), max(one.count - 1, 1)
     scatter = scatter_of(one)
+    factor: Floats
     if scatter.shape == "rows":  # already a factor: R^T R is the scatter
         factor = np.asarray(scatter.numbers, np.float64)
     else:
