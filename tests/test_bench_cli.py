@@ -129,7 +129,7 @@ def test_control_c_leaves_a_run_that_can_go_on(place, process):
     for _ in range(5):
         running.stdout.readline()
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does, to the workers as well
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=300)
     assert running.returncode == 130 and "Traceback" not in said and "Warning" not in said
     assert "stopped; what is done is kept in runs/many. Run the same command to go on" in said
     many = spec.load(place / "many.toml")
@@ -230,7 +230,7 @@ def test_another_experiment_in_the_folder_is_a_message(fecam, place):
 
 def test_without_a_plotting_library_there_is_still_a_table(process, place):
     blocked = "import sys; sys.modules['matplotlib'] = None"
-    out, said = process("bench", "many.toml", *QUICK, before=blocked).communicate(timeout=120)
+    out, said = process("bench", "many.toml", *QUICK, before=blocked).communicate(timeout=300)
     assert "average %" in out and "Traceback" not in said
     assert "no report: " in said and "pip install 'fecam[report]'" in said
     assert len(list(read_records(place / "runs" / "many"))) == 5
@@ -255,7 +255,7 @@ runner.run = run
 """
     running = process("bench", "many.toml", "--head", "ncm", "--head", "paper", "--seeds", "1",
                       "--log", "mlflow", "--json", before=stopped)  # fmt: skip
-    _, said = running.communicate(timeout=200)
+    _, said = running.communicate(timeout=300)
     assert running.returncode == 0 and "Traceback" not in said and "INFO" not in said, said
     with closing(sqlite3.connect(place / "runs" / "many" / "mlflow.db")) as store:
         runs = store.execute(
