@@ -442,6 +442,7 @@ def test_images_that_cannot_be_read_are_left_out_and_counted(memory):
     assert sorted(images.skipped) == [3, 17, 90] and "torn" in images.skipped[17]
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # where there is one core
 @pytest.mark.parametrize("workers", [0, 2])
 def test_images_read_each_time_train_as_those_in_memory(workers):
     results = []

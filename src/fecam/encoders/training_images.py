@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from joblib import cpu_count
 from torch import Generator, Tensor
 from torch.utils.data import DataLoader
 
@@ -43,7 +43,7 @@ class TrainingImages:
         self.skipped: dict[int, str] = {}
         self._items = _Decoded(dataset.items, preprocessing)
         # Processes pay where decoding is work; small arrays are read faster than handed over.
-        usual = min(4, os.cpu_count() or 1) if preprocessing.resize > 96 else 0
+        usual = min(4, cpu_count()) if preprocessing.resize > 96 else 0
         self._workers = usual if workers is None else workers
         self.rows = torch.arange(len(dataset))
         self._pixels: Tensor | None = None

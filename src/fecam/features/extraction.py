@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import cpu_count
 
 from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.encoders.encoder import Encoder
@@ -182,7 +182,7 @@ def _read(
         except ItemError as error:
             return error
 
-    threads = min(THREADS, os.cpu_count() or 1)
+    threads = min(THREADS, cpu_count())
     waiting: deque[tuple[list[int], list[Future[Any]]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="fecam-read") as pool:
         try:
