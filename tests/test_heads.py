@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,10 @@ def test_wrong_names_are_answered_with_the_right_one(name, options, message):
 @pytest.mark.parametrize(
     ("name", "option", "value"),
     [
+        ("fecam", "covariance", "clas"),
+        ("fecam", "shrinkage", 5),
+        ("fecam", "pooling", -1.0),
+        ("fecam", "tukey", "half"),
         ("ncm", "metric", "cosin"),
         ("slda", "shrinkage", 2),
         ("fetril", "classifier", "logistic"),
@@ -124,9 +129,11 @@ def test_wrong_names_are_answered_with_the_right_one(name, options, message):
         ("calibrated-fecam", "tukey", "yes"),
     ],
 )
-def test_values_that_cannot_be_are_refused_when_learning_begins(name, option, value):
-    head = make(name, **{option: value})
-    with pytest.raises(SettingsError, match=repr(value)):
+def test_values_that_cannot_be_are_refused_at_once_and_when_learning_begins(name, option, value):
+    with pytest.raises(SettingsError, match=re.escape(repr(value))):
+        make(name, **{option: value})
+    head = make(name).set_params(**{option: value})
+    with pytest.raises(SettingsError, match=re.escape(repr(value))):
         head.partial_fit(X, Y)
     assert not head.__sklearn_is_fitted__()
 

@@ -8,11 +8,11 @@ gamma, ``shrinkage`` holds the gamma * (2 + gamma) of one pass to the same end: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
 from fecam.errors import SettingsError
+from fecam.suggestions import suggestion
 
 _PAPER: dict[str, Any] = {
     "covariance": "class",
@@ -63,8 +63,7 @@ def preset(name: str) -> dict[str, Any]:
     try:
         return dict(PRESETS[name])
     except (KeyError, TypeError):
-        close = get_close_matches(str(name), PRESETS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
         raise SettingsError(
-            f"there is no preset {name!r}.{hint} Known: {', '.join(map(repr, PRESETS))}."
+            f"there is no preset {name!r}.{suggestion(name, PRESETS)} "
+            f"Known: {', '.join(map(repr, PRESETS))}."
         ) from None

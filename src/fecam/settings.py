@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -12,6 +11,7 @@ from fecam.core.knowledge import Knowledge
 from fecam.core.metric import Metric
 from fecam.core.statistics import Form
 from fecam.errors import SettingsError
+from fecam.suggestions import suggestion
 
 CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "covariance": ("class", "common", "pooled", "diagonal", "identity"),
@@ -104,8 +104,7 @@ def _check_choice(name: str, value: Any) -> None:
     choices = CHOICES[name]
     if any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
         return
-    close = get_close_matches(str(value), [c for c in choices if c is not None], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = suggestion(value, (choice for choice in choices if choice is not None))
     listed = ", ".join(map(repr, choices))
     raise SettingsError(f"{name}={value!r} must be one of {listed}.{hint}")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import tomli_w
 
 from fecam import heads, scenarios
 from fecam.errors import FecamError, SpecError
+from fecam.suggestions import nearest
 
 ANALYSES = ("singular-values", "tsne")
 FIRST_TASK_CLASSES = ("base", "all")
@@ -373,8 +373,8 @@ def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any, where: 
 
 
 def _hint(name: object, known: Iterable[str]) -> str:
-    near = get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    near = nearest(name, known, cutoff=0.5)
+    return "" if near is None else f" (did you mean {near!r}?)"
 
 
 def _plain(value: Any) -> Any:

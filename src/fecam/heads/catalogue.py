@@ -15,9 +15,10 @@ from fecam.heads.fenec import FeNeC
 from fecam.heads.fetril import FeTrIL
 from fecam.heads.gaussian_linear import GaussianLinear
 from fecam.heads.ncm import NearestMean
-from fecam.heads.options import suggestion
 from fecam.heads.ridge import RanPAC, Ridge
 from fecam.heads.slda import StreamingLDA
+from fecam.settings import read_metric
+from fecam.suggestions import suggestion
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def available() -> list[Entry]:
 
 
 def make(name: str, **options: Any) -> Any:
-    """A new head of that name.
+    """A new head of that name; an option that it does not have, or cannot have so, is refused.
 
     >>> make("ncm", metric="cosine")
     NearestMean(metric='cosine')
@@ -90,7 +91,17 @@ def make(name: str, **options: Any) -> Any:
                 f"It has: {', '.join(known)}."
             )
     kind = _HEADS[name][0]
-    return _fecam(**options) if kind is FeCAMClassifier else kind(**options)
+    head = _fecam(**options) if kind is FeCAMClassifier else kind(**options)
+    _check_values(head)
+    return head
+
+
+def _check_values(head: Any) -> None:
+    """Estimators look at their parameters only when they learn: here, that may be hours away."""
+    if isinstance(head, FeCAMClassifier):
+        read_metric(head.get_params())
+    else:
+        head._check_settings()
 
 
 def _options(name: str) -> dict[str, Any]:

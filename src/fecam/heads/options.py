@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
 from fecam.errors import SettingsError
+from fecam.suggestions import suggestion
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -38,9 +38,3 @@ def check_number(name: str, value: Any, *, at_most: float = math.inf) -> None:
     if not good or not 0 <= value <= at_most:
         bound = ">= 0" if at_most == math.inf else f"from 0 to {at_most:g}"
         raise SettingsError(f"{name}={value!r} must be a finite number {bound}.")
-
-
-def suggestion(wrong: Any, names: Iterable[str]) -> str:
-    """A question that names the nearest of the names; empty if none is near."""
-    near = get_close_matches(str(wrong), list(names), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""

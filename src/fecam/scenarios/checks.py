@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
 
 from fecam.errors import SettingsError
+from fecam.suggestions import suggestion
 
 
 def whole(name: str, value: Any, *, at_least: int = 1, at_most: int | None = None) -> int:
@@ -52,8 +52,7 @@ def known(what: str, name: Any, names: Iterable[str]) -> None:
     names = list(names)
     if name in names:
         return
-    close = get_close_matches(str(name), names, n=1, cutoff=0.4)  # "class" is close enough
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = suggestion(name, names, cutoff=0.4)  # "class" is close enough
     listed = ", ".join(map(repr, names)) or "none"
     raise SettingsError(f"there is no {what} {name!r}.{hint} Known: {listed}.")
 
