@@ -810,6 +810,21 @@ def test_the_paper_s_plan():
     assert (plan.momentum, plan.weight_decay, plan.classifier) == (0.9, 5e-4, "cosine")
     assert plan.augmentation == Augmentation(padding=4, flip=True, brightness=63 / 255)
     assert first_task.plan_for("holidays", 224).augmentation.area is not None
+    assert plan.changed({"weight_decay": 1e-4}) == replace(plan, weight_decay=1e-4)
+    for name in ("learning_rat", "augmentation"):
+        with pytest.raises(TrainingError, match=f"no '{name}'.*It has: .*learning_rate"):
+            plan.changed({name: 1})
+
+
+def test_the_side_of_images_is_theirs_if_it_is_small():
+    def of(side, name="holidays"):
+        images = [np.zeros((side, side - 2, 3), np.uint8)]
+        return Dataset(name, "images", images, np.zeros(1, np.int64), ("a",), "f")
+
+    assert first_task.side_of(of(40)) == 40
+    assert first_task.side_of(of(500)) == 224
+    assert first_task.side_of(of(500), 128) == 128
+    assert first_task.side_of(of(500, "cifar100")) == 32
 
 
 def test_a_first_task_needs_classes_that_have_images(tmp_path):

@@ -17,7 +17,7 @@ from fecam.data import Dataset, load
 from fecam.data.dataset import fingerprint_of
 from fecam.data.download import watching_downloads
 from fecam.data.places import cache_folder, writable
-from fecam.errors import MissingPackageError, SpecError
+from fecam.errors import MissingPackageError, SpecError, TrainingError
 from fecam.features import extract
 from fecam.scenarios import Scenario, build
 
@@ -149,12 +149,12 @@ def _train(
     classes = sorted(scenario.class_order if everything else scenario.base_classes)
     tasks = scenario[:] if everything else scenario[:1]
     shown = _marked(data, np.concatenate([task.train for task in tasks]), scenario[-1].test)
-    plan = first_task.plan_for(data.name, wanted.size or 32)
+    plan = first_task.plan_for(data.name, first_task.side_of(data, wanted.size))
     if wanted.epochs is not None and wanted.epochs != plan.epochs:
         plan = first_task.short_plan(plan, wanted.epochs)
     try:
-        plan = replace(plan, **{"seed": scenario.seed, **wanted.plan})
-    except TypeError as error:
+        plan = plan.changed({"seed": scenario.seed, **wanted.plan})
+    except TrainingError as error:
         raise SpecError(f"first_task.plan: {error}") from None
     what = [shown.fingerprint, classes, plan.as_dict(), wanted.width, wanted.size]
     home = writable(cache_folder() / "first-tasks")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,10 +60,10 @@ def train(
         raise MissingPackageError("training a network", error.name or "torch", "images") from None
     data = load_dataset(dataset, root, download, option)
     chosen = _chosen(data, classes, order_seed)
-    settings = first_task.plan_for(data.name, size or 32)
+    settings = first_task.plan_for(data.name, first_task.side_of(data, size))
     if epochs is not None:
         settings = first_task.short_plan(settings, epochs)
-    settings = _changed(settings, parse_options(plan or []))
+    settings = settings.changed(parse_options(plan or []))
     with progress_bar(f"{data.name}: {len(chosen)} classes", "batches") as bar:
         (task,) = bar.task_ids
 
@@ -97,13 +97,6 @@ def _show(record: Any, as_json: bool) -> None:
         f"epoch {record.epoch}/{record.epochs}: loss {record.loss:.3f}, accuracy "
         f"{100 * record.accuracy:5.1f} %{test}, {record.seconds:.0f} s{again}"
     )
-
-
-def _changed(plan: Any, changes: dict[str, Any]) -> Any:
-    known = sorted(set(plan.__dataclass_fields__) - {"augmentation"})
-    if unknown := sorted(set(changes) - set(known)):
-        raise InputError(f"--plan {unknown[0]}=...: a training plan has {', '.join(known)}")
-    return replace(plan, **changes)
 
 
 def _chosen(data: Dataset, classes: str, order_seed: int | None) -> list[int]:

@@ -86,7 +86,7 @@ def train_first_task(
         raise TrainingError(f"classes = {list(classes)}: name two classes at least to tell apart.")
     chosen = np.isin(dataset.labels, np.asarray(classes))
     _check_classes(dataset, classes)
-    side = size or _SIZES.get(dataset.name) or _side_of(dataset)
+    side = side_of(dataset, size)
     images = TrainingImages(dataset.subset(dataset.train[chosen[dataset.train]]), _steps(side))
     mean, std = colours(images)
     images.preprocessing = replace(images.preprocessing, mean=mean, std=std)
@@ -161,8 +161,14 @@ def _steps(side: int) -> ImagePreprocessing:
     return ImagePreprocessing(side, resize=round(side * 256 / 224))
 
 
-def _side_of(dataset: Dataset) -> int:
-    """The side of the first image that can be read, if it is small."""
+def side_of(dataset: Dataset, size: int | None = None) -> int:
+    """The side of the images as the network sees them: as asked for, or as suits the data set.
+
+    Of one that is not known by name, it is that of the first image that can be read, if it is
+    small; else 224.
+    """
+    if known := size or _SIZES.get(dataset.name):
+        return known
     for item in dataset.items:
         try:
             side = max(read_image(item).shape[:2])

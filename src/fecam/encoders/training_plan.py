@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from fecam.encoders.augmentation import Augmentation
 from fecam.encoders.classifiers import ClassifierName
 from fecam.errors import TrainingError
+from fecam.suggestions import suggestion
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,21 @@ class TrainingPlan:
                     f"a training plan cannot have {name} = {getattr(self, name)!r}: "
                     f"it must be {wanted}."
                 )
+
+    def changed(self, changes: Mapping[str, Any]) -> TrainingPlan:
+        """The same with other settings, by their names.
+
+        >>> TrainingPlan().changed({"weight_decay": 1e-4}).weight_decay
+        0.0001
+        """
+        known = [name for name in self.__dataclass_fields__ if name != "augmentation"]
+        for name in changes:
+            if name not in known:
+                raise TrainingError(
+                    f"a training plan has no {name!r}.{suggestion(name, known)} "
+                    f"It has: {', '.join(known)}."
+                )
+        return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
