@@ -14,6 +14,7 @@ import pytest
 from fecam.bench.metrics import summarize
 from fecam.errors import InputError, MissingPackageError, RunError
 from fecam.report import Table, read_run, summary_table, write_report
+from fecam.report.facts import facts
 from fecam.report.tables import Cell, cost_table, joint_table, more_table, task_table
 from fecam.report.text import duration, size
 from run_folder import (
@@ -495,6 +496,15 @@ def test_hostile_words_stay_words(tmp_path):
     assert not [name for _, a in page.elements for name in a if name.startswith("on")]
     assert HOSTILE[0] in page.text and "\x1b" not in text and "\u202e" not in text
     assert len(page.ids(r".*accuracy-curve-\d$")) == 2 * len(HOSTILE)
+
+
+def test_features_that_all_seeds_share_are_named_once(tmp_path):
+    def shown(**fingerprints):
+        about = {"features": {"width": 4, "fingerprints": fingerprints}}
+        return facts(read_run(write_run(tmp_path / "run", [], **about)))
+
+    assert "4 numbers each, fingerprint abc<" in shown(one="abc", two="abc")
+    assert "fingerprints one: abc; two: def<" in shown(one="abc", two="def")
 
 
 def test_domains_have_matrices_but_no_old_and_new(tmp_path):
