@@ -445,6 +445,7 @@ def given_rows(**changes):
         ("class", {}, "Did you mean 'class-incremental'"),
         (3, {}, "kind of scenario 3"),
         ("class-incremental", {"incremnt": 2}, "'incremnt'. Did you mean 'increment'?"),
+        ("few-shot", {**FEW, "increment": 2}, "scenario 'increment'. Known"),  # nothing is like it
         ("few-shot", {**FEW, "long_tail": 2}, "option of a few-shot scenario 'long_tail'"),
         ("few-shot", {"base": 4, "ways": 2}, "needs the option 'shots'"),
         ("class-incremental", {"increment": 2, "seed": -1}, "seed=-1"),

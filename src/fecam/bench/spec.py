@@ -373,7 +373,7 @@ def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any, where: 
 
 
 def _hint(name: object, known: Iterable[str]) -> str:
-    near = nearest(name, known, cutoff=0.5)
+    near = nearest(name, known)
     return "" if near is None else f" (did you mean {near!r}?)"
 
 

@@ -52,9 +52,8 @@ def known(what: str, name: Any, names: Iterable[str]) -> None:
     names = list(names)
     if name in names:
         return
-    hint = suggestion(name, names, cutoff=0.4)  # "class" is close enough
     listed = ", ".join(map(repr, names)) or "none"
-    raise SettingsError(f"there is no {what} {name!r}.{hint} Known: {listed}.")
+    raise SettingsError(f"there is no {what} {name!r}.{suggestion(name, names)} Known: {listed}.")
 
 
 def _is_number(value: Any) -> bool:
