@@ -135,7 +135,7 @@ def _features(values: Any) -> str:
     return _joined(
         _count(values.get("width"), "numbers each"),
         _fingerprint(values),
-        each and f"fingerprints {_pairs(each)}",
+        f"fingerprints {_pairs(each)}" if each else None,
     )
 
 
