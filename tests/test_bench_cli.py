@@ -277,3 +277,59 @@ runner.run = run
             ).fetchall()
             records = [r for r in read_records(place / "runs" / "many") if r["head"] == head]
             assert logged == [(r["task"], r["accuracy"]) for r in records]
+
+
+# -- heads of the user's own -----------------------------------------------------------------------
+
+OWN = """
+import numpy as np
+from sklearn.base import BaseEstimator
+
+
+class Median(BaseEstimator):
+    def __init__(self, power=1.0):
+        self.power = power
+
+    def partial_fit(self, X, y):
+        new = {label: np.median(X[y == label], axis=0) for label in np.unique(y)}
+        self.medians_ = {**getattr(self, "medians_", {}), **new}
+        self.classes_ = np.array(sorted(self.medians_))
+        return self
+
+    def predict(self, X):
+        medians = np.stack([self.medians_[label] for label in self.classes_])
+        return self.classes_[(np.abs(X[:, None] - medians) ** self.power).sum(2).argmin(1)]
+
+
+class Mute:
+    pass
+"""
+
+
+def test_a_head_of_the_users_own(process, place):
+    (place / "own_heads.py").write_text(OWN)
+    head = '[[heads]]\nname = "own_heads:Median"\nlabel = "median"\nvary = { power = [1.0, 2.0] }\n'
+    (place / "mine.toml").write_text(DIGITS.split("[[heads]]")[0] + head)
+    done = process("bench", "mine.toml", "--json", "--workers", "2")
+    out, said = done.communicate(timeout=200)
+    assert done.returncode == 0, said
+    records = [json.loads(line) for line in out.splitlines()]
+    assert {record["head"] for record in records} == {"median, power 1.0", "median, power 2.0"}
+    assert all(record["accuracy"] > 0.7 and record["bytes"] > 0 for record in records)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("own_heads:Mean", "no attribute 'Mean'"),
+        ("no_such_module:Mean", "No module named"),
+        ("own_heads:Mute", "has no partial_fit"),
+        (":", "package.module:Class"),
+    ],
+)
+def test_a_head_that_cannot_be_had(fecam, place, monkeypatch, name, says):
+    (place / "own_heads.py").write_text(OWN)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "own_heads", raising=False)
+    (place / "mine.toml").write_text(DIGITS + f'\n[[heads]]\nname = "{name}"\n')
+    assert says in fecam("bench", "mine.toml", code=1).err

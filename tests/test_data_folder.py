@@ -200,3 +200,13 @@ def test_natural_order_of_long_numbers():
     for _ in range(5):
         generator.shuffle(names)
         assert sorted(names, key=natural_key) == expected
+
+
+def test_domains_that_were_not_named_so_are_noticed(tmp_path):
+    put(tmp_path, "photo/cat/a.png", "photo/dog/b.png", "sketch/cat/c.png", "sketch/dog/d.png")
+    data = load_folder(tmp_path)
+    assert data.label_names == ("photo", "sketch")
+    assert any("domains=true" in note for note in data.notes)
+    assert not any("domains=true" in note for note in load_folder(tmp_path, domains=True).notes)
+    put(tmp_path / "other", "cat/old/a.png", "dog/new/b.png")
+    assert load_folder(tmp_path / "other").notes == ()

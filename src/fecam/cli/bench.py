@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -78,6 +79,7 @@ def bench(
     if not spec:
         raise InputError("name an experiment, such as digits; `fecam bench --list` lists them")
     changes = {**_changes(change or []), **({} if seeds is None else {"seeds": _seeds(seeds)})}
+    sys.path.insert(0, str(Path.cwd()))  # an experiment may name a head in a file of the user's
     chosen = [specs.load(one, changes) for one in spec]
     if head:
         chosen = [one.only(head) for one in chosen]

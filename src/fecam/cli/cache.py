@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fecam.cli.output import AsJson, parse_bytes, readable_bytes, say, show_json, show_table
+from fecam.cli.output import (
+    AsJson,
+    counted,
+    parse_bytes,
+    readable_bytes,
+    say,
+    show_json,
+    show_table,
+)
 from fecam.features import FeatureStore
 
 app = typer.Typer(invoke_without_command=True)
@@ -56,8 +64,8 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
             ],
         )
     say(
-        f"{len(entries)} sets, {readable_bytes(total)} of at most {readable_bytes(store.limit)}, "
-        f"in {store.folder}"
+        f"{counted(len(entries), 'set')}, {readable_bytes(total)} of at most "
+        f"{readable_bytes(store.limit)}, in {store.folder}"
     )
     if unfinished := store.unfinished():
         say(f"{len(unfinished)} unfinished: run the same command again to go on")
@@ -77,7 +85,7 @@ def limit(
     if as_json:
         show_json({"limit": store.limit, "removed": [one.key for one in removed]})
     else:
-        say(f"at most {readable_bytes(store.limit)}; {len(removed)} sets were removed")
+        say(f"at most {readable_bytes(store.limit)}; removed: {counted(len(removed), 'set')}")
 
 
 @app.command()
@@ -106,4 +114,4 @@ def clear(as_json: AsJson = False) -> None:
     if as_json:
         show_json({"removed": count})
     else:
-        say(f"{count} sets were removed")
+        say(f"removed: {counted(count, 'set')}")

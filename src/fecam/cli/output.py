@@ -121,6 +121,15 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "set"), counted(3, "set")
+    ('1 set', '3 sets')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 

@@ -87,6 +87,8 @@ def load_folder(
     if empty:
         notes.append(f"{len(empty)} empty class folders left out: {listed(empty)}")
     found = [one for one in found if one.files]
+    if not domains:
+        notes += _perhaps_domains(found)
 
     files = [file for one in found for file in one.files]
     counts = [len(one.files) for one in found]
@@ -112,6 +114,18 @@ def load_folder(
         domain_names=domain_names if domains else (),
         notes=[*notes, *_one_sided(found), *left_out.notes()],
     )
+
+
+def _perhaps_domains(found: list[ClassFolder]) -> list[str]:
+    """A note, if every class folder has the same folders inside: those may be the classes."""
+    inside = [{top.name for top in subfolders(one.path)} for one in found]
+    shared = set.intersection(*inside) if len(found) > 1 else set()
+    if len(shared) < 2:
+        return []
+    return [
+        f"{listed([one.label for one in found])} were taken as classes, but each has folders "
+        f"{listed(sorted(shared))} inside: if those are the classes, give domains=true"
+    ]
 
 
 def _parts(root: Path, left_out: LeftOut, notes: list[str]) -> list[tuple[Path, bool]]:

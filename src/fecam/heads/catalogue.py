@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from fecam.classifier import FeCAMClassifier
@@ -14,6 +15,7 @@ from fecam.heads.deesil import DeeSIL
 from fecam.heads.fenec import FeNeC
 from fecam.heads.fetril import FeTrIL
 from fecam.heads.gaussian_linear import GaussianLinear
+from fecam.heads.head import Head
 from fecam.heads.ncm import NearestMean
 from fecam.heads.ridge import RanPAC, Ridge
 from fecam.heads.slda import StreamingLDA
@@ -64,13 +66,16 @@ def available() -> list[Entry]:
     ['fecam', 'ncm', 'slda']
     """
     return [
-        Entry(name, description, hasattr(kind, "merge"), _options(name))
+        Entry(name, description, hasattr(kind, "merge"), _options(kind))
         for name, (kind, description) in _HEADS.items()
     ]
 
 
 def make(name: str, **options: Any) -> Any:
     """A new head of that name; an option that it does not have, or cannot have so, is refused.
+
+    ``package.module:Class`` is a head of your own: any estimator with ``partial_fit``, ``predict``
+    and ``classes_`` that takes new labels at any call.
 
     >>> make("ncm", metric="cosine")
     NearestMean(metric='cosine')
@@ -79,32 +84,55 @@ def make(name: str, **options: Any) -> Any:
     ...
     fecam.errors.SettingsError: the head 'ncm' has no option 'metrik'. Did you mean 'metric'? It has: metric.
     """  # noqa: E501
-    if name not in _HEADS:
-        raise SettingsError(
-            f"there is no head {name!r}.{suggestion(name, _HEADS)} Known: {', '.join(_HEADS)}."
-        )
-    known = _options(name)
+    kind = _own(name) if ":" in name else _kind(name)
+    known = _options(kind)
     for option in options:
         if option not in known:
             raise SettingsError(
                 f"the head {name!r} has no option {option!r}.{suggestion(option, known)} "
                 f"It has: {', '.join(known)}."
             )
-    kind = _HEADS[name][0]
     head = _fecam(**options) if kind is FeCAMClassifier else kind(**options)
     _check_values(head)
     return head
+
+
+def _kind(name: str) -> Callable[..., Any]:
+    if name not in _HEADS:
+        raise SettingsError(
+            f"there is no head {name!r}.{suggestion(name, _HEADS)} Known: {', '.join(_HEADS)}; "
+            "one of your own is package.module:Class."
+        )
+    return _HEADS[name][0]
+
+
+def _own(name: str) -> Callable[..., Any]:
+    """A class of the user's, from a module that Python finds."""
+    module, _, attribute = name.partition(":")
+    try:
+        kind: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(
+            f"the head {name!r} cannot be had: {error}. Write package.module:Class, of a module "
+            "that is installed or lies in the current folder."
+        ) from error
+    for verb in ("partial_fit", "predict", "get_params"):
+        if not hasattr(kind, verb):
+            raise SettingsError(
+                f"the head {name!r} has no {verb}: it must be a class with partial_fit(X, y), "
+                "predict(X) and classes_; scikit-learn's BaseEstimator brings get_params."
+            )
+    return kind
 
 
 def _check_values(head: Any) -> None:
     """Estimators look at their parameters only when they learn: here, that may be hours away."""
     if isinstance(head, FeCAMClassifier):
         read_metric(head.get_params())
-    else:
+    elif isinstance(head, Head):
         head._check_settings()
 
 
-def _options(name: str) -> dict[str, Any]:
-    kind = _HEADS[name][0]
+def _options(kind: Callable[..., Any]) -> dict[str, Any]:
     own = {one.name: one.default for one in inspect.signature(kind).parameters.values()}
     return {"preset": None, **own} if kind is FeCAMClassifier else own

@@ -15,15 +15,16 @@ def bytes_kept(head: Any) -> int:
     """The bytes of all arrays that a head must keep between tasks; 0 before it has learnt.
 
     What is derived from them, and can be derived again, does not count: FeCAM's factors, the
-    inverse of a matrix, a random projection that follows from its seed.
+    inverse of a matrix, a random projection that follows from its seed. Of an estimator that is
+    not ours, all arrays among its attributes count.
 
     >>> from fecam.heads import make
     >>> bytes_kept(make("ncm").fit([[0.0, 1.0], [2.0, 1.0]], ["a", "b"]))
     56
     """
-    if not head.__sklearn_is_fitted__():
-        return 0
-    return array_bytes(head.knowledge_)
+    if not hasattr(head, "__sklearn_is_fitted__"):
+        return array_bytes(vars(head))
+    return array_bytes(head.knowledge_) if head.__sklearn_is_fitted__() else 0
 
 
 def array_bytes(value: Any) -> int:
