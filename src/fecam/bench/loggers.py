@@ -70,9 +70,9 @@ def mlflow() -> Logger:
     ``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``.
     """
     try:
+        from mlflow.tracking import MlflowClient  # isort: skip
         import alembic  # noqa: F401  # the slim package leaves out what its database needs
         import sqlalchemy  # noqa: F401
-        from mlflow.tracking import MlflowClient
     except ImportError as error:
         raise MissingPackageError("logging to MLflow", error.name or "mlflow", "loggers") from None
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table it makes

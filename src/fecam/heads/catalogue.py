@@ -84,7 +84,7 @@ def make(name: str, **options: Any) -> Any:
     ...
     fecam.errors.SettingsError: the head 'ncm' has no option 'metrik'. Did you mean 'metric'? It has: metric.
     """  # noqa: E501
-    kind = _own(name) if ":" in name else _kind(name)
+    kind = _own(name) if ":" in str(name) else _kind(name)
     known = _options(kind)
     for option in options:
         if option not in known:
