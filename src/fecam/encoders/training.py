@@ -1,8 +1,8 @@
 """One loop that trains a network, whatever is built on it.
 
 `train` yields a record an epoch and prints nothing. It is a function of its arguments: the same
-plan, data and starting weights give the same weights, to the bit on a CPU, whether or not the run
-was killed in between. A learner that trains over many tasks calls it once a task, with other
+plan, data and starting weights give the same weights, to the bit on a CPU with as many threads,
+whether or not the run was killed in between. A learner that trains over many tasks calls it once a task, with other
 images, a classifier that has grown and the losses of its own in `Hooks`.
 """
 
