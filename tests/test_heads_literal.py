@@ -121,7 +121,7 @@ def unit(x):
 
 
 def test_linear_classifiers_are_those_of_scikit_learn():
-    logistic = LogisticRegression(C=10.0, tol=1e-3, max_iter=50).fit(unit(X), y)
+    logistic = LogisticRegression(C=10.0, tol=1e-5, max_iter=100).fit(unit(X), y)
     ours = train(X, y, "linear")
     np.testing.assert_allclose(
         ours.scores(QUERIES), logistic.decision_function(unit(QUERIES)), atol=1e-5
@@ -134,7 +134,7 @@ def test_linear_classifiers_are_those_of_scikit_learn():
 def test_two_classes_are_a_logistic_function():
     two = y < 2
     head = make("fetril").fit(X[two], y[two])
-    reference = LogisticRegression(C=10.0, tol=1e-3, max_iter=50).fit(unit(X[two]), y[two])
+    reference = LogisticRegression(C=10.0, tol=1e-5, max_iter=100).fit(unit(X[two]), y[two])
     np.testing.assert_allclose(
         head.predict_proba(QUERIES), reference.predict_proba(unit(QUERIES)), atol=1e-5
     )
@@ -219,7 +219,7 @@ def test_fetril_is_a_classifier_on_pseudo_features():
     made_up, labels = translated(
         means_of(X[y < 3], y[y < 3]), X[y > 2], y[y > 2], 1000, np.random.default_rng(0)
     )
-    reference = LogisticRegression(C=10.0, tol=1e-3, max_iter=50).fit(
+    reference = LogisticRegression(C=10.0, tol=1e-5, max_iter=100).fit(
         unit(np.concatenate([made_up, X[y > 2]])), np.concatenate([labels, y[y > 2]])
     )
     np.testing.assert_allclose(
@@ -455,3 +455,14 @@ def test_a_singular_covariance_kept_in_float32_can_be_sampled():
     assert np.isfinite(_factor(rotten)).all()
     with pytest.raises(SingularMatrixError, match="Teach a new model"):
         _factor(np.diag([1.0, -1.0]))
+
+
+@pytest.mark.parametrize("kind", ["linear", "svm"])
+def test_linear_classifiers_also_learn_many_classes_from_few_samples(kind):
+    """Gradients are small then, and must not pass for a solution that has been found."""
+    rng = np.random.default_rng(0)
+    means = rng.random((150, 64)) * (rng.random((150, 64)) < 0.3)
+    X = np.repeat(means, 4, axis=0) + 0.02 * rng.random((600, 64))
+    y = np.repeat(np.arange(150), 4)
+    found = train(X, y, kind)
+    assert (found.labels[found.scores(X).argmax(1)] == y).mean() > 0.95
