@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -648,3 +649,14 @@ def test_a_browser_shows_a_comparison_on_a_phone(tmp_path, browser):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.locator("#curves svg [id^=joint-curve]").count() == 4
     page.close()
+
+
+def test_heads_stand_in_the_order_of_the_experiment(tmp_path):
+    records = task_records()
+    names = list(dict.fromkeys(record["head"] for record in records))
+    listed = "".join(f"[[heads]]\nlabel = {json.dumps(name)}\n" for name in reversed(names))
+    folder = write_run(tmp_path / "run", records, spec=listed)
+    assert list(read_run(folder).heads) == names[::-1]
+    for odd in ("heads = 3", "[[heads]]\nname = 'x'", "= ?"):
+        folder = write_run(tmp_path / "odd", records, spec=odd)
+        assert list(read_run(folder).heads) == names

@@ -5,7 +5,8 @@ What is not as it should be is an error that names the file, the line and the va
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,13 +79,20 @@ def read_run(folder: Path | str) -> Run:
             f"{folder} is no run: it has no {ABOUT_FILE}. Remedy: give a folder that "
             "`fecam bench` has written"
         )
-    spec = folder / SPEC
-    return Run(
-        folder,
-        _about(folder / ABOUT_FILE),
-        decode(read_bytes(spec), str(spec)) if spec.exists() else "",
-        tuple(read_records(folder)),
-    )
+    path = folder / SPEC
+    spec = decode(read_bytes(path), str(path)) if path.exists() else ""
+    records = _in_order(read_records(folder), spec)
+    return Run(folder, _about(folder / ABOUT_FILE), spec, tuple(records))
+
+
+def _in_order(records: Iterable[Record], spec: str) -> list[Record]:
+    """Heads as the experiment lists them: side by side, they are done in any order."""
+    try:
+        heads = tomllib.loads(spec).get("heads", [])
+        places = {head["label"]: place for place, head in enumerate(heads)}
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError):
+        return list(records)  # of another version, or edited: shown as it is
+    return sorted(records, key=lambda record: places.get(record.get("head"), len(places)))
 
 
 ABOUT: dict[str, Check] = {
