@@ -2,8 +2,8 @@
 
 `train` yields a record an epoch and prints nothing. It is a function of its arguments: the same
 plan, data and starting weights give the same weights, to the bit on a CPU with as many threads,
-whether or not the run was killed in between. A learner that trains over many tasks calls it once a task, with other
-images, a classifier that has grown and the losses of its own in `Hooks`.
+whether or not the run was killed in between. A learner that trains over many tasks calls it once a
+task, with other images, a classifier that has grown and the losses of its own in `Hooks`.
 """
 
 from __future__ import annotations
