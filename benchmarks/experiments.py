@@ -26,6 +26,7 @@ SHOWN = (
     "glyphs-few-shot",
     "glyphs-domains",
     "cifar100-t5-half-width",
+    "cifar100-two-tasks-half-width",
     "cifar100-t5-lite0",
     "cifar100-t10-lite0",
     "cifar100-t20-lite0",
