@@ -32,6 +32,7 @@ SHOWN = (
     "cifar100-t20-lite0",
     "cifar100-ablation-lite0",
     "cifar100-ablation-half-width",
+    "cifar100-linear-half-width",
 )
 
 
