@@ -87,7 +87,7 @@ class RunFolder:
                 "Choose another folder with --output, or begin anew with --again"
             )
         if before != text or not file.exists():
-            _replace(file, text)
+            replace_text(file, text)
         return records
 
     def clear(self) -> None:
@@ -97,7 +97,7 @@ class RunFolder:
 
     def keep_only(self, records: Iterable[Record]) -> None:
         """Write the records anew: what was left half done is dropped."""
-        _replace(self.path / RECORDS, "".join(_line(record) for record in records))
+        replace_text(self.path / RECORDS, "".join(_line(record) for record in records))
 
     def add(self, record: Record) -> None:
         """Add a record, on disk when this returns."""
@@ -117,7 +117,7 @@ class RunFolder:
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Say how the run came about."""
-        _replace(self.path / ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+        replace_text(self.path / ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
     def tabulate(self) -> None:
         """Write the tasks as CSV."""
@@ -125,7 +125,7 @@ class RunFolder:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(one for one in read_records(self.path) if one["kind"] == "task")
-        _replace(self.path / TABLE, file.getvalue())
+        replace_text(self.path / TABLE, file.getvalue())
 
 
 def read_records(folder: Path) -> Iterator[Record]:
@@ -238,11 +238,15 @@ def _line(record: Record) -> str:
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file that is there in full or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+def replace_text(path: Path, text: str) -> None:
+    """Write a file in one step: a reader finds the old one or the new one, never half of one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

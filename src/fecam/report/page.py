@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fecam.bench.results import replace_text
 from fecam.errors import InputError, RunError
 from fecam.report.facts import facts, opening
 from fecam.report.reading import Run, read_run
@@ -63,7 +62,7 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
                 place = path.parent / "plots" / f"{prefix}{plot.name}"
                 place.with_name(place.name + ".svg").write_bytes(plot.svg)
                 place.with_name(place.name + ".png").write_bytes(plot.png)
-        _replace(path, page)
+        replace_text(path, page)
     except OSError as error:
         raise RunError(
             f"the report {path} cannot be written: {error.strerror or error}. Remedy: give a path "
@@ -225,16 +224,3 @@ def _named(runs: Sequence[Run]) -> dict[str, Run]:
             unique, at = f"{name} {at}", at + 1
         named[unique] = run
     return named
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file in one step: a reader finds the old page or the new one, never half of one."""
-    handle, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
