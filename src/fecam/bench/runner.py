@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import warnings
@@ -155,7 +156,11 @@ def _together(prepared: Prepared, head: Head, parent: int) -> list[Record]:
 
 @cache
 def _end_with(parent: int) -> None:
-    """A worker whose run was killed would wait for ever for the next job: end it, too."""
+    """A worker whose run was killed would wait for ever for the next job: end it, too.
+
+    Ctrl-C reaches all processes of a terminal: only the run itself answers, and ends its workers.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         while os.getppid() == parent:
