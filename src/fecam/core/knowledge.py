@@ -120,7 +120,7 @@ def _move(one: ClassStatistics, anchor: Array) -> ClassStatistics:
         return namespace(anchor).astype(like(x, anchor), anchor.dtype)
 
     def moved(scatter: Scatter | None) -> Scatter | None:
-        return None if scatter is None else replace(scatter, numbers=narrow(scatter.numbers))
+        return None if scatter is None else scatter.with_numbers(narrow(scatter.numbers))
 
     return replace(
         one,

@@ -10,7 +10,7 @@ serve as well, would make a model a store of samples.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -34,6 +34,10 @@ class Scatter:
     """Rows, an upper triangle row by row, or only the diagonal."""
     shape: Shape
     width: int
+
+    def with_numbers(self, numbers: Array) -> Scatter:
+        """A scatter of the same shape; always a plain one, wherever this one's numbers lie."""
+        return Scatter(numbers, self.shape, self.width)
 
 
 def most_rows(width: int) -> int:
@@ -113,7 +117,7 @@ def subtract(whole: Scatter, part: Scatter, step: Array) -> Scatter:
     xp = namespace(whole.numbers)
     if whole.shape != "rows":
         numbers = whole.numbers - _packed(part) - _outer(step, whole, xp)
-        return replace(whole, numbers=numbers)
+        return whole.with_numbers(numbers)
     # All that can be taken out lies in the space of these rows; there the matrices are small.
     rows = wide(whole.numbers)
     length = xp.sqrt(xp.sum(rows * rows, axis=1))
@@ -128,7 +132,7 @@ def subtract(whole: Scatter, part: Scatter, step: Array) -> Scatter:
 def times(scatter: Scatter, factor: float) -> Scatter:
     """A multiple of a scatter."""
     by = factor**0.5 if scatter.shape == "rows" else factor
-    return replace(scatter, numbers=scatter.numbers * by)
+    return scatter.with_numbers(scatter.numbers * by)
 
 
 def without(scatter: Scatter, keep: Array) -> Scatter:
@@ -136,8 +140,8 @@ def without(scatter: Scatter, keep: Array) -> Scatter:
     numbers = scatter.numbers
     keep = namespace(numbers).astype(keep, numbers.dtype)
     if scatter.shape == "triangle":
-        return replace(scatter, numbers=numbers * _packed_matrix(keep[:, None] * keep[None, :]))
-    return replace(scatter, numbers=numbers * keep)
+        return scatter.with_numbers(numbers * _packed_matrix(keep[:, None] * keep[None, :]))
+    return scatter.with_numbers(numbers * keep)
 
 
 def total(scatters: Iterable[Scatter]) -> Array:
