@@ -85,7 +85,9 @@ def variances_of(scatter: Scatter) -> Array:
     if scatter.shape == "rows":
         return namespace(numbers).sum(numbers * numbers, axis=0)
     if scatter.shape == "triangle":
-        return namespace(numbers).take(numbers, like(_diagonal(scatter.width), numbers), axis=0)
+        return namespace(numbers).take(
+            numbers, like(diagonal_places(scatter.width), numbers), axis=0
+        )
     return numbers
 
 
@@ -108,7 +110,7 @@ def add(a: Scatter, b: Scatter, step: Array | None = None) -> Scatter:
         if rows.shape[0] <= most_rows(a.width):
             return _from_rows(rows, rows.shape[0], a.numbers.dtype)
         return _triangle(rows.T @ rows)
-    numbers = _packed(a) + _packed(b)
+    numbers = packed_numbers(a) + packed_numbers(b)
     return Scatter(numbers if step is None else numbers + _outer(step, a, xp), *_kind(a))
 
 
@@ -116,7 +118,7 @@ def subtract(whole: Scatter, part: Scatter, step: Array) -> Scatter:
     """What is left of a scatter when another and a step times itself are taken out."""
     xp = namespace(whole.numbers)
     if whole.shape != "rows":
-        numbers = whole.numbers - _packed(part) - _outer(step, whole, xp)
+        numbers = whole.numbers - packed_numbers(part) - _outer(step, whole, xp)
         return whole.with_numbers(numbers)
     # All that can be taken out lies in the space of these rows; there the matrices are small.
     rows = wide(whole.numbers)
@@ -140,7 +142,7 @@ def without(scatter: Scatter, keep: Array) -> Scatter:
     numbers = scatter.numbers
     keep = namespace(numbers).astype(keep, numbers.dtype)
     if scatter.shape == "triangle":
-        return scatter.with_numbers(numbers * _packed_matrix(keep[:, None] * keep[None, :]))
+        return scatter.with_numbers(numbers * packed_matrix(keep[:, None] * keep[None, :]))
     return scatter.with_numbers(numbers * keep)
 
 
@@ -202,17 +204,19 @@ def root_of(scatter: Scatter) -> Array:
 
 
 def _triangle(matrix: Array) -> Scatter:
-    return Scatter(_packed_matrix(matrix), "triangle", matrix.shape[0])
+    return Scatter(packed_matrix(matrix), "triangle", matrix.shape[0])
 
 
-def _packed(scatter: Scatter) -> Array:
+def packed_numbers(scatter: Scatter) -> Array:
+    """The upper triangle row by row, also of a scatter that is kept as rows."""
     if scatter.shape != "rows":
         return scatter.numbers
-    packed = _packed_matrix(dense(scatter))
+    packed = packed_matrix(dense(scatter))
     return namespace(packed).astype(packed, scatter.numbers.dtype)
 
 
-def _packed_matrix(matrix: Array) -> Array:
+def packed_matrix(matrix: Array) -> Array:
+    """The upper triangle of a matrix, row by row."""
     xp = namespace(matrix)
     return xp.take(xp.reshape(matrix, (-1,)), like(_packing(matrix.shape[0]), matrix), axis=0)
 
@@ -221,7 +225,7 @@ def _outer(step: Array, scatter: Scatter, xp: Any) -> Array:
     step = xp.astype(step, scatter.numbers.dtype)
     if scatter.shape == "diagonal":
         return step * step
-    return _packed_matrix(step[:, None] * step[None, :])
+    return packed_matrix(step[:, None] * step[None, :])
 
 
 def _kind(a: Scatter) -> tuple[Shape, int]:
@@ -244,7 +248,7 @@ def _unpacking(width: int) -> np.ndarray[Any, Any]:
 
 
 @lru_cache(maxsize=8)
-def _diagonal(width: int) -> np.ndarray[Any, Any]:
+def diagonal_places(width: int) -> np.ndarray[Any, Any]:
     """Where the diagonal stands in the triangle."""
     at = np.arange(width)
     return np.asarray(at * width - at * (at - 1) // 2)
