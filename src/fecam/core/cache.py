@@ -9,7 +9,7 @@ factors anew.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fecam.core.arrays import Array, add_to_diagonal, namespace, on_host
 from fecam.core.calibration import expected_distances, mean_square_length, own_distance
@@ -52,6 +52,15 @@ class FactorCache:
     _spectrum: Spectrum | None = None
     _panel: Panel | None = None
     _search: Search | None = None
+
+    def fork(self) -> FactorCache:
+        """A cache that starts with what this one has, and goes its own way."""
+        return replace(self, _by_class=dict(self._by_class), _own=dict(self._own))
+
+    def start_from(self, metric: Metric, prior: Prior | None) -> None:
+        """Take a prior that was made before, under this metric; None to make one when needed."""
+        self._use(metric)
+        self.prior = prior
 
     def panel(self, known: Knowledge, metric: Metric) -> Panel:
         """All classes, ready to be measured against."""

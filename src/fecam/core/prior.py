@@ -21,8 +21,8 @@ as if it had been found in :math:`d` degrees of freedom, and never goes below it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -64,19 +64,24 @@ def make_prior(
 ) -> Prior:
     """The prior that these classes give, as a matrix or as the diagonal of one."""
     covariance, freedom = pooled(statistics)
-    xp = namespace(covariance)
     if only_variances and covariance.ndim == 2:
         covariance = diagonal(covariance)
+    prior = derive_prior(covariance, 0.0, freedom, statistics[0].raw_mean.dtype)
+    if strength == "auto":
+        strength = _auto_strength(statistics, covariance, prior.whitening, prior.deviations)
+    return replace(prior, strength=float(strength))
+
+
+def derive_prior(covariance: Array, strength: float, freedom: int, dtype: Any) -> Prior:
+    """A prior with this matrix, and what follows from it in the precision of the model."""
+    xp = namespace(covariance)
     whitening = deviations = None
     if bool(xp.any(covariance != 0)):
         shrunk = shrink(covariance, (1.0, 0.0))
         # From here on only used to compare and to sample: the precision of the model will do.
-        dtype = statistics[0].raw_mean.dtype
         whitening = xp.astype(whiten(normalize(shrunk, "correlation")), dtype)
         deviations = xp.astype(xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk)), dtype)
-    if strength == "auto":
-        strength = _auto_strength(statistics, covariance, whitening, deviations)
-    return Prior(covariance, float(strength), freedom, whitening, deviations)
+    return Prior(covariance, strength, freedom, whitening, deviations)
 
 
 def is_stale(prior: Prior, statistics: Sequence[ClassStatistics], *, may_lag: bool) -> bool:
