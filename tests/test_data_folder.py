@@ -9,6 +9,7 @@ from PIL import Image
 from fecam.data._files import split_off
 from fecam.data._listing import natural_key
 from fecam.data.folder import load_folder
+from fecam.data.loose import load_files
 from fecam.errors import DatasetError, ItemError
 
 
@@ -210,3 +211,28 @@ def test_domains_that_were_not_named_so_are_noticed(tmp_path):
     assert not any("domains=true" in note for note in load_folder(tmp_path, domains=True).notes)
     put(tmp_path / "other", "cat/old/a.png", "dog/new/b.png")
     assert load_folder(tmp_path / "other").notes == ()
+
+
+def test_one_label_for_a_whole_folder(tmp_path):
+    put(tmp_path, "b/a.png", "b/in/deep/b.png", "b/x/c.png", "b/y/d.png")
+    data = load_folder(tmp_path / "b", as_label="bird")
+    assert (len(data), data.label_names, data.notes) == (4, ("bird",), ())
+    put(tmp_path, "p/train/x/a.png", "p/test/x/b.png")
+    data = load_folder(tmp_path / "p", as_label="bird")
+    assert contents(data) == [("x/a.png", "bird", False), ("x/b.png", "bird", True)]
+    with pytest.raises(DatasetError, match="--as"):
+        load_folder(tmp_path / "b" / "x")
+
+
+def test_loose_files(tmp_path, monkeypatch):
+    put(tmp_path, "a.png", "in/b.png")
+    data = load_files([tmp_path / "a.png", tmp_path / "in" / "b.png", tmp_path / "a.png"], "bird")
+    assert (len(data), data.label_names, data.name) == (2, ("bird",), "bird")
+    assert data.items[1].shape == (2, 2, 3) and not data.is_test.any()
+    monkeypatch.chdir(tmp_path)
+    assert load_files(["a.png", "in/b.png"], "bird").fingerprint == data.fingerprint
+    assert load_files(["in/b.png", "a.png"], "bird").fingerprint != data.fingerprint
+    with pytest.raises(DatasetError, match=r"c\.png, d\.png do not exist"):
+        load_files(["a.png", "c.png", "d.png"], "bird")
+    with pytest.raises(DatasetError, match="' ' is no label"):
+        load_files(["a.png"], " ")

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fecam.data.images import ImageFiles
-from fecam.data.table import load_table
+from fecam.data.table import load_table, table_items
 from fecam.errors import DatasetError, ItemError
 
 
@@ -351,6 +351,7 @@ def by_hand(path, header, content=b"", version=b"\x01\x00"):
         ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 1)}", b"1234"),
         ("__import__('os').system('touch hacked')", b""),
         ("not a header", b""),
+        ("{'descr': '<f4', 'shape': (1, 1", b""),
     ],
 )
 def test_headers_that_lie(tmp_path, header, content):
@@ -392,3 +393,110 @@ def test_fingerprints_follow_the_content(tmp_path):
     changes = [{"X": other}, {"y": [1, 0]}, {"y": [0, 2]}, {"is_test": [True, False]}]
     changes.append({"domains": [0, 1]})
     assert stamp() == stamp() and len({stamp(), *(stamp(**one) for one in changes)}) == 6
+
+
+# --- one label for all, or none -------------------------------------------------------------------
+
+
+def save(path, **columns):
+    """The same rows as whatever the name of the file asks for."""
+    if path.suffix == ".npz":
+        np.savez(
+            path,
+            **{"X": columns["text"], **({"y": columns["label"]} if "label" in columns else {})},
+        )
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+    elif path.suffix == ".csv":
+        write(path, ",".join(columns), *map(",".join, zip(*columns.values(), strict=True)))
+    else:
+        write(path, *columns["text"])
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz", ".txt"])
+def test_texts_of_one_class_need_no_labels(tmp_path, suffix):
+    path = save(tmp_path / f"t{suffix}", text=["a b", "c d"])
+    data = load_table(path, as_label="spam")
+    assert (data.kind, list(data.items), labels_of(data)) == ("texts", ["a b", "c d"], ["spam"] * 2)
+    found = table_items(path)
+    assert (found.kind, list(found.items)) == ("texts", ["a b", "c d"])
+    assert found.where(1) in ("line 3", "line 2", "row 2")
+    rejected(path, "does not say of what class|none of which is called 'label'|no 'y'")
+    rejected(path, "no label", as_label=" ")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_one_label_for_all_replaces_those_of_the_file(tmp_path, suffix):
+    path = save(tmp_path / f"t{suffix}", text=["a b", "c d"], label=["x", "y"])
+    assert labels_of(load_table(path, as_label="spam")) == ["spam"] * 2
+    assert list(table_items(path).items) == ["a b", "c d"]
+
+
+def test_every_row_is_judged_whatever_its_part(tmp_path):
+    path = write(tmp_path / "t.csv", "a,b,label,split", "1,2,x,train", "3,4,y,val", "5,6,y,test")
+    assert table_items(path).items.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert load_table(path, as_label="x").is_test.tolist() == [False, True]
+    np.savez(tmp_path / "t.npz", X=np.ones((2, 3)), y=[0, 1], X_test=np.zeros((1, 3)), y_test=[0])
+    assert table_items(tmp_path / "t.npz").items.sum(axis=1).tolist() == [3, 3, 0]
+    assert load_table(tmp_path / "t.npz", as_label="x").is_test.tolist() == [False, False, True]
+
+
+def test_paths_to_be_judged_are_seen_from_the_table(tmp_path):
+    path = write(tmp_path / "t.csv", "path", "a.png", "in/b.png")
+    assert list(table_items(path).items) == [tmp_path / "a.png", tmp_path / "in" / "b.png"]
+
+
+def test_numbers_without_names_of_columns_are_not_lost(tmp_path):
+    with pytest.raises(DatasetError, match=r"t\.csv begins with a line of numbers"):
+        table_items(write(tmp_path / "t.csv", "1.5,2", "3,4"))
+
+
+def test_npy(tmp_path):
+    path = tmp_path / "t.npy"
+    np.save(path, np.asfortranarray(np.arange(12.0).reshape(4, 3)))
+    data = load_table(path, as_label="x")
+    assert data.kind == "features" and data.items.dtype == np.float32
+    assert data.items.tolist() == np.arange(12.0).reshape(4, 3).tolist()
+    assert table_items(path).where(2) == "row 3"
+    rejected(path, "as_label")
+    np.save(path, np.arange(3))
+    assert table_items(path).items.tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([["a"]]), "of type <U1"),
+        (np.ones((2, 2, 2)), r"shape \(2, 2, 2\)"),
+        (np.array([[1.0, np.nan]]), "row 1: a feature is NaN"),
+        (np.ones((0, 3)), "has no rows|cannot be read"),
+        (np.array([{}]), "cannot be read as npy"),
+    ],
+)
+def test_bad_npy(tmp_path, array, message):
+    np.save(tmp_path / "t.npy", array, allow_pickle=True)
+    rejected(tmp_path / "t.npy", message, as_label="x")
+
+
+def test_npy_that_declares_more_than_it_holds(tmp_path):
+    path = tmp_path / "t.npy"
+    np.save(path, np.ones((2, 3)))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"(2, 3)", b"(2**40, 3)"[:6]))
+    rejected(path, "cannot be read as npy", as_label="x")
+    path.write_bytes(content.replace(b"(2, 3), }            ", b"(2000000000000, 3), }"))
+    rejected(path, "cannot be read as npy", as_label="x")
+    path.write_bytes(b"")
+    rejected(path, "cannot be read as npy", as_label="x")
+
+
+def test_lines(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_bytes("\ufeffone\r\n\r\n  two words \nthree".encode())
+    found = table_items(path)
+    assert (found.items, found.where(1)) == (["one", "two words", "three"], "line 3")
+    path.write_bytes(b"\xff\xfe")
+    rejected(path, "is not UTF-8 text", as_label="x")
+    path.write_bytes(b" \n")
+    rejected(path, "has no rows", as_label="x")

@@ -18,7 +18,7 @@ import pytest
 from fecam.data.dataset import Dataset
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, FecamError, InputError, ItemError
-from fecam.features import FeatureStore, extract
+from fecam.features import FeatureStore, encode_readable, extract
 from fecam.features.extraction import key_of
 from fecam.features.saving import save_features
 
@@ -103,6 +103,19 @@ def test_what_cannot_be_read_is_left_out_and_named(tmp_path):
         assert found.labels.tolist() == [at % 3 for at in range(23) if at not in (0, 7, 22)]
         assert found.notes[0] == "3 of 23 items could not be read"
         assert found.notes[1:] == tuple(f"?{at}: cannot be read" for at in (0, 7, 22))
+
+
+def test_items_that_come_and_go(tmp_path, monkeypatch):
+    monkeypatch.setenv("FECAM_CACHE", str(tmp_path))
+    data = texts(bad=(0, 7, 22))
+    found = encode_readable(data.items, Letters())
+    np.testing.assert_array_equal(found.features, literal(data))
+    assert found.rows == [at for at in range(23) if at not in (0, 7, 22)]
+    assert found.failed == {at: f"?{at}: cannot be read" for at in (0, 7, 22)}
+    assert not list(tmp_path.iterdir())
+    nothing = encode_readable(["?", "?"], Letters())
+    assert nothing.features.shape == (0, 26) and len(nothing.failed) == 2
+    assert encode_readable([], Letters()).features.shape == (0, 26)
 
 
 def test_strict_makes_it_an_error_also_from_the_cache(tmp_path):

@@ -102,7 +102,7 @@ def subfolders(folder: Path, left_out: LeftOut | None = None) -> list[Path]:
             left_out.hidden += 1
         elif _is(entry.is_dir):
             found.append(folder / entry.name)
-        elif _is_image(entry.name):
+        elif is_image(entry.name):
             left_out.loose += 1
         else:
             left_out.others += 1
@@ -111,10 +111,15 @@ def subfolders(folder: Path, left_out: LeftOut | None = None) -> list[Path]:
 
 def images_in(folder: Path, left_out: LeftOut | None = None) -> list[File]:
     """Return the images in a folder and the folders in it, in natural order."""
+    return list(each_image_in(folder, left_out))
+
+
+def each_image_in(folder: Path, left_out: LeftOut | None = None) -> Iterable[File]:
+    """Yield the images in a folder and the folders in it, one folder at a time."""
     left_out = LeftOut() if left_out is None else left_out
     # Each folder is read once, by whatever links it is reached, and those above it never: no loops.
     seen = {_identity(above) for above in (folder, *folder.absolute().parents)}
-    return list(_walk(folder, seen, left_out))
+    return _walk(folder, seen, left_out)
 
 
 def _walk(folder: Path, seen: set[tuple[int, int]], left_out: LeftOut) -> Iterable[File]:
@@ -129,7 +134,7 @@ def _walk(folder: Path, seen: set[tuple[int, int]], left_out: LeftOut) -> Iterab
             else:
                 seen.add(identity)
                 yield from _walk(path, seen, left_out)
-        elif _is_image(entry.name) and _is(entry.is_file):  # Not a pipe, nor a link to nothing.
+        elif is_image(entry.name) and _is(entry.is_file):  # Not a pipe, nor a link to nothing.
             found = entry.stat()
             yield File(path, found.st_size, found.st_mtime_ns)
         else:
@@ -159,5 +164,6 @@ def _identity(folder: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
+    """Whether a file is an image by its name."""
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES

@@ -14,7 +14,7 @@ from typing import Any
 from fecam.data.dataset import Dataset, Kind
 from fecam.errors import DatasetError, SettingsError
 
-TABLES = (".npz", ".parquet", ".csv", ".tsv")
+TABLES = (".npz", ".parquet", ".csv", ".tsv", ".npy", ".txt")
 """The files that are read as rows of features or texts."""
 
 

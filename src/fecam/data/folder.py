@@ -59,6 +59,7 @@ def load_folder(
     domains: bool = False,
     test_share: float = 0.0,
     seed: int = 0,
+    as_label: str | None = None,
     name: str | None = None,
 ) -> Dataset:
     """Return the images of a folder that has a folder for each class.
@@ -72,6 +73,7 @@ def load_folder(
             testing: the same files whatever their order on disk and whatever other classes there
             are. With domains, this share of each class in each domain.
         seed: Another seed puts other files aside.
+        as_label: The class of all images, whatever folders they lie in.
         name: The name of the data set; the folder's own if not given.
     """
     root = existing_folder(path, "a folder of images")
@@ -80,14 +82,14 @@ def load_folder(
     found = [
         one
         for top, for_test in _parts(root, left_out, notes)
-        for one in _class_folders(top, for_test, domains, left_out)
+        for one in _class_folders(top, for_test, domains, as_label, left_out)
     ]
     _refuse_no_images(root, found, left_out, domains)
     empty = [str(one.path.relative_to(root)) for one in found if not one.files]
     if empty:
         notes.append(f"{len(empty)} empty class folders left out: {listed(empty)}")
     found = [one for one in found if one.files]
-    if not domains:
+    if not domains and as_label is None:
         notes += _perhaps_domains(found)
 
     files = [file for one in found for file in one.files]
@@ -155,13 +157,13 @@ def _first(by_name: dict[str, Path], names: frozenset[str]) -> Path | None:
 
 
 def _class_folders(
-    top: Path, for_test: bool, domains: bool, left_out: LeftOut
+    top: Path, for_test: bool, domains: bool, as_label: str | None, left_out: LeftOut
 ) -> Iterator[ClassFolder]:
     for upper in subfolders(top, left_out) if domains else [top]:
         domain = readable(upper.name) if domains else ""
-        for folder in subfolders(upper, left_out):
-            files = images_in(folder, left_out)
-            yield ClassFolder(readable(folder.name), domain, for_test, files, folder)
+        for folder in subfolders(upper, left_out) if as_label is None else [upper]:
+            label = readable(folder.name) if as_label is None else as_label
+            yield ClassFolder(label, domain, for_test, images_in(folder, left_out), folder)
 
 
 def _one_sided(found: list[ClassFolder]) -> list[str]:
@@ -184,7 +186,8 @@ def _refuse_no_images(
         level = "domain and class folders" if domains else "class folders"
         raise DatasetError(
             f"{root} holds {left_out.loose} images that lie in no class folder, so nothing says "
-            f"what they show. Remedy: sort them into {level}:{tree}"
+            "what they show. Remedy: name the class of all with as_label (--as on the command "
+            f"line), or sort them into {level}:{tree}"
         )
     passed = "; ".join(left_out.notes())
     raise DatasetError(

@@ -92,6 +92,6 @@ def _listed_parts(folder: Path, left_out: LeftOut) -> dict[str, list[Row]]:
             found = read_csv(listing, Options(label="label", image="filename"), None)
             missing = [name for name in found.items if name not in files]
             refuse_missing(listing, folder / "images", missing)
-            pairs = zip(found.items, found.labels, strict=True)
+            pairs = zip(found.items, found.labels or (), strict=True)
             parts[part] = [Row(files[name], label, False) for name, label in pairs]
     return parts

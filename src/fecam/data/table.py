@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ from numpy.typing import NDArray
 
 from fecam.data._files import enumerated, files_dataset, listed, positions
 from fecam.data._listing import File
-from fecam.data.dataset import Dataset, fingerprint_of
+from fecam.data.dataset import Dataset, Kind, fingerprint_of
 from fecam.data.images import ImageArrays
 from fecam.data.table_columns import Options, Rows
 from fecam.data.table_csv import read_csv
+from fecam.data.table_lines import read_lines
+from fecam.data.table_npy import read_npy
 from fecam.data.table_npz import read_npz
 from fecam.data.table_parquet import read_parquet
 from fecam.errors import DatasetError
 
-TABLE_SUFFIXES = frozenset({".npz", ".parquet", ".csv", ".tsv"})
+TABLE_SUFFIXES = frozenset({".npz", ".parquet", ".csv", ".tsv", ".npy", ".txt"})
 """How the names of tables end, in lower case."""
 
 _SPLITS = {
@@ -40,15 +43,17 @@ def load_table(
     split: str | None = None,
     domain: str | None = None,
     delimiter: str | None = None,
+    as_label: str | None = None,
     name: str | None = None,
 ) -> Dataset:
-    """Return the rows of a ``.csv``, ``.tsv``, ``.parquet`` or ``.npz`` file.
+    """Return the rows of a ``.csv``, ``.tsv``, ``.parquet``, ``.npz``, ``.npy`` or ``.txt`` file.
 
     What the items are is found from the columns: ``text``; ``path``, of images, as seen from the
     folder of the table; ``embedding`` or ``features`` with a list in each row; or else all columns
     of numbers together. ``label`` is the class, ``split`` (train, test or val) and ``domain`` may
     be there. Of an ``.npz`` the arrays ``X`` and ``y`` are read; ``X_test`` and ``y_test`` or
-    ``is_test``, ``domains`` and ``label_names`` may be there.
+    ``is_test``, ``domains`` and ``label_names`` may be there. A ``.npy`` holds rows of features and
+    a ``.txt`` a text a line: neither says of what class, so they need ``as_label``.
 
     Args:
         path: The file.
@@ -60,23 +65,78 @@ def load_table(
             testing where nothing else is, and are left out otherwise.
         domain: The column of domains.
         delimiter: What stands between two cells of a ``.csv`` file.
+        as_label: The class of all rows, whatever the file says of labels.
         name: The name of the data set; the file's own if not given.
     """
-    table = Path(path).expanduser()
-    if not table.is_file():
-        found = "is a folder" if table.exists() else "does not exist"
-        raise DatasetError(f"{table} {found}. Remedy: give the path of a table")
-    several = None if features is None else features if isinstance(features, str) else (*features,)
-    given = Options(label, text, image, several, split, domain)
+    table = existing_table(path)
+    given = Options(label, text, image, _several(features), split, domain, as_label is None)
     rows = _read(table, given, delimiter)
-    if not len(rows.labels):
-        raise DatasetError(f"{table} has no rows. Remedy: one row an item")
-    if rows.kind == "features" and not rows.items.shape[1]:
-        raise DatasetError(f"{table} has no features in its rows. Remedy: one number or more a row")
+    if as_label is not None:
+        rows = replace(rows, labels=[as_label] * len(rows.items), label_names=None)
+    elif rows.labels is None:
+        raise DatasetError(
+            f"{table} does not say of what class its rows are. Remedy: name the class of all with "
+            "as_label (--as on the command line), or give a .csv or .npz with labels"
+        )
     return _dataset(table, rows, name or table.stem)
 
 
+@dataclass(frozen=True)
+class Items:
+    """The rows of a table, all of them, without labels."""
+
+    kind: Kind
+    items: Any
+    """Texts, paths of images, 8-bit images, or features."""
+    where: Callable[[int], str]
+    """How a person finds the row of this number: ``line 7``."""
+
+
+def table_items(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    text: str | None = None,
+    image: str | None = None,
+    features: str | Sequence[str] | None = None,
+    delimiter: str | None = None,
+) -> Items:
+    """Return the rows of a table to be judged, be they for learning or for testing.
+
+    It need not have labels; if it has, they are passed over. See `load_table`.
+    """
+    table = existing_table(path)
+    given = Options(label, text, image, _several(features), labelled=False)
+    rows = _read(table, given, delimiter)
+    items = rows.items
+    if rows.kind == "images" and not isinstance(items, np.ndarray):
+        items = [table.parent / str(item) for item in items]
+    return Items(rows.kind, items, rows.where)
+
+
+def existing_table(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file, or raise an error that says what is there instead."""
+    table = Path(path).expanduser()
+    if table.is_file():
+        return table
+    found = "is a folder" if table.exists() else "does not exist"
+    raise DatasetError(f"{table} {found}. Remedy: give the path of a table")
+
+
+def _several(features: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    return features if features is None or isinstance(features, str) else (*features,)
+
+
 def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
+    rows = _read_any(path, given, delimiter)
+    if not len(rows.items):
+        raise DatasetError(f"{path} has no rows. Remedy: one row an item")
+    if rows.kind == "features" and not rows.items.shape[1]:
+        raise DatasetError(f"{path} has no features in its rows. Remedy: one number or more a row")
+    return rows
+
+
+def _read_any(path: Path, given: Options, delimiter: str | None) -> Rows:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return read_npz(path, given)
@@ -84,6 +144,10 @@ def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
         return read_parquet(path, given)
     if suffix in {".csv", ".tsv"}:
         return read_csv(path, given, delimiter)
+    if suffix == ".npy":
+        return read_npy(path)
+    if suffix == ".txt":
+        return read_lines(path)
     raise DatasetError(
         f"{path}: no table is known that ends in {suffix!r}. "
         f"Remedy: give one of {listed(sorted(TABLE_SUFFIXES))}"
@@ -91,8 +155,7 @@ def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
 
 
 def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
-    _refuse_empty(path, rows, rows.labels, "label")
-    labels, label_names = _labels(path, rows)
+    labels, label_names = _labels(path, rows, rows.labels or ())
     notes = list(rows.notes)
     is_test, keep = _test_rows(path, rows, notes)
     domains: NDArray[np.int64] | None = None
@@ -136,20 +199,23 @@ def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
     return data if keep.all() else data.subset(keep)
 
 
-def _labels(path: Path, rows: Rows) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+def _labels(
+    path: Path, rows: Rows, labels: Sequence[str]
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    _refuse_empty(path, rows, labels, "label")
     if rows.label_names is None:
-        return enumerated(rows.labels)
-    strange = sorted(set(rows.labels) - set(rows.label_names))
+        return enumerated(labels)
+    strange = sorted(set(labels) - set(rows.label_names))
     if strange:
         raise DatasetError(f"{path}: labels that 'label_names' lacks: {listed(strange)}")
-    return positions(rows.labels, rows.label_names), rows.label_names
+    return positions(labels, rows.label_names), rows.label_names
 
 
 def _test_rows(
     path: Path, rows: Rows, notes: list[str]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which rows are for testing and which are used at all."""
-    count = len(rows.labels)
+    count = len(rows.items)
     if rows.splits is None:
         return np.zeros(count, bool), np.ones(count, bool)
     parts = np.array([_SPLITS.get(split.strip().casefold(), "") for split in rows.splits])

@@ -32,13 +32,15 @@ class Options:
     features: str | tuple[str, ...] | None = None
     split: str | None = None
     domain: str | None = None
+    labelled: bool = True
+    """Whether there have to be labels."""
 
 
 @dataclass(frozen=True)
 class Columns:
     """What each column of a table is for."""
 
-    label: str
+    label: str | None
     kind: Kind
     values: tuple[str, ...]
     """One column of texts, paths or lists; or the columns that make up a vector of features."""
@@ -59,7 +61,8 @@ class Rows:
     kind: Kind
     items: Any
     """Texts, paths, features (count, width) or 8-bit images (count, ...)."""
-    labels: Sequence[str]
+    labels: Sequence[str] | None
+    """None if the table has none, and need not have any."""
     where: Callable[[int], str]
     """How a person finds the row of this number: ``line 7``."""
     splits: Sequence[str] | None = None
@@ -102,8 +105,7 @@ def choose(
             raise DatasetError(f"{found}, none of which is called {default!r}. {REMEDY}")
         return wanted
 
-    label = named("label", "label", needed=True)
-    assert label is not None
+    label = named("label", "label", needed=given.labelled)
     split, domain = named("split", "split"), named("domain", "domain")
     rest = [name for name in names if name not in {label, split, domain, _PANDAS_INDEX}]
     kind, values = _content(found, rest, given, lists, numbers)

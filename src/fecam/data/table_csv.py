@@ -39,6 +39,11 @@ def read_csv(path: Path, given: Options, delimiter: str | None) -> Rows:
                     f"{path} has one column, {names[0]!r}, with {mark!r} between columns. "
                     "Remedy: say what stands between them, such as delimiter=';'"
                 )
+            if not given.labelled and all(map(_is_number, names)):
+                raise DatasetError(
+                    f"{path} begins with a line of numbers, where the names of its columns should "
+                    "be. Remedy: put a line of names before it"
+                )
             columns = choose(path, names, given)
             return _rows(path, names, columns, lines)
     except UnicodeDecodeError as error:
@@ -81,7 +86,7 @@ def _rows(
                     f"{path}, line {number}: {len(cells)} cells where the first line names "
                     f"{len(names)} columns. Remedy: correct this line"
                 )
-            labels.append(cells[place[columns.label]].strip())
+            labels.append(cells[place[columns.label]].strip() if columns.label is not None else "")
             splits.append(cells[place[columns.split]] if columns.split is not None else "")
             domains.append(cells[place[columns.domain]].strip() if columns.domain else "")
         numbers += [number for number, _ in block]
@@ -94,7 +99,7 @@ def _rows(
     return Rows(
         columns.kind,
         items if columns.kind == "features" else values,
-        labels,
+        labels if columns.label is not None else None,
         lambda row: f"line {numbers[row]}",
         splits if columns.split is not None else None,
         domains if columns.domain is not None else None,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class _Array:
             version = npy.read_magic(head)
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, is_fortran, dtype = read(head)
-        except (ValueError, UserWarning) as error:
+        except (ValueError, SyntaxError, TokenError, UserWarning) as error:
             raise DatasetError(f"{path}: the array {name!r} has no good header: {error}") from None
         if dtype.hasobject or dtype.names or dtype.subdtype or not dtype.itemsize:
             raise DatasetError(
@@ -110,14 +111,17 @@ def _rows(path: Path, archive: zipfile.ZipFile, given: Options) -> Rows:
     found = f"{path} holds the arrays {listed(names, 20)}"
     items = given.features if isinstance(given.features, str) else given.text or given.image
     first = _named(found, names, items, "X", "features=")
-    labels = _named(found, names, given.label, "y", "label=")
-    tested = [name for name in (_beside(first), _beside(labels)) if name in names]
-    if len(tested) == 1:
-        raise DatasetError(f"{found}: {tested[0]!r} alone. Remedy: give both X_test and y_test")
-    parts = [_Array.of(path, archive, name) for name in (first, *tested[:1])]
-    targets = [_Array.of(path, archive, name) for name in (labels, *tested[1:])]
-    for x, y in zip(parts, targets, strict=True):
-        if len(y.shape) != 1 or not x.shape or x.shape[0] != y.shape[0]:
+    labels = _named(found, names, given.label, "y", "label=") if given.labelled else None
+    tested = [_beside(name) for name in (first, labels) if name is not None]
+    there = [name for name in tested if name in names]
+    if 0 < len(there) < len(tested):
+        raise DatasetError(f"{found}: {there[0]!r} alone. Remedy: give both X_test and y_test")
+    parts = [_Array.of(path, archive, name) for name in (first, *there[:1])]
+    if not all(part.shape for part in parts):
+        raise DatasetError(f"{path}: {first!r} is a single value. {_REMEDY}")
+    targets = [_Array.of(path, archive, name) for name in (labels, *there[1:]) if name is not None]
+    for x, y in zip(parts, targets, strict=given.labelled):
+        if len(y.shape) != 1 or x.shape[0] != y.shape[0]:
             raise DatasetError(
                 f"{path}: {x.name!r} has the shape {x.shape} and {y.name!r} {y.shape}. {_REMEDY}"
             )
@@ -139,10 +143,9 @@ def _rows(path: Path, archive: zipfile.ZipFile, given: Options) -> Rows:
 
     domains = values(given.domain or "domains")
     label_names = _label_names(path, archive, names)
-    codes = np.concatenate([target.whole() for target in targets])
     return Rows(
         *_items(parts),
-        _labels(path, labels, codes, label_names),
+        None if labels is None else _labels(path, labels, targets, label_names),
         lambda row: f"row {row + 1}",
         _splits(path, parts, values("is_test")),
         None if domains is None else _texts(path, "domains", domains),
@@ -215,8 +218,9 @@ def _label_names(path: Path, archive: zipfile.ZipFile, names: list[str]) -> tupl
 
 
 def _labels(
-    path: Path, name: str, codes: NDArray[Any], label_names: tuple[str, ...] | None
+    path: Path, name: str, targets: list[_Array], label_names: tuple[str, ...] | None
 ) -> Sequence[str]:
+    codes = np.concatenate([target.whole() for target in targets])
     texts = _texts(path, name, codes)
     if label_names is None or codes.dtype.kind not in "fiub":
         return texts

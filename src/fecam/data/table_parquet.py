@@ -81,13 +81,13 @@ def _refuse_types(pa: Any, path: Path, schema: Any, columns: Columns) -> None:
 
 
 def _rows(pa: Any, path: Path, file: Any, columns: Columns) -> Rows:
-    names = [columns.label, *columns.values]
-    names += [name for name in (columns.split, columns.domain) if name is not None]
+    about = (columns.label, columns.split, columns.domain)
+    names = [*columns.values, *(name for name in about if name is not None)]
     kept: dict[str, list[str]] = {name: [] for name in names}
     target: np.ndarray[Any, np.dtype[np.float32]] | None = None
     start = 0
     for batch in file.iter_batches(columns=names):
-        for name in (columns.label, columns.split, columns.domain):
+        for name in about:
             if name is not None:
                 kept[name] += _names(batch.column(name))
         if columns.kind == "features":
@@ -112,7 +112,7 @@ def _rows(pa: Any, path: Path, file: Any, columns: Columns) -> Rows:
     return Rows(
         columns.kind,
         items if columns.kind == "features" else kept[columns.values[0]],
-        kept[columns.label],
+        kept[columns.label] if columns.label is not None else None,
         lambda row: f"row {row + 1}",
         kept[columns.split] if columns.split is not None else None,
         kept[columns.domain] if columns.domain is not None else None,

@@ -79,7 +79,7 @@ def extract(
         )
     key = key_of(dataset, encoder)
     if cache is False:
-        filling = _InMemory(len(dataset))
+        filling = _InMemory()
         _fill(filling, dataset, encoder, report, strict, batch)
         return _as_dataset(dataset, encoder, key, filling.stored(encoder.width))
     if not encoder.fingerprint:
@@ -108,6 +108,33 @@ def extract(
     return _as_dataset(dataset, encoder, key, found)
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """The features of those items that could be read."""
+
+    features: Rows
+    rows: list[int]
+    """For each row of features the place of its item."""
+    failed: dict[int, str]
+    """For the other items why they cannot be read, by their place."""
+
+
+def encode_readable(items: Sequence[Any], encoder: Encoder) -> Encoded:
+    """The features of items that come and go: nothing is kept, and a bad item harms no other.
+
+    >>> import numpy as np
+    >>> from fecam.encoders import wrap
+    >>> lengths = wrap(lambda texts: np.asarray([[len(t)] for t in texts], "f4"),
+    ...                name="lengths", kind="texts", fingerprint="lengths-1")
+    >>> encode_readable(["a", "abc"], lengths).features.tolist()
+    [[1.0], [3.0]]
+    """
+    room = _InMemory()
+    _work(room, items, encoder, None, False, None)
+    found = room.stored(encoder.width)
+    return Encoded(found.features, found.kept.tolist(), dict(room.skipped))
+
+
 def _usable(found: Stored | None, strict: bool) -> Stored | None:
     if found is not None and strict and found.about["skipped"]:
         _, why = found.about["skipped"][0]
@@ -123,13 +150,29 @@ def _fill(
     strict: bool,
     batch: int | None,
 ) -> None:
-    """Encode all items that have not been dealt with."""
-    total = len(dataset)
+    """Encode all items of a data set that have not been dealt with."""
+    _work(room, dataset.items, encoder, report, strict, batch)
+    if len(room.skipped) == len(dataset):
+        raise InputError(
+            f"none of the {len(dataset)} items of {dataset.name!r} can be read; the first: "
+            f"{room.skipped[0][1]}"
+        )
+
+
+def _work(
+    room: Filling | _InMemory,
+    items: Sequence[Any] | Rows,
+    encoder: Encoder,
+    report: Report | None,
+    strict: bool,
+    batch: int | None,
+) -> None:
+    total = len(items)
     if strict and room.skipped:
         raise InputError(_too_bad([room.skipped[0][1]], len(room.skipped)))
     if report is not None:
         report(Progress(room.done, total, len(room.skipped)))
-    for rows, prepared in _read(dataset, encoder, room.done, batch or encoder.batch):
+    for rows, prepared in _read(items, encoder, room.done, batch or encoder.batch):
         failed = [(at, one) for at, one in zip(rows, prepared, strict=True) if _is_bad(one)]
         kept = [at for at, one in zip(rows, prepared, strict=True) if not _is_bad(one)]
         if failed and strict:
@@ -141,11 +184,6 @@ def _fill(
         room.add(features, kept, rows[-1] + 1, [(at, str(error)) for at, error in failed])
         if report is not None:
             report(Progress(room.done, total, len(room.skipped)))
-    if len(room.skipped) == total:
-        raise InputError(
-            f"none of the {total} items of {dataset.name!r} can be read; the first: "
-            f"{room.skipped[0][1]}"
-        )
 
 
 def _is_bad(one: object) -> bool:
@@ -172,13 +210,13 @@ def _checked(encoder: Encoder, features: Rows, count: int) -> Rows:
 
 
 def _read(
-    dataset: Dataset, encoder: Encoder, start: int, batch: int
+    items: Sequence[Any] | Rows, encoder: Encoder, start: int, batch: int
 ) -> Iterator[tuple[list[int], list[Any]]]:
     """Batches of prepared items in their order; what cannot be read is its `ItemError`."""
 
     def read(at: int) -> Any:
         try:
-            return encoder.prepare(dataset.items[at])
+            return encoder.prepare(items[at])
         except ItemError as error:
             return error
 
@@ -186,8 +224,8 @@ def _read(
     waiting: deque[tuple[list[int], list[Future[Any]]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="fecam-read") as pool:
         try:
-            for first in range(start, len(dataset), batch):
-                rows = list(range(first, min(first + batch, len(dataset))))
+            for first in range(start, len(items), batch):
+                rows = list(range(first, min(first + batch, len(items))))
                 waiting.append((rows, [pool.submit(read, at) for at in rows]))
                 if len(waiting) > AHEAD:
                     rows, futures = waiting.popleft()
@@ -223,7 +261,7 @@ def _as_dataset(dataset: Dataset, encoder: Encoder, key: str, found: Stored) -> 
 class _InMemory:
     """Features that are kept nowhere."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self) -> None:
         self.done, self.skipped = 0, list[tuple[int, str]]()
         self._parts: list[Rows] = []
         self._kept: list[int] = []
