@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from fecam import __version__
-from fecam.cli import bench, cache, encoders, features, train
+from fecam.cli import answer, bench, cache, change, encoders, features, teach, train
 from fecam.cli.output import console, errors, harmless
 from fecam.errors import FecamError
 
@@ -20,6 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+teach.add_to(app)
+answer.add_to(app)
+change.add_to(app)
 features.add_to(app)
 train.add_to(app)
 encoders.add_to(app)

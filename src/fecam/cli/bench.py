@@ -18,6 +18,7 @@ from fecam.bench import spec as specs
 from fecam.bench.preparation import Progress
 from fecam.cli.data import Device, Download, Root
 from fecam.cli.output import (
+    INTERRUPTED,
     AsJson,
     console,
     parse_options,
@@ -28,9 +29,6 @@ from fecam.cli.output import (
 )
 from fecam.errors import InputError, MissingPackageError
 from fecam.report import read_run, summary_table, write_report
-
-INTERRUPTED = 130
-"""What a shell calls the end by Ctrl-C."""
 
 
 def add_to(app: typer.Typer) -> None:

@@ -24,10 +24,15 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; found out if n
 
 
 def load_dataset(
-    name: str, root: Path | None, download: bool, options: Sequence[str] | None
+    name: str,
+    root: Path | None,
+    download: bool,
+    options: Sequence[str] | None,
+    as_label: str | None = None,
 ) -> Dataset:
     """The data set; a person sees how a download comes along, and what was noticed."""
     settings = parse_options(options or [])
+    settings |= {} if as_label is None else {"as_label": as_label}
     if not download:
         data = load(name, root=root, **settings)
     else:

@@ -10,15 +10,13 @@ import numpy as np
 import typer
 
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
-from fecam.cli.output import AsJson, console, parse_options, progress_bar, say, show_json
+from fecam.cli.model import encoding_bar, tell_unreadable
+from fecam.cli.output import AsJson, console, parse_options, show_json
 from fecam.data import Dataset
 from fecam.encoders import load as load_encoder
 from fecam.errors import InputError
 from fecam.features import FeatureStore, Progress, extract
 from fecam.features.saving import save_features
-
-SHOWN = 10
-"""So many unreadable items are named on the screen; JSON and the notes have all of them."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -57,14 +55,12 @@ def features(
     data = load_dataset(dataset, root, download, option)
     chosen = load_encoder(encoder, device=device, **parse_options(encoder_option or []))
     start, first = time.monotonic(), -1
-    with progress_bar(f"{data.name}: {chosen.name}", data.kind) as bar:
+    with encoding_bar(f"{data.name}: {chosen.name}", data.kind) as show:
 
         def report(progress: Progress) -> None:
             nonlocal first
             first = progress.done if first < 0 else first
-            note = f"{progress.skipped} unreadable" if progress.skipped else ""
-            (task,) = bar.task_ids
-            bar.update(task, total=progress.total, completed=progress.done, note=note)
+            show(progress)
 
         found = extract(data, chosen, report=report, strict=strict, batch=batch)
     seconds = time.monotonic() - start
@@ -96,10 +92,7 @@ def _show(
     if as_json:
         show_json(answer)
         return
-    for why in bad[:SHOWN]:
-        say(f"unreadable: {why}")
-    if len(bad) > SHOWN:
-        say(f"... and {len(bad) - SHOWN} more (--json names all)")
+    tell_unreadable(list(bad))
     rate = (
         f"{made:,} encoded in {seconds:.1f} s, {made / seconds:,.0f} a second" if made else "cached"
     )

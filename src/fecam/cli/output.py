@@ -25,6 +25,9 @@ from rich.text import Text
 
 from fecam.errors import InputError
 
+INTERRUPTED = 130
+"""What a shell calls the end by Ctrl-C."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 # Names of files are shown as they are: no markup, no emoji, and no path broken over two lines.
@@ -32,13 +35,17 @@ _plain = partial(Console, markup=False, emoji=False, highlight=False, soft_wrap=
 console = _plain()
 errors = _plain(stderr=True)
 _NUMBER = re.compile(r"[0-9.,]+( [KMGT]?B)?")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Control characters, those that turn the direction of writing, and halves of characters, of which
+# names of files that are no text are made: no terminal should be sent any.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _ENDLESS = 10_000
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows under a header; numbers go to the right. For programs, a row is one line."""
-    lines = [[str(cell) for cell in row] for row in rows]
+    lines = [[in_a_line(str(cell)) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for at, name in enumerate(header):
         numbers = all(_NUMBER.fullmatch(line[at]) for line in lines if line[at])
@@ -58,6 +65,15 @@ def show_json(value: Any) -> None:
 def say(message: str) -> None:
     """Tell a person something that is not part of the result."""
     errors.print(harmless(message))
+
+
+def in_a_line(text: str) -> str:
+    """Harmless text without a break.
+
+    >>> in_a_line("two\\nlines")
+    'two\\\\nlines'
+    """
+    return harmless(text).replace("\n", "\\n").replace("\t", " ")
 
 
 def harmless(text: str) -> str:

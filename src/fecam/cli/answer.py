@@ -1,0 +1,126 @@
+"""`fecam predict`: what a model says of new items, as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from fecam.cli.answer_formats import Format, format_of, writing
+from fecam.cli.data import Device
+from fecam.cli.material import Entry, entries
+from fecam.cli.model import ModelPath, end, open_existing
+from fecam.cli.output import AsJson, parse_options, say
+from fecam.errors import InputError, ItemError
+from fecam.features import encode_readable
+
+if TYPE_CHECKING:
+    from fecam.model import Judgement, Model
+
+BATCH = 128
+"""So many items are judged at a time: enough to be fast, few enough to be answered soon."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    app.command("predict")(predict)
+
+
+def predict(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="Images, folders of images, tables of texts or features; `-`: the standard input, "
+            "a path a line, or a row of numbers a line for a model without an encoder.",
+        ),
+    ],
+    model: ModelPath,
+    top: Annotated[int, typer.Option("--top", "-k", min=1, help="Name so many classes.")] = 1,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            help="Answer 'none of these' where nothing fits: the share of items of known classes "
+            "that may be lost by it, such as 0.05.",
+        ),
+    ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="The arguments, or the lines of `-`, are texts.")
+    ] = False,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Otherwise by --output, or a table.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-O", help="Write the answers to this file.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="Of a table, as name=value: text=review.")
+    ] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what items are: class, probability, squared distance, and how novel they are.
+
+    Items are answered as they come, those of a pipe too. `--json` is `--format jsonl`: a document a
+    line. Exit code 3: done, but some items could not be read.
+
+    Example: `fecam predict new/*.jpg -m birds.fecam --top 3`,
+    `find new -name '*.jpg' | fecam predict - -m birds.fecam --format csv`
+    """
+    if reject is not None and not 0 < reject < 1:
+        raise InputError(f"--reject {reject}: give a share between 0 and 1, such as 0.05")
+    chosen = Format.jsonl if as_json else form or format_of(output)
+    options = parse_options(option or [])
+    with open_existing(model, device=device) as opened:
+        if output is not None and output.exists() and output.samefile(model):
+            raise InputError(f"--output {output} is the model itself. Remedy: another file")
+        width, kind = opened.classifier.n_features_in_, opened.kind or "features"
+        bursts = entries(paths, kind, width, texts=text, options=options)
+        labels = [str(one.label) for one in opened.classes]
+        top = min(top, len(labels))
+        count = unreadable = 0
+        with writing(output, chosen, labels, top) as (write, flush):
+            for batch in _batches(bursts):
+                for name, found in _judged(opened, batch, top, reject):
+                    write(name, found)
+                    unreadable += isinstance(found, ItemError)
+                count += len(batch)
+                flush(count)
+    if unreadable:
+        say(f"{unreadable:,} of {count:,} items could not be read")
+    end(unreadable)
+
+
+def _batches(bursts: Iterable[Iterable[Entry]]) -> Iterator[list[Entry]]:
+    """At most `BATCH` items at a time, none of which has to wait for a later burst."""
+    for burst in bursts:
+        rest = iter(burst)
+        while batch := list(islice(rest, BATCH)):
+            yield batch
+
+
+def _judged(
+    model: Model, batch: list[Entry], top: int, reject: float | None
+) -> list[tuple[str, Judgement | ItemError]]:
+    """The answers in the order of the items; an item that cannot be read has its error."""
+    outcome: list[Any] = [item for _, item in batch]
+    places = [at for at, item in enumerate(outcome) if not isinstance(item, ItemError)]
+    items = [outcome[at] for at in places]
+    encoder = model.encoder
+    if encoder is not None:
+        found = encode_readable(items, encoder)
+        for at, why in found.failed.items():
+            name = batch[places[at]][0]
+            outcome[places[at]] = ItemError(name, why.removeprefix(f"{name}: "))
+        places, rows = [places[at] for at in found.rows], found.features
+    else:
+        rows = np.asarray(items, np.float32)
+    if places:
+        judged = model.judge_features(rows, k=top, reject=reject)
+        for at, one in zip(places, judged, strict=True):
+            outcome[at] = one
+    return [(name, one) for (name, _), one in zip(batch, outcome, strict=True)]

@@ -1,0 +1,211 @@
+"""`fecam learn` and `fecam unlearn`: samples go into a model and out of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import fecam
+from fecam.cli.change import Note, counted_classes, steps_option
+from fecam.cli.data import Device, Download, Options, Root
+from fecam.cli.material import load_lessons
+from fecam.cli.model import ModelPath, encoding_bar, end, open_existing, tell_unreadable
+from fecam.cli.output import (
+    INTERRUPTED,
+    AsJson,
+    console,
+    counted,
+    parse_options,
+    say,
+    show_json,
+    show_table,
+)
+from fecam.encoders.names import split_options, with_options
+from fecam.errors import InputError
+from fecam.presets import preset as settings_of
+
+if TYPE_CHECKING:
+    from fecam.data import Dataset
+    from fecam.features.extraction import Report
+    from fecam.model import Lesson, Model
+
+ROWS = 40
+"""So many classes are listed on the screen; JSON has all of them."""
+
+Paths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH...",
+        help="Folders by class, .csv/.tsv/.parquet/.npz with labels, names (`fecam datasets`); "
+        "with --as also images, folders of images, .txt (a text a line), .npy.",
+    ),
+]
+AsLabel = Annotated[
+    str | None, typer.Option("--as", metavar="LABEL", help="All of it is of this one class.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="An item that cannot be read is an error.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    app.command("learn")(learn)
+    app.command("unlearn")(unlearn)
+
+
+def learn(
+    paths: Paths,
+    model: ModelPath,
+    as_label: AsLabel = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option("--encoder", "-e", help="Of a new model, as `fecam encoders` lists them."),
+    ] = None,
+    encoder_option: Annotated[
+        list[str] | None,
+        typer.Option("--encoder-option", "-o", help="Of the encoder, as name=value."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Settings of a new model: paper, few-shot, vit, ...")
+    ] = None,
+    note: Note = "",
+    again: Annotated[
+        bool, typer.Option("--again", help="Also teach what was taught before, a second time.")
+    ] = False,
+    strict: Strict = False,
+    root: Root = None,
+    download: Download = False,
+    option: Options = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Teach a model; the file is made if it is not there. Run it again to go on after a stop.
+
+    What was taught before is not taught twice, and nothing of a test part is taught. Exit code 3:
+    done, but some items could not be read.
+
+    Example: `fecam learn photos/ -m birds.fecam`, `fecam learn *.jpg --as robin -m birds.fecam`
+    """
+    name = _encoder_name(encoder, encoder_option)
+    settings = None if preset is None else settings_of(preset)
+    with fecam.open(model, encoder=name, device=device, settings=settings) as opened:
+        data = load_lessons(paths, as_label, root, download, option)
+
+        def teach(one: Dataset, report: Report) -> Lesson:
+            return opened.learn_dataset(one, note=note, again=again, strict=strict, report=report)
+
+        lessons = _each(opened, data, teach)
+        _tell(opened, lessons, "taught", as_json)
+    end(sum(len(one.unreadable) for one in lessons))
+
+
+def unlearn(
+    paths: Paths,
+    model: ModelPath,
+    as_label: AsLabel = None,
+    strict: Strict = False,
+    root: Root = None,
+    download: Download = False,
+    option: Options = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take samples back out of a model: the same files, with the same labels, as were taught.
+
+    Example: `fecam unlearn wrong.jpg --as robin -m birds.fecam`
+    """
+    with open_existing(model, readonly=False, device=device) as opened:
+        data = load_lessons(paths, as_label, root, download, option)
+
+        def take_out(one: Dataset, report: Report) -> Lesson:
+            return opened.unlearn_dataset(one, strict=strict, report=report)
+
+        lessons = _each(opened, data, take_out)
+        _tell(opened, lessons, "taken out", as_json)
+    end(sum(len(one.unreadable) for one in lessons))
+
+
+def _each(
+    model: Model, data: list[Dataset], work: Callable[[Dataset, Report], Lesson]
+) -> list[Lesson]:
+    """A lesson of each data set; all were looked at before the first changes anything."""
+    lessons: list[Lesson] = []
+    with _can_be_stopped(model, lessons):
+        for one in data:
+            with encoding_bar(one.name, one.kind) as report:
+                lessons.append(work(one, report))
+    return lessons
+
+
+@contextmanager
+def _can_be_stopped(model: Model, lessons: list[Lesson]) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        done = f"{counted(len(lessons), 'data set')} done" if lessons else "as it was"
+        say(
+            f"stopped; {model.path} is {done}, and what was encoded is kept. "
+            "Run the same command to go on"
+        )
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _encoder_name(encoder: str | None, options: list[str] | None) -> str | None:
+    """The encoder with its options in its name."""
+    chosen = parse_options(options or [])
+    if encoder is None:
+        if chosen:
+            raise InputError("--encoder-option needs --encoder, such as efficientnet-lite0")
+        return None
+    name, in_name = split_options(encoder)
+    return with_options(name, {**in_name, **chosen})
+
+
+def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None:
+    taught: Counter[Any] = Counter()
+    known: Counter[Any] = Counter()
+    for one in lessons:
+        taught.update(one.taught)
+        known.update(one.known)
+    new = [label for one in lessons for label in one.new_classes]
+    unreadable = [why for one in lessons for why in one.unreadable]
+    steps = [one.step.number for one in lessons if one.step is not None]
+    seconds = sum(one.seconds for one in lessons)
+    now = {one.label: one.count for one in model.classes}
+    if as_json:
+        show_json(
+            {
+                "model": str(model.path),
+                verb.replace(" ", "_"): {str(label): count for label, count in taught.items()},
+                "known": {str(label): count for label, count in known.items()},
+                "new_classes": new,
+                "unreadable": unreadable,
+                "steps": steps,
+                "classes": len(now),
+                "samples": sum(now.values()),
+                "seconds": round(seconds, 3),
+            }
+        )
+        return
+    tell_unreadable(unreadable)
+    touched = sorted({*taught, *known}, key=str)
+    show_table(
+        ["class", verb, "known before", "samples now"],
+        [[one, taught[one], known[one], now.get(one, 0)] for one in touched[:ROWS]],
+    )
+    if len(touched) > ROWS:
+        say(f"... and {counted_classes(len(touched) - ROWS)} more (--json names all)")
+    total = sum(taught.values())
+    fresh = f" ({len(new)} new)" if new else ""
+    classes = f"{counted_classes(len([one for one in taught if taught[one]]))}{fresh}"
+    console.print(
+        f"{verb}: {counted(total, 'sample')} of {classes} in {seconds:.1f} s; "
+        f"{model.path} has {counted_classes(len(now))}"
+        if total
+        else f"nothing {verb}: {counted(sum(known.values()), 'sample')} were known before"
+    )
+    if steps:
+        say(f"`fecam undo -m {model.path}{steps_option(len(steps))}` takes that back")
