@@ -1,39 +1,68 @@
-"""One class of a ``.fecam`` file: its row, packed and checked, and the checksums over it."""
+"""One class of a ``.fecam`` file: its row and its matrices, packed and checked, and checksums.
+
+The row holds all that is small: label, numbers, means, when and of what it was taught. The matrices
+lie apart, so that a model can be opened, listed and taught without reading them.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import struct
-from collections.abc import Hashable, Mapping
-from hashlib import blake2b
+from collections.abc import Hashable, Iterable, Mapping
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fecam.core.arrays import Array, to_numpy
-from fecam.core.scatter import Scatter, variances_of
+from fecam.core.scatter import Scatter, Shape, variances_of
 from fecam.core.statistics import ClassStatistics, Form
 from fecam.errors import ModelFileError
 
 LARGEST_COUNT = 2**53
 LONGEST_TEXT = 4096
-"""Of a label or a setting as JSON. NumPy gives every label the room of the longest one."""
+"""Of a label, a note or a setting as JSON. NumPy gives every label the room of the longest one."""
+MARK_BYTES = 8
+"""Of each sample that was taught, so that it is not taught twice."""
 
 RESTORE = "Restore the file from a copy, or teach the model again and save it."
 LABELS = f"Labels are whole numbers of 64 bits or strings of less than {LONGEST_TEXT} characters."
 _SMALLER = "Forget it and teach it anew, with features of a smaller scale or in float64."
 
+Matrices = tuple[bytes | None, bytes | None]
+"""The scatter and the averaged covariance of a class; either may not be there."""
+
+
+class Provenance(NamedTuple):
+    """Where a class comes from."""
+
+    taught: str
+    """When it first came, in UTC, as ISO 8601 writes it."""
+    changed: str
+    """When it last changed."""
+    note: str
+    """What was said about it when it was taught."""
+    marks: bytes
+    """Of the samples taught, sorted; those of models saved as a whole are not known."""
+
 
 class Row(NamedTuple):
-    """One class as the table holds it."""
+    """One class as the table of records holds it."""
 
     label: str
     numbers: tuple[Any, ...]
     """Count, visits, task; number, sum and sum of squares of the sampled distances."""
-    checksum: bytes
+    lengths: tuple[Any, ...]
+    """How many bytes the two matrices take; None where there is none."""
+    texts: tuple[Any, ...]
+    """When it was taught and changed, and a note."""
     arrays: tuple[Any, ...]
-    """Raw mean, mean, scatter and averaged covariance; the last two may be None."""
+    """Raw mean, mean, and marks of samples."""
+    matrices: bytes
+    """The checksum of the matrices."""
+    checksum: bytes
+    """Of all the above."""
 
 
 class Layout(NamedTuple):
@@ -59,11 +88,22 @@ class Layout(NamedTuple):
         """How long the rows of a matrix of low rank may be: shorter than any triangle."""
         return self.row_bytes * (self.width // 2) if self.form == "full" else 0
 
-    def is_scatter(self, length: int) -> bool:
-        """Whether a scatter can be that long; it tells a triangle from rows."""
-        return length == self.scatter_bytes or (
-            self.form == "full" and length <= self.most_row_bytes and length % self.row_bytes == 0
+    def is_scatter(self, length: Any) -> bool:
+        """Whether a scatter can be that long."""
+        return type(length) is int and (
+            length == self.scatter_bytes
+            or (
+                self.form == "full"
+                and 0 <= length <= self.most_row_bytes
+                and length % self.row_bytes == 0
+            )
         )
+
+    def shape_of(self, length: int) -> Shape:
+        """The shape of a scatter of that length, which tells a triangle from rows."""
+        if self.form == "diagonal":
+            return "diagonal"
+        return "triangle" if length == self.scatter_bytes else "rows"
 
 
 def flaw(what: str, remedy: str = RESTORE) -> ModelFileError:
@@ -71,52 +111,46 @@ def flaw(what: str, remedy: str = RESTORE) -> ModelFileError:
     return ModelFileError(f"{what} {remedy}")
 
 
-def pack_class(label: Hashable, one: ClassStatistics, task: int, layout: Layout) -> Row:
-    """The row of one class."""
+def pack_class(
+    label: Hashable, one: ClassStatistics, task: int, layout: Layout, comes_of: Provenance
+) -> tuple[Row, Matrices]:
+    """The row of one class, and its matrices."""
     text = json.dumps(int(label) if isinstance(label, bool) else label)
-    numbers = (one.count, one.visits, task, *one.sampled)
-    arrays = (
-        _packed(one.raw_mean, layout.dtype),
-        _packed(one.mean, "float64"),
-        pack_scatter(one.scatter, layout),
-        pack_scatter(one.averaged, layout),
+    matrices = pack_scatter(one.scatter, layout), pack_scatter(one.averaged, layout)
+    unsigned = Row(
+        text,
+        (one.count, one.visits, task, *one.sampled),
+        tuple(None if some is None else len(some) for some in matrices),
+        comes_of[:3],
+        (_packed(one.raw_mean, layout.dtype), _packed(one.mean, "float64"), comes_of.marks),
+        checksum(*matrices),
+        b"",
     )
-    row = Row(text, numbers, class_checksum(text, numbers, arrays), arrays)
+    row = unsigned._replace(checksum=row_checksum(unsigned))
     check_row(row, layout)
-    return row
+    check_matrices(row, matrices, layout)
+    return row, matrices
 
 
-def unpack_class(row: Row, layout: Layout) -> tuple[int | str, ClassStatistics, int]:
-    """The label, the statistics and the task that a row holds."""
+def unpack_class(
+    row: Row, layout: Layout, scatter: Scatter | None, averaged: Scatter | None
+) -> tuple[int | str, ClassStatistics, int]:
+    """The label, the statistics and the task that a row holds; the matrices are given."""
     label = check_row(row, layout)
-    if row.checksum != class_checksum(row.label, row.numbers, row.arrays):
+    if row.checksum != row_checksum(row):
         raise flaw(f"class {row.label} is damaged: its checksum does not match.")
     count, visits, task, *sampled = row.numbers
-    with np.errstate(over="ignore"):
-        statistics = _statistics(row, layout, count, visits, sampled)
-        numbers = [statistics.raw_mean, *map(_variances, (statistics.scatter, statistics.averaged))]
-    if not all(np.all(np.isfinite(some)) for some in numbers):
-        raise flaw(f"class {row.label} has numbers too large to work with.", _SMALLER)
-    return label, statistics, task
-
-
-def _variances(scatter: Scatter | None) -> Any:
-    return 0.0 if scatter is None else variances_of(scatter)
-
-
-def _statistics(
-    row: Row, layout: Layout, count: int, visits: int, sampled: list[Any]
-) -> ClassStatistics:
-    raw_mean, mean, scatter, averaged = row.arrays
-    return ClassStatistics(
+    raw_mean, mean, _ = row.arrays
+    statistics = ClassStatistics(
         count=count,
-        raw_mean=_unpacked(raw_mean, _raw_dtype(raw_mean, layout)).astype(layout.dtype),
+        raw_mean=_unpacked(raw_mean, layout.dtype),
         mean=_unpacked(mean, "float64"),
-        scatter=unpack_scatter(scatter, layout),
+        scatter=scatter,
         visits=visits,
         sampled=(sampled[0], sampled[1], sampled[2]),
-        averaged=unpack_scatter(averaged, layout),
+        averaged=averaged,
     )
+    return label, statistics, task
 
 
 def check_row(row: Row, layout: Layout) -> int | str:
@@ -129,22 +163,46 @@ def check_row(row: Row, layout: Layout) -> int | str:
     for name, number in zip(least, row.numbers[:4], strict=True):
         if type(number) is not int or not least[name] <= number <= LARGEST_COUNT:
             raise flaw(f"class {row.label}: its {name} cannot be {str(number)[:80]}.")
-    raw_mean, mean, scatter, averaged = (None if x is None else len(x) for x in row.arrays)
+    if not all(isinstance(number, float) and math.isfinite(number) for number in row.numbers[4:]):
+        raise flaw(f"class {row.label}: its sampled distances are {row.numbers[4:]}.", _SMALLER)
+    if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in row.texts):
+        raise flaw(f"class {row.label}: a time or its note is not text, or too long.")
+    scatter, averaged = row.lengths
+    raw_mean, mean, marks = (len(x) if isinstance(x, bytes) else -1 for x in row.arrays)
     is_right = (
-        raw_mean in (layout.row_bytes, 8 * layout.width)
+        raw_mean == layout.row_bytes
         and mean == 8 * layout.width
-        and (scatter is None if layout.form == "none" else _fits(scatter, layout))
-        and (averaged is None or (layout.form != "none" and _fits(averaged, layout)))
+        and marks >= 0
+        and marks % MARK_BYTES == 0
+        and (scatter is None if layout.form == "none" else layout.is_scatter(scatter))
+        and (averaged is None or (layout.form != "none" and layout.is_scatter(averaged)))
     )
     if not is_right:
         raise flaw(f"class {row.label}: an array is missing or has a wrong length.")
-    if not all(isinstance(number, float) and math.isfinite(number) for number in row.numbers[4:]):
-        raise flaw(f"class {row.label}: its sampled distances are {row.numbers[4:]}.", _SMALLER)
-    dtypes = (_raw_dtype(row.arrays[0], layout), "float64", layout.dtype, layout.dtype)
-    for array, dtype in zip(row.arrays, dtypes, strict=True):
-        if array is not None and not np.all(np.isfinite(_unpacked(array, dtype))):
-            raise flaw(f"class {row.label} has a number that is not finite.", _SMALLER)
+    _check_finite(row, row.arrays[0], layout.dtype)
+    _check_finite(row, row.arrays[1], "float64")
     return label
+
+
+def check_matrices(row: Row, matrices: Matrices, layout: Layout) -> list[Scatter | None]:
+    """The scatter and the averaged covariance of a class, if they are what its row says."""
+    lengths = tuple(None if some is None else len(some) for some in matrices)
+    if lengths != row.lengths:
+        raise flaw(f"class {row.label}: a matrix is missing or has a wrong length.")
+    if checksum(*matrices) != row.matrices:
+        raise flaw(f"class {row.label} is damaged: the checksum of its matrix does not match.")
+    found = [unpack_scatter(some, layout) for some in matrices]
+    for some, scatter in zip(matrices, found, strict=True):
+        _check_finite(row, some, layout.dtype)
+        with np.errstate(over="ignore"):
+            if scatter is not None and not np.all(np.isfinite(variances_of(scatter))):
+                raise flaw(f"class {row.label} has numbers too large to work with.", _SMALLER)
+    return found
+
+
+def _check_finite(row: Row, blob: bytes | None, dtype: str) -> None:
+    if blob is not None and not np.all(np.isfinite(_view(blob, dtype))):
+        raise flaw(f"class {row.label} has a number that is not finite.", _SMALLER)
 
 
 def parsed(what: str, text: Any, remedy: str = RESTORE, longest: float = LONGEST_TEXT) -> Any:
@@ -166,47 +224,44 @@ def unpack_scatter(blob: bytes | None, layout: Layout) -> Scatter | None:
     """Undoes `pack_scatter`."""
     if blob is None:
         return None
-    numbers, width = _unpacked(blob, layout.dtype), layout.width
-    if layout.form == "diagonal":
-        return Scatter(numbers, "diagonal", width)
-    if len(blob) == layout.scatter_bytes:
-        return Scatter(numbers, "triangle", width)
-    return Scatter(numbers.reshape(-1, width), "rows", width)
-
-
-def _fits(length: int | None, layout: Layout) -> bool:
-    return length is not None and layout.is_scatter(length)
-
-
-def _raw_dtype(blob: bytes, layout: Layout) -> str:
-    """Version 1 of the format kept the raw mean in double precision."""
-    return layout.dtype if len(blob) == layout.row_bytes else "float64"
+    numbers, shape = _unpacked(blob, layout.dtype), layout.shape_of(len(blob))
+    if shape == "rows":
+        numbers = numbers.reshape(-1, layout.width)
+    return Scatter(numbers, shape, layout.width)
 
 
 def _packed(x: Array, dtype: str) -> bytes:
     return np.ascontiguousarray(to_numpy(x), np.dtype(dtype).newbyteorder("<")).tobytes()
 
 
+def _view(blob: bytes, dtype: str) -> np.ndarray[Any, Any]:
+    return np.frombuffer(blob, np.dtype(dtype).newbyteorder("<"))
+
+
 def _unpacked(blob: bytes, dtype: str) -> np.ndarray[Any, Any]:
-    return np.frombuffer(blob, np.dtype(dtype).newbyteorder("<")).astype(dtype)
+    """Without a copy where the machine's order of bytes is ours; then nobody can write to it."""
+    return _view(blob, dtype).astype(dtype, copy=False)
 
 
-def class_checksum(text: str, numbers: tuple[Any, ...], arrays: tuple[Any, ...]) -> bytes:
-    """A checksum over everything that is stored of a class."""
-    return _checksum(text.encode(), struct.pack("<4q2d", *numbers), *arrays)
+def row_checksum(row: Row) -> bytes:
+    """A checksum over everything that is stored of a class; its matrices go in by their own."""
+    lengths = [-1 if length is None else length for length in row.lengths]
+    numbers = struct.pack("<4q2d2q", *row.numbers, *lengths)
+    texts = [text.encode() for text in row.texts]
+    return checksum(row.label.encode(), numbers, *texts, *row.arrays, row.matrices)
 
 
-def file_checksum(settings: Mapping[str, str], rows: Mapping[str, bytes]) -> str:
-    """A checksum over all settings and the checksums of all rows, by the text of their labels."""
-    texts = [part for name in sorted(settings) for part in (name, settings[name])]
-    checksums = [part for text in sorted(rows) for part in (text.encode(), rows[text])]
-    return _checksum(*(text.encode() for text in texts), *checksums).hex()
+def file_checksum(settings: Mapping[str, str], rows: Iterable[bytes]) -> str:
+    """A checksum over all settings and the checksums of all rows, in whatever order they come."""
+    texts = [part.encode() for name in sorted(settings) for part in (name, settings[name])]
+    total = sum(int.from_bytes(some, "little") for some in rows) % 2**128
+    return checksum(*texts, total.to_bytes(16, "little")).hex()
 
 
-def _checksum(*parts: bytes | None) -> bytes:
+def checksum(*parts: bytes | None) -> bytes:
     """Of each part its length goes in as well, so that nothing can move from one to the next."""
-    checksum = blake2b(digest_size=16)
+    found = sha256()
     for part in parts:
-        checksum.update(struct.pack("<q", -1 if part is None else len(part)))
-        checksum.update(part or b"")
-    return checksum.digest()
+        found.update(struct.pack("<q", -1 if part is None else len(part)))
+        found.update(part or b"")
+    return found.digest()[:16]

@@ -99,6 +99,12 @@ class _Chosen(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def content(self, at: int) -> object:
+        """What the item at that place is made of: see `fecam.data.marks`."""
+        place = int(self._rows[at])
+        content = getattr(self._items, "content", self._items.__getitem__)
+        return content(place)
+
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return _Chosen(self._items, self._rows[at])

@@ -81,6 +81,10 @@ class ImageFiles(Sequence[NDArray[np.uint8]]):
     def __len__(self) -> int:
         return len(self.paths)
 
+    def content(self, at: int) -> Path:
+        """What the item at that place is made of: see `fecam.data.marks`."""
+        return self.paths[at]
+
     @overload
     def __getitem__(self, at: int) -> NDArray[np.uint8]: ...
     @overload

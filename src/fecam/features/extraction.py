@@ -67,6 +67,33 @@ def extract(
     >>> features.kind, np.asarray(features.items).tolist()
     ('features', [[3.0, 1.0], [5.0, 2.0], [4.0, 1.0], [5.0, 1.0]])
     """
+    found = _found(dataset, encoder, cache, report, strict, batch)
+    return _as_dataset(dataset, encoder, key_of(dataset, encoder), found)
+
+
+def encode_dataset(
+    dataset: Dataset,
+    encoder: Encoder,
+    *,
+    cache: FeatureStore | Path | str | bool = True,
+    report: Report | None = None,
+    strict: bool = False,
+    batch: int | None = None,
+) -> Encoded:
+    """As `extract`, for whoever needs to know which item each row of features is of."""
+    found = _found(dataset, encoder, cache, report, strict, batch)
+    return Encoded(found.features, found.kept.tolist(), dict(found.about["skipped"]))
+
+
+def _found(
+    dataset: Dataset,
+    encoder: Encoder,
+    cache: FeatureStore | Path | str | bool,
+    report: Report | None,
+    strict: bool,
+    batch: int | None,
+) -> Stored:
+    """The features, from the cache or made there."""
     if dataset.kind == "features":
         raise InputError(
             f"the data set {dataset.name!r} holds features already; it needs no encoder"
@@ -81,7 +108,7 @@ def extract(
     if cache is False:
         filling = _InMemory()
         _fill(filling, dataset, encoder, report, strict, batch)
-        return _as_dataset(dataset, encoder, key, filling.stored(encoder.width))
+        return filling.stored(encoder.width)
     if not encoder.fingerprint:
         raise EncoderError(
             f"the encoder {encoder.name!r} has no fingerprint, so nobody can tell whether cached "
@@ -105,7 +132,7 @@ def extract(
                 _fill(room, dataset, encoder, report, strict, batch)
         store.shrink(keep=key)
         found = store.find(key)
-    return _as_dataset(dataset, encoder, key, found)
+    return found
 
 
 @dataclass(frozen=True)

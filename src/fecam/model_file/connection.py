@@ -1,0 +1,100 @@
+"""Connections to a file: one that only reads, and one for the program that writes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fecam.model_file.header import check_journal, journal_of
+from fecam.model_rows import flaw
+
+PATIENCE = 60.0
+"""Seconds to wait for another program that writes."""
+CACHE_KB = 65536
+"""A change of up to this size does not keep readers waiting before it is complete."""
+
+
+def open_for_reading(path: Path, size: int) -> sqlite3.Connection:
+    """A connection that changes nothing, unless a program was killed while it wrote.
+
+    What such a program had begun is taken back first, which SQLite does by itself on the first
+    connection that may write.
+    """
+    check_journal(path)
+    db = _connect(path, "ro", size)
+    try:
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        db.close()
+        if not journal_of(path).exists():
+            raise
+        _take_back(path, size)
+        db = _connect(path, "ro", size)
+    return db
+
+
+def open_for_writing(path: Path, size: int) -> sqlite3.Connection:
+    """A connection that keeps its promises when the power fails, and leaves nothing readable."""
+    check_journal(path)
+    db = _connect(path, "rw", size)
+    # Made once and emptied after each change, the journal costs less than made anew each time.
+    db.execute("PRAGMA journal_mode = PERSIST")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA secure_delete = ON")
+    db.execute(f"PRAGMA cache_size = -{CACHE_KB}")
+    return db
+
+
+def close_writing(db: sqlite3.Connection) -> None:
+    """Close, and leave one file."""
+    with suppress(sqlite3.Error):  # another program may be writing: then it is its journal
+        db.execute("PRAGMA busy_timeout = 0")
+        db.execute("PRAGMA journal_mode = DELETE")
+    db.close()
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing; no other program writes meanwhile."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise
+        raise flaw(
+            f"another program has been writing to it for {PATIENCE:.0f} seconds.",
+            "Nothing was changed; try again when it is done.",
+        ) from None
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+def _connect(path: Path, mode: str, size: int) -> sqlite3.Connection:
+    db = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=PATIENCE,
+        check_same_thread=False,
+    )
+    # No honest file takes that many steps; one whose pages point at each other would never end.
+    db.set_progress_handler(lambda: 1, min(1_000_000 + size, 2**31 - 1))
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    return db
+
+
+def _take_back(path: Path, size: int) -> None:
+    db = _connect(path, "rw", size)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("ROLLBACK")
+    finally:
+        db.close()

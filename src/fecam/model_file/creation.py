@@ -1,0 +1,121 @@
+"""A new file, written aside and put in its place when it is whole."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+from fecam.core.knowledge import Knowledge
+from fecam.model_file.header import APPLICATION_ID, VERSION, journal_of
+from fecam.model_file.priors import insert_prior
+from fecam.model_file.schema import create
+from fecam.model_file.snapshot import check_kind
+from fecam.model_file.writing import (
+    STEP_BITS,
+    Draft,
+    insert,
+    layout_of,
+    now,
+    point,
+    prior_of,
+    settings_of,
+    write_settings,
+)
+from fecam.model_rows import Provenance, flaw, pack_class
+
+
+def create_file(path: Path, draft: Draft, note: str = "", *, replace: bool) -> None:
+    """Write a file that holds a draft; its history begins now."""
+    with _placing(path, replace=replace) as temporary:
+        _write(temporary, draft, note)
+
+
+def _write(path: Path, draft: Draft, note: str) -> None:
+    classifier, known = draft.classifier, draft.classifier.knowledge_
+    layout, time = layout_of(classifier), now()
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        # Small pages waste less at the end of a row, large ones are read faster.
+        db.execute(f"PRAGMA page_size = {16384 if _is_bulky(known) else 1024}")
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # what is dropped later can be given back
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("PRAGMA journal_mode = OFF")  # nobody sees this file before it is whole
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("BEGIN")
+        create(db)
+        checksums = {}
+        for position, (key, one) in enumerate(known.classes.items(), start=1):
+            label: int | str = key  # type: ignore[assignment]
+            comes_of = Provenance(
+                draft.taught.get(label, time),
+                time,
+                draft.notes.get(label) or note,
+                draft.marks.get(label, b""),
+            )
+            row, matrices = pack_class(label, one, known.tasks[label], layout, comes_of)
+            insert(db, (1 << STEP_BITS) + position, row, matrices)
+            point(db, row.label, (1 << STEP_BITS) + position)
+            checksums[row.label] = row.checksum
+        check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
+        prior = prior_of(classifier)
+        if prior is not None:
+            insert_prior(db, 1 << STEP_BITS, prior)
+        settings = settings_of(draft, 1, None if prior is None else 1 << STEP_BITS)
+        write_settings(db, settings, checksums.values())
+        db.execute("COMMIT")
+
+
+def _is_bulky(known: Knowledge) -> bool:
+    """Whether most classes take many small pages."""
+    numbers = [
+        math.prod(one.scatter.numbers.shape) for one in known.classes.values() if one.scatter
+    ]
+    return bool(sum(numbers) > 2**15 * len(numbers))
+
+
+@contextmanager
+def _placing(target: Path, *, replace: bool) -> Iterator[Path]:
+    """A new file beside the target, which takes its place if nothing goes wrong."""
+    if target.exists() and not target.is_file():
+        raise flaw("it is a folder or something else that is not a file.", "Give another path.")
+    temporary = target.with_name(f".fecam-{token_hex(8)}.tmp")
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        if target.exists():
+            shutil.copymode(target, temporary)
+        yield temporary
+        _flush(temporary, os.O_RDWR)
+        # The journal of a file that was here before would be taken for that of the new one.
+        journal_of(target).unlink(missing_ok=True)
+        _place(temporary, target, replace)
+        with suppress(OSError):  # not every system lets a folder be opened
+            _flush(target.parent, os.O_RDONLY)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _place(temporary: Path, target: Path, replace: bool) -> None:
+    if not replace:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise flaw("another program has just made it.", "Open it again.") from None
+        except OSError:  # not every system knows links
+            replace = True
+    if replace:
+        os.replace(temporary, target)
+
+
+def _flush(path: Path, flags: int) -> None:
+    """Wait until a file, or the list of what a folder holds, is on the disk."""
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,209 @@
+"""`ModelFile`: an open ``.fecam`` file, that is read as snapshots and changed in steps."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from fecam.core.prior import Prior
+from fecam.errors import ModelFileError
+from fecam.model_file.connection import (
+    close_writing,
+    open_for_reading,
+    open_for_writing,
+    transaction,
+)
+from fecam.model_file.header import VERSION, check_header
+from fecam.model_file.journal import erase, forget_steps, read_steps, take_back
+from fecam.model_file.migrations import migrate, migrated_copy
+from fecam.model_file.records import Step
+from fecam.model_file.schema import check_schema
+from fecam.model_file.shelf import Shelf
+from fecam.model_file.snapshot import Snapshot, read_snapshot
+from fecam.model_file.writing import Draft, write_step
+from fecam.model_rows import RESTORE
+
+EAGER_BYTES = 32 * 2**20
+"""A file up to this size is read as a whole; of a larger one the matrices when they are needed."""
+
+
+class ModelFile:
+    """An open file. Any number of programs may read it while one writes.
+
+    ``snapshot`` is what it held when it was opened, last changed here, or reloaded.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        self._writer: sqlite3.Connection | None = None
+        self._shelf: Shelf | None = None
+        with explained(self.path):
+            self.snapshot = self._first()
+
+    def _first(self) -> Snapshot:
+        self._size, version = check_header(self.path)
+        if version < VERSION:
+            with migrated_copy(self.path, self._size) as db:
+                return read_snapshot(db, self._size, None)
+        if self._size > EAGER_BYTES:
+            self._shelf = Shelf(self.path, self._size)
+            return self._read(self._shelf.db)
+        db = open_for_reading(self.path, self._size)
+        try:
+            return self._read(db)
+        finally:
+            db.close()
+
+    def _read(
+        self,
+        db: sqlite3.Connection,
+        before: Snapshot | None = None,
+        priors: dict[int, Prior] | None = None,
+    ) -> Snapshot:
+        """One view of the file, even if it is being written to."""
+        within = db.in_transaction
+        if not within:
+            db.execute("BEGIN")
+        try:
+            check_schema(db)
+            return read_snapshot(db, self._size, self._shelf, before, priors)
+        finally:
+            if not within:
+                db.execute("COMMIT")
+
+    def reload(self) -> bool:
+        """Take over what other programs wrote; whether there was anything."""
+        with self._lock, explained(self.path):
+            self._size, version = check_header(self.path)
+            before = self.snapshot
+            if version < VERSION:
+                return False
+            db = self._writer or (self._shelf.db if self._shelf else None)
+            if db is not None:
+                self.snapshot = self._newest(db)
+            else:
+                db = open_for_reading(self.path, self._size)
+                try:
+                    self.snapshot = self._newest(db)
+                finally:
+                    db.close()
+            return self.snapshot is not before
+
+    def _newest(self, db: sqlite3.Connection) -> Snapshot:
+        value = db.execute("SELECT value FROM settings WHERE name = 'version_'").fetchone()
+        if value is not None and value[0] == self.snapshot.settings["version_"]:
+            return self.snapshot
+        return self._read(db, self.snapshot)
+
+    def write(self, what: str, change: Callable[[Draft], None], note: str = "") -> Step | None:
+        """Change the model in one transaction; None if the change changed nothing.
+
+        ``change`` is given a draft of what the file holds at that moment, whoever wrote it.
+        """
+        with self._lock, explained(self.path):
+            db = self._writing()
+            with transaction(db):
+                before = self._newest(db)
+                draft = self._draft(before)
+                change(draft)
+                number = write_step(db, before, draft, what, note)
+                if number is not None:
+                    forget_steps(db)
+            if number is None:
+                self.snapshot = before
+                return None
+            prior = draft.classifier._derived.prior
+            return self._after(db, before, number, prior)
+
+    def forget_for_good(self, step: int, texts: list[str]) -> None:
+        """Erase classes that a step has removed from the history, too."""
+        with self._lock, explained(self.path):
+            db = self._writing()
+            with transaction(db):
+                erase(db, texts, step)
+
+    def undo(self) -> Step:
+        """Take back the last step that was not taken back."""
+        with self._lock, explained(self.path):
+            db = self._writing()
+            with transaction(db):
+                before = self._newest(db)
+                number = take_back(db, before)
+            return self._after(db, before, number, None)
+
+    @property
+    def steps(self) -> list[Step]:
+        """What happened to the file, the last step first."""
+        with self._lock, explained(self.path):
+            if check_header(self.path)[1] < VERSION:
+                return []
+            db = self._writer or open_for_reading(self.path, self._size)
+            try:
+                return read_steps(db)
+            finally:
+                if db is not self._writer:
+                    db.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            if self._writer is not None:
+                close_writing(self._writer)
+                self._writer = None
+            if self._shelf is not None:
+                self._shelf.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _writing(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._size, version = check_header(self.path)
+            if version < VERSION:
+                migrate(self.path, self._size)
+            self._writer = open_for_writing(self.path, self._size)
+            check_schema(self._writer)
+        return self._writer
+
+    @staticmethod
+    def _draft(before: Snapshot) -> Draft:
+        classifier = before.classifier.fork()
+        marks = {label: one.comes_of.marks for label, one in before.held.items()}
+        return Draft(classifier, marks, encoder=before.encoder)
+
+    def _after(
+        self, db: sqlite3.Connection, before: Snapshot, number: int, prior: Prior | None
+    ) -> Step:
+        """Read what was written, as any other program would."""
+        self._size = max(self._size, os.path.getsize(self.path))
+        if self._shelf is None and self._size > EAGER_BYTES:
+            self._shelf = Shelf(self.path, self._size)
+        value = db.execute("SELECT value FROM settings WHERE name = 'prior_'").fetchone()[0]
+        priors = {} if prior is None or value == "null" else {int(value): prior}
+        self.snapshot = self._read(db, before, priors)
+        (step,) = read_steps(db, number)
+        return step
+
+
+@contextmanager
+def explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say of which file an error speaks, and what to do."""
+    try:
+        yield
+    except ModelFileError as error:
+        message = str(error)
+        raise ModelFileError(message if str(path) in message else f"{path}: {message}") from None
+    except (OSError, sqlite3.Error) as error:
+        raise ModelFileError(
+            f"{path}: {error}. Unless it may not be read or written, or the disk is full, it is "
+            f"damaged. {RESTORE}"
+        ) from error

@@ -1,0 +1,117 @@
+"""Matrices that stay in the file until they are asked for."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from fecam.core.arrays import Array
+from fecam.core.scatter import Scatter
+from fecam.errors import ModelFileError
+from fecam.model_file.connection import open_for_reading
+from fecam.model_rows import Layout, Row, check_matrices
+
+KEPT_BYTES = 64 * 2**20
+"""Of the matrices read last, for they are often asked for again at once."""
+
+Pair = list[Scatter | None]
+
+
+class Shelf:
+    """The matrices of one file."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path, self._size = path, size
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[int, Pair] = OrderedDict()
+        self._bytes = 0
+        self._open()
+
+    def _open(self) -> None:
+        self.db, self._process = open_for_reading(self.path, self._size), os.getpid()
+        self._finalizer = weakref.finalize(self, self.db.close)
+
+    def close(self) -> None:
+        """Let go of the file; matrices that were not read cannot be read any more."""
+        self._finalizer()
+
+    def stored(self, number: int, row: Row, layout: Layout) -> tuple[Scatter | None, ...]:
+        """The matrices of a record, not read yet."""
+        return tuple(
+            None if length is None else StoredScatter(self, number, row, layout, which)
+            for which, length in enumerate(row.lengths)
+        )
+
+    def read(self, number: int, row: Row, layout: Layout) -> Pair:
+        """The matrices of a record, checked."""
+        with self._lock:
+            if number in self._kept:
+                self._kept.move_to_end(number)
+                return self._kept[number]
+            if self._process != os.getpid():  # a connection must not be taken through a fork
+                self._finalizer.detach()
+                self._open()
+            found = fetch(self.db, number, row)
+        pair = check_matrices(row, found, layout)  # the longer part, outside of the lock
+        with self._lock:
+            if number not in self._kept:
+                self._kept[number] = pair
+                self._bytes += _size(row)
+            while self._bytes > KEPT_BYTES and len(self._kept) > 1:
+                _, gone = self._kept.popitem(last=False)
+                self._bytes -= sum(one.numbers.nbytes for one in gone if one is not None)
+        return pair
+
+
+def fetch(db: sqlite3.Connection, number: int, row: Row) -> tuple[Any, Any]:
+    """The matrices of a record as they are stored; of a wrong length they are not even read."""
+    blobs = ", ".join(
+        f"CASE WHEN {name} IS NULL OR (typeof({name}) = 'blob' AND length({name}) IS ?) "
+        f"THEN {name} ELSE x'00' END"
+        for name in ("scatter", "averaged")
+    )
+    found = db.execute(f"SELECT {blobs} FROM matrices WHERE id = ?", (*row.lengths, number))
+    pair = found.fetchone()
+    if pair is None:
+        raise ModelFileError(
+            f"the matrix of class {row.label} is not in the file any more: the model was changed "
+            "by another program since it was opened. Open it again."
+        )
+    return pair[0], pair[1]
+
+
+class StoredScatter(Scatter):
+    """A scatter whose numbers are read when they are looked at, and not kept here."""
+
+    __slots__ = ("_layout", "_number", "_row", "_shelf", "_which")
+
+    def __init__(self, shelf: Shelf, number: int, row: Row, layout: Layout, which: int) -> None:
+        values = {
+            "shape": layout.shape_of(row.lengths[which]),
+            "width": layout.width,
+            "_shelf": shelf,
+            "_number": number,
+            "_row": row,
+            "_layout": layout,
+            "_which": which,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def numbers(self) -> Array:  # type: ignore[override]
+        """From the file, or from what was read last."""
+        found = self._shelf.read(self._number, self._row, self._layout)[self._which]
+        return found.numbers if found is not None else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Scatter, (self.numbers, self.shape, self.width)
+
+
+def _size(row: Row) -> int:
+    return sum(length or 0 for length in row.lengths)

@@ -1,0 +1,261 @@
+"""What a file holds at one moment, as a classifier.
+
+A snapshot never changes. The next one takes over whatever is still the same, the very objects, so
+that factors that were derived from them stay good: reading what another program wrote costs only
+what it changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fecam.classifier import FeCAMClassifier
+from fecam.core.knowledge import Knowledge
+from fecam.core.prior import Prior
+from fecam.core.statistics import ClassStatistics
+from fecam.errors import SettingsError
+from fecam.model_file.priors import read_prior
+from fecam.model_file.records import ClassRecord, EncoderRecord, Label
+from fecam.model_file.settings import read_settings, unpack_settings
+from fecam.model_file.shelf import Shelf, fetch
+from fecam.model_rows import (
+    LABELS,
+    LONGEST_TEXT,
+    Layout,
+    Provenance,
+    Row,
+    check_matrices,
+    file_checksum,
+    flaw,
+    unpack_class,
+)
+
+COLUMNS = (
+    *("label", "count", "visits", "task", "sampled_count", "sampled_sum", "sampled_squares"),
+    *("scatter_bytes", "averaged_bytes", "taught", "changed", "note"),
+    *("matrices", "checksum", "raw_mean", "mean", "marks"),
+)
+"""Of the table of records, after the number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """One class as the file holds it."""
+
+    number: int
+    row: Row
+    statistics: ClassStatistics
+    task: int
+
+    @property
+    def comes_of(self) -> Provenance:
+        """When and of what it was taught."""
+        return Provenance(*self.row.texts, self.row.arrays[2])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """All that a file held at one moment."""
+
+    settings: dict[str, str]
+    classifier: FeCAMClassifier
+    layout: Layout
+    held: dict[Label, Held]
+    prior: tuple[int, Prior] | None
+
+    @property
+    def version(self) -> int:
+        """How often the file had changed."""
+        return int(json.loads(self.settings["version_"]))
+
+    @property
+    def encoder(self) -> EncoderRecord | None:
+        """The encoder that the features come from."""
+        return unpack_encoder(self.settings["encoder_"])
+
+    @property
+    def classes(self) -> list[ClassRecord]:
+        """What is known about each class."""
+        return [class_record(label, one.row) for label, one in self.held.items()]
+
+
+def class_record(label: Label, row: Row) -> ClassRecord:
+    """What a row says about a class."""
+    size = sum(length or 0 for length in row.lengths) + sum(map(len, row.arrays))
+    return ClassRecord(label, row.numbers[0], row.numbers[1], *row.texts, bytes=size)
+
+
+def unpack_encoder(text: str) -> EncoderRecord | None:
+    """The encoder that the setting names."""
+    value = json.loads(text)
+    if value is None:
+        return None
+    try:
+        record = EncoderRecord(**value)
+    except TypeError:
+        raise flaw(f"the setting 'encoder_' cannot be {text[:80]}.") from None
+    texts = (record.name, record.fingerprint, record.kind)
+    if not all(isinstance(one, str) for one in texts) or type(record.width) is not int:
+        raise flaw(f"the setting 'encoder_' cannot be {text[:80]}.")
+    return record
+
+
+def read_snapshot(
+    db: sqlite3.Connection,
+    size: int,
+    shelf: Shelf | None,
+    before: Snapshot | None = None,
+    priors: dict[int, Prior] | None = None,
+) -> Snapshot:
+    """What the file holds now. Without a shelf all matrices are read at once.
+
+    ``priors`` are known already, by their numbers.
+    """
+    settings = read_settings(db)
+    checksum = settings.pop("checksum_")
+    classifier, empty = _unpacked(settings)
+    encoder = unpack_encoder(settings["encoder_"])
+    if encoder is not None and encoder.width != empty.width:
+        raise flaw(f"its encoder gives {encoder.width} features, its classes have {empty.width}.")
+    layout = Layout(empty.form, empty.width, classifier.dtype)
+    known = {}
+    if before is not None and before.layout == layout:
+        known = {one.number: (label, one) for label, one in before.held.items()}
+    held: dict[Label, Held] = {}
+    for label, one in _held(db, layout, size, shelf, known):
+        if label in held:
+            raise flaw(f"class {one.row.label} comes twice.")
+        held[label] = one
+    check_kind(list(held))
+    if json.dumps(file_checksum(settings, [o.row.checksum for o in held.values()])) != checksum:
+        raise flaw("a setting was changed or a class was lost: the checksum does not match.")
+    held = dict(sorted(held.items(), key=lambda item: item[0]))
+    knowledge = replace(
+        empty,
+        classes={label: one.statistics for label, one in held.items()},
+        tasks={label: one.task for label, one in held.items()},
+    )
+    classifier._hold(knowledge)
+    if before is not None and before.classifier.get_params() == classifier.get_params():
+        classifier._derived = before.classifier._derived.fork()
+    try:
+        metric = classifier._metric()
+    except SettingsError as error:
+        raise flaw(f"its settings do not fit its classes: {error}") from None
+    prior = _prior(db, json.loads(settings["prior_"]), layout, before, priors or {})
+    classifier._derived.start_from(metric, None if prior is None else prior[1])
+    return Snapshot(settings, classifier, layout, held, prior)
+
+
+def _unpacked(settings: dict[str, str]) -> tuple[FeCAMClassifier, Knowledge]:
+    try:
+        return unpack_settings(settings)
+    except SettingsError as error:
+        raise flaw(str(error)) from None
+
+
+def _prior(
+    db: sqlite3.Connection,
+    number: int | None,
+    layout: Layout,
+    before: Snapshot | None,
+    known: dict[int, Prior],
+) -> tuple[int, Prior] | None:
+    if number is None:
+        return None
+    if before is not None and before.prior is not None and before.prior[0] == number:
+        return before.prior
+    return number, known.get(number) or read_prior(db, number, layout)
+
+
+def _held(
+    db: sqlite3.Connection,
+    layout: Layout,
+    size: int,
+    shelf: Shelf | None,
+    known: dict[int, tuple[Label, Held]],
+) -> Iterator[tuple[Label, Held]]:
+    new = []
+    if known:
+        for number, label in db.execute("SELECT record, label FROM classes NOT INDEXED"):
+            if number in known:
+                yield known[number]
+            else:
+                new.append((number, label))
+        rows: Sequence[int] | None = [number for number, _ in new]
+    else:
+        rows = None
+    total = 0
+    for number, row in read_rows(db, layout, rows):
+        if shelf is not None:
+            scatter, averaged = shelf.stored(number, row, layout)
+            label, statistics, task = unpack_class(row, layout, scatter, averaged)
+        else:
+            label, statistics, task = unpack_class(row, layout, None, None)
+            scatter, averaged = check_matrices(row, fetch(db, number, row), layout)
+            statistics = replace(statistics, scatter=scatter, averaged=averaged)
+            total += sum(length or 0 for length in row.lengths)
+            if total > size:  # rows that share their pages would fill the memory from a small file
+                raise flaw("it claims to hold more than its size allows.")
+        yield label, Held(number, row, statistics, task)
+
+
+def read_rows(
+    db: sqlite3.Connection, layout: Layout, numbers: Sequence[int] | None = None
+) -> Iterator[tuple[int, Row]]:
+    """The rows of all classes, or of some records; what has a wrong length comes unread."""
+    due = {
+        "matrices": "= 16",
+        "checksum": "= 16",
+        "raw_mean": f"= {layout.row_bytes}",
+        "mean": f"= {8 * layout.width}",
+        "marks": "<= 8 * records.count",
+    }
+    cells = [f"records.{name}" for name in COLUMNS[: -len(due) - 3]]
+    cells += [
+        f"CASE WHEN length(records.{name}) <= {LONGEST_TEXT} THEN records.{name} END"
+        for name in ("taught", "changed", "note")
+    ]
+    cells += [
+        f"CASE WHEN typeof(records.{name}) = 'blob' AND length(records.{name}) {length} "
+        f"THEN records.{name} ELSE x'00' END"
+        for name, length in due.items()
+    ]
+    query = f"SELECT records.id, classes.label, {', '.join(cells)} FROM classes NOT INDEXED "
+    query += "JOIN records ON records.id = classes.record"
+    if numbers is None:
+        yield from map(_row, db.execute(query))
+        return
+    for number in numbers:
+        yield from map(_row, db.execute(f"{query} WHERE records.id = ?", (number,)))
+
+
+def _row(values: tuple[Any, ...]) -> tuple[int, Row]:
+    number, named, label, *rest = values
+    if named != label:
+        raise flaw(f"class {str(named)[:80]} points at the record of another.")
+    matrices, checksum, *arrays = rest[11:]
+    return number, Row(
+        label,
+        tuple(rest[:6]),
+        tuple(rest[6:8]),
+        tuple(rest[8:11]),
+        tuple(arrays),
+        matrices,
+        checksum,
+    )
+
+
+def check_kind(labels: list[int | str]) -> None:
+    """Refuse labels that would not come out of a NumPy array as they went in."""
+    numbers = [label for label in labels if isinstance(label, int)] or [0]
+    if len({*map(type, labels)}) > 1 or np.asarray(numbers).dtype.kind not in "iu":
+        raise flaw("its labels are of mixed kinds, or numbers that are too large.", LABELS)
+
+

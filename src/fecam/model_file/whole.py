@@ -1,0 +1,78 @@
+"""Saving and loading a classifier as a whole."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from fecam.classifier import FeCAMClassifier
+from fecam.errors import ModelFileError
+from fecam.model_file.creation import create_file
+from fecam.model_file.file import ModelFile
+from fecam.model_file.writing import Draft
+
+
+def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
+    """Write all that a classifier was taught to a file, in place of what was there.
+
+    A save that fails leaves an older file as it was. Where there is a model already, only the
+    classes that differ are written, and `fecam undo` takes it back; its encoder stays. Labels are
+    stored as whole numbers or strings, so ``True`` and ``False`` come back as 1 and 0.
+    """
+    known = classifier.refresh().knowledge_
+    metric = classifier._metric()  # settings that could not be loaded are not saved either
+    if known.classes:  # so that whoever opens the file need not read all matrices for it
+        classifier._derived.renewed_prior(known, metric, may_lag=False)
+    target = Path(os.path.realpath(path))
+    try:
+        older = _older(target)
+        if older is None:
+            create_file(target, Draft(classifier), replace=True)
+            return
+        with older:
+            older.write("save", lambda draft: _take_over(draft, classifier))
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} was not written: {error}") from None
+    except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
+        raise ModelFileError(
+            f"{path} was not written: {error}. A file that was there before is as it was. Check "
+            "that the folder exists, may be written to and has room, then save again."
+        ) from error
+
+
+def _older(path: Path) -> ModelFile | None:
+    """The model that lies there; None if it is none, or one that cannot be read."""
+    try:
+        return ModelFile(path)
+    except ModelFileError:
+        return None
+
+
+def _take_over(draft: Draft, classifier: FeCAMClassifier) -> None:
+    draft.classifier = classifier
+    if draft.encoder is not None and draft.encoder.width != classifier.n_features_in_:
+        draft.encoder = None
+    draft.marks = {}  # nobody knows of which samples the classes are made now
+
+
+def load(path: str | os.PathLike[str]) -> FeCAMClassifier:
+    """Open a ``.fecam`` file as a classifier that holds NumPy arrays and can go on learning.
+
+    The matrices of a large file are read when they are needed, so keep it where it is.
+
+    >>> import tempfile
+    >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     clf.save(folder + "/pets.fecam")
+    ...     load(folder + "/pets.fecam").predict([[0.1, 0.9]]).tolist()
+    ['cat']
+    """
+    try:
+        return ModelFile(path).snapshot.classifier
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} cannot be loaded: {_without(path, error)}") from None
+
+
+def _without(path: str | os.PathLike[str], error: ModelFileError) -> str:
+    return str(error).removeprefix(f"{path}: ")

@@ -1,0 +1,187 @@
+"""One change of a model, written down: new records, what was before, and nothing else.
+
+Records are never changed, only added; what was known before a step is a list of numbers of older
+records. So a step writes the classes that it touched, and undoing one writes next to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from fecam.classifier import FeCAMClassifier
+from fecam.core.knowledge import Knowledge
+from fecam.core.prior import Prior
+from fecam.model_file.priors import insert_prior
+from fecam.model_file.records import EncoderRecord, Label
+from fecam.model_file.settings import pack_settings
+from fecam.model_file.snapshot import COLUMNS, Held, Snapshot, check_kind
+from fecam.model_rows import LONGEST_TEXT, Layout, Matrices, Provenance, Row, file_checksum, flaw
+from fecam.model_rows import pack_class as packed
+
+UNDO_STEPS = 20
+"""So many steps can be taken back; what only older ones need is dropped."""
+STEP_BITS = 24
+"""Numbers of records grow with the version and are never given twice: a program that still reads an
+older state must not find another record under a number."""
+
+
+@dataclass
+class Draft:
+    """What is to be written: a classifier that was changed, and what is known of its classes."""
+
+    classifier: FeCAMClassifier
+    marks: dict[Label, bytes] = field(default_factory=dict)
+    """Of classes whose samples changed, those of all their samples now."""
+    notes: dict[Label, str] = field(default_factory=dict)
+    taught: dict[Label, str] = field(default_factory=dict)
+    encoder: EncoderRecord | None = None
+
+
+def now() -> str:
+    """The time, as all times in a file are written."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def settings_of(draft: Draft, version: int, prior: int | None) -> dict[str, str]:
+    """All settings but the checksum."""
+    encoder = None if draft.encoder is None else vars(draft.encoder)
+    about = {"encoder_": encoder, "version_": version, "prior_": prior}
+    known = draft.classifier.knowledge_
+    return pack_settings(draft.classifier, known) | {
+        name: json.dumps(value) for name, value in about.items()
+    }
+
+
+def prior_of(classifier: FeCAMClassifier) -> Prior | None:
+    """The prior that a classifier leans on now; None if it is to be made when needed."""
+    return classifier._derived.prior if classifier.knowledge_.classes else None
+
+
+def layout_of(classifier: FeCAMClassifier) -> Layout:
+    """What is kept of each class."""
+    known = classifier.knowledge_
+    return Layout(known.form, known.width, classifier.dtype)
+
+
+def insert(db: sqlite3.Connection, number: int, row: Row, matrices: Matrices) -> None:
+    """Write a record and its matrices."""
+    values = (*_cells(row),)
+    marks = ", ".join("?" * (1 + len(COLUMNS)))
+    db.execute(f"INSERT INTO records VALUES ({marks})", (number, *values))
+    db.execute("INSERT INTO matrices VALUES (?, ?, ?)", (number, *matrices))
+
+
+def _cells(row: Row) -> Iterable[object]:
+    return (
+        *(row.label, *row.numbers, *row.lengths, *row.texts),
+        *(row.matrices, row.checksum, *row.arrays),
+    )
+
+
+def write_settings(
+    db: sqlite3.Connection, settings: Mapping[str, str], rows: Iterable[bytes]
+) -> None:
+    """Write all settings, signed together with the classes."""
+    signed = {**settings, "checksum_": json.dumps(file_checksum(settings, rows))}
+    db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", signed.items())
+
+
+def write_step(
+    db: sqlite3.Connection, before: Snapshot, draft: Draft, what: str, note: str
+) -> int | None:
+    """Write what a draft changed, as one step; None if that is nothing."""
+    if len(note) > LONGEST_TEXT:
+        raise flaw(f"the note has {len(note)} characters.", f"Keep it below {LONGEST_TEXT}.")
+    time, version = now(), before.version + 1
+    layout, known = layout_of(draft.classifier), draft.classifier.knowledge_
+    check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
+    changes: dict[str, tuple[int | None, int | None]] = {}
+    counts: dict[str, int] = {}
+    checksums = {one.row.label: one.row.checksum for one in before.held.values()}
+    for label, old in before.held.items():
+        if label not in known.classes:
+            changes[old.row.label] = old.number, None
+            counts[old.row.label] = -old.row.numbers[0]
+            del checksums[old.row.label]
+    for row, matrices, was in _changed(before, draft, layout, known, time, note):
+        number = (version << STEP_BITS) + len(changes) + 1
+        insert(db, number, row, matrices)
+        changes[row.label] = None if was is None else was.number, number
+        counts[row.label] = row.numbers[0] - (0 if was is None else was.row.numbers[0])
+        checksums[row.label] = row.checksum
+    prior = _write_prior(db, before, draft.classifier, version)
+    settings = settings_of(draft, version, prior)
+    apart = {name for name in settings if settings[name] != before.settings[name]}
+    chosen = apart - {"version_", "prior_", "fecam_"}
+    if not changes and not chosen:
+        return None
+    old_settings = {name: before.settings[name] for name in chosen}
+    step = _next_step(db)
+    db.execute(
+        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
+        (
+            *(step, time, what, note, json.dumps(counts)),
+            json.dumps(old_settings) if chosen else None,
+            None if before.prior is None else before.prior[0],
+        ),
+    )
+    for text, (old_number, new_number) in changes.items():
+        db.execute("INSERT INTO changes VALUES (?, ?, ?, ?)", (step, text, old_number, new_number))
+        point(db, text, new_number)
+    write_settings(db, settings, checksums.values())
+    return step
+
+
+def point(db: sqlite3.Connection, text: str, number: int | None) -> None:
+    """Let a label have that record, or none."""
+    if number is None:
+        db.execute("DELETE FROM classes WHERE label = ?", (text,))
+    else:
+        db.execute("INSERT OR REPLACE INTO classes VALUES (?, ?)", (text, number))
+
+
+def _changed(
+    before: Snapshot, draft: Draft, layout: Layout, known: Knowledge, time: str, note: str
+) -> Iterable[tuple[Row, Matrices, Held | None]]:
+    """The rows of all classes that are not as they were."""
+    for key, one in known.classes.items():
+        label: Label = key  # type: ignore[assignment]
+        was = before.held.get(label)
+        same = layout == before.layout
+        if same and was is not None and was.statistics is one and was.task == known.tasks[key]:
+            continue
+        comes_of = _provenance(draft, label, was, time, note)
+        if same and was is not None:  # it may come from elsewhere, and be the same for all that
+            row, _ = packed(key, one, known.tasks[key], layout, was.comes_of)
+            if row.checksum == was.row.checksum:
+                continue
+        yield *packed(key, one, known.tasks[key], layout, comes_of), was
+
+
+def _provenance(draft: Draft, label: Label, was: Held | None, time: str, note: str) -> Provenance:
+    old = None if was is None else was.comes_of
+    said = draft.notes.get(label) or note or ("" if old is None else old.note)
+    first = draft.taught.get(label) or time
+    taught = first if old is None else min(first, old.taught or first)
+    return Provenance(taught, time, said, draft.marks.get(label, b""))
+
+
+def _write_prior(
+    db: sqlite3.Connection, before: Snapshot, classifier: FeCAMClassifier, version: int
+) -> int | None:
+    prior = prior_of(classifier)
+    if prior is None:
+        return None
+    if before.prior is not None and before.prior[1] is prior:
+        return before.prior[0]
+    insert_prior(db, version << STEP_BITS, prior)
+    return version << STEP_BITS
+
+
+def _next_step(db: sqlite3.Connection) -> int:
+    (last,) = db.execute("SELECT max(number) FROM steps").fetchone()
+    return int(last or 0) + 1
