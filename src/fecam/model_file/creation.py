@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -30,13 +31,15 @@ from fecam.model_file.writing import (
 from fecam.model_rows import Provenance, flaw, pack_class
 
 
-def create_file(path: Path, draft: Draft, note: str = "", *, replace: bool) -> None:
-    """Write a file that holds a draft; its history begins now."""
+def create_file(
+    path: Path, draft: Draft, what: str = "save", note: str = "", *, replace: bool
+) -> None:
+    """Write a file that holds a draft; its history begins with this step."""
     with _placing(path, replace=replace) as temporary:
-        _write(temporary, draft, note)
+        _write(temporary, draft, what, note)
 
 
-def _write(path: Path, draft: Draft, note: str) -> None:
+def _write(path: Path, draft: Draft, what: str, note: str) -> None:
     classifier, known = draft.classifier, draft.classifier.knowledge_
     layout, time = layout_of(classifier), now()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -49,7 +52,7 @@ def _write(path: Path, draft: Draft, note: str) -> None:
         db.execute("PRAGMA synchronous = OFF")
         db.execute("BEGIN")
         create(db)
-        checksums = {}
+        checksums, counts = {}, {}
         for position, (key, one) in enumerate(known.classes.items(), start=1):
             label: int | str = key  # type: ignore[assignment]
             comes_of = Provenance(
@@ -61,13 +64,18 @@ def _write(path: Path, draft: Draft, note: str) -> None:
             row, matrices = pack_class(label, one, known.tasks[label], layout, comes_of)
             insert(db, (1 << STEP_BITS) + position, row, matrices)
             point(db, row.label, (1 << STEP_BITS) + position)
-            checksums[row.label] = row.checksum
+            checksums[row.label], counts[row.label] = row.checksum, row.numbers[0]
+            if what != "save":  # there is nothing to go back to
+                values = (1, row.label, None, (1 << STEP_BITS) + position)
+                db.execute("INSERT INTO changes VALUES (?, ?, ?, ?)", values)
         check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
         prior = prior_of(classifier)
         if prior is not None:
             insert_prior(db, 1 << STEP_BITS, prior)
         settings = settings_of(draft, 1, None if prior is None else 1 << STEP_BITS)
         write_settings(db, settings, checksums.values())
+        step = (1, time, what, note, json.dumps(counts), None, None, None)
+        db.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)", step)
         db.execute("COMMIT")
 
 

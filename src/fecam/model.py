@@ -1,0 +1,715 @@
+"""`Model`: an encoder, a classifier and the file in which what was taught is kept.
+
+Raw items go in. Every verb that changes the model is one transaction on its file: when it returns,
+the lesson is on the disk; when it fails, nothing has changed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.classifier import FeCAMClassifier, novelty_limit
+from fecam.data.dataset import Dataset, Kind
+from fecam.data.marks import Marks, marks_of
+from fecam.encoders.catalogue import load as load_encoder
+from fecam.encoders.encoder import Encoder
+from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
+from fecam.features import Encoded, Report, encode_dataset, encode_readable
+from fecam.model_file import ClassRecord, EncoderRecord, ModelFile, Step
+from fecam.model_file.creation import create_file
+from fecam.model_file.file import explained
+from fecam.model_file.records import Label
+from fecam.model_file.writing import Draft
+
+USUAL_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
+"""What a new model looks with, if nothing is said."""
+CONSIDERED = 10
+"""A probability is a share among so many nearest classes: all others are far behind."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What became of items that were to be learnt or unlearnt."""
+
+    step: Step | None
+    """None if nothing was left to do."""
+    taught: Mapping[Label, int]
+    """How many items of each class were learnt, or unlearnt."""
+    known: Mapping[Label, int]
+    """How many were left out, because the very same items were taught before."""
+    unreadable: list[str]
+    new_classes: list[Label]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class that an item may belong to."""
+
+    label: Label
+    probability: float
+    distance: float
+    """Squared, as `FeCAMClassifier.decision_function` has it with a minus."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a model makes of one item."""
+
+    label: Label | None
+    """None if it fits no class."""
+    novelty: float
+    nearest: list[Candidate]
+
+
+def open_model(
+    path: str | os.PathLike[str],
+    *,
+    encoder: str | Encoder | None = None,
+    device: Any = None,
+    readonly: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Model:
+    """Open a model, or begin one that the first lesson writes to ``path``.
+
+    Parameters
+    ----------
+    path
+        A ``.fecam`` file. Any number of programs may have it open.
+    encoder
+        A name as `fecam.encoders.load` knows it, or an encoder. A file remembers the name; an
+        encoder of your own is given each time, and must have the fingerprint that the file knows.
+        A new model takes the usual one for what it is first taught: EfficientNet-Lite0 for images,
+        MiniLM for texts, none for features.
+    device
+        Where the encoder runs; found out if not given.
+    readonly
+        Refuse to change anything, and to begin a new file.
+    settings
+        Parameters of `FeCAMClassifier` for a new file, such as ``fecam.presets.preset("paper")``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, open_model(folder + "/m.fecam") as model:
+    ...     lesson = model.learn([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1]], ["tit", "tit", "wren"])
+    ...     dict(lesson.taught), model.predict([[0.1, 0.9]])
+    ({'tit': 2, 'wren': 1}, ['tit'])
+    """
+    return Model(path, encoder=encoder, device=device, readonly=readonly, settings=settings)
+
+
+class Model:
+    """A model in a file; made by `fecam.open`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        encoder: str | Encoder | None = None,
+        device: Any = None,
+        readonly: bool = False,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.readonly = readonly
+        self._asked, self._device, self._settings = encoder, device, dict(settings or {})
+        self._encoder: Encoder | None = encoder if isinstance(encoder, Encoder) else None
+        self._file: ModelFile | None = None
+        if self.path.exists():
+            self._file = ModelFile(self.path)
+            self._check_asked()
+        elif readonly:
+            raise ModelFileError(
+                f"{self.path}: there is no such file. Check the path, or teach a new model: "
+                f"fecam learn FOLDER -m {self.path}"
+            )
+        else:
+            FeCAMClassifier(**self._settings)  # what it does not know is refused before the work
+
+    # ------------------------------------------------------------------ what there is
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file: a new model has none before its first lesson."""
+        return self._file is not None
+
+    @property
+    def classifier(self) -> FeCAMClassifier:
+        """What is known now. It is never changed: the next lesson makes another."""
+        return self._held.snapshot.classifier
+
+    @property
+    def classes(self) -> list[ClassRecord]:
+        """What the file says about each class, in the order of the labels."""
+        return [] if self._file is None else self._file.snapshot.classes
+
+    @property
+    def version(self) -> int:
+        """Grows with every change, whoever makes it; 0 before the first."""
+        return 0 if self._file is None else self._file.snapshot.version
+
+    @property
+    def steps(self) -> list[Step]:
+        """What happened to the model, the last step first."""
+        return [] if self._file is None else self._file.steps
+
+    @property
+    def encoder_record(self) -> EncoderRecord | None:
+        """The encoder that the file names."""
+        return None if self._file is None else self._file.snapshot.encoder
+
+    @property
+    def kind(self) -> str | None:
+        """What goes in: images, texts or features; None if nobody has said yet."""
+        if self._file is not None:
+            record = self.encoder_record
+            return "features" if record is None else record.kind
+        return None if self._asked is None else self._new_encoder("images").kind
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """The encoder, loaded when it is first asked for; None for a model of features."""
+        if self._encoder is None and (record := self.encoder_record) is not None:
+            found = load_encoder(record.name, device=self._device)
+            _check_fingerprint(self.path, found, record)
+            self._encoder = found
+        return self._encoder
+
+    def label_of(self, text: str) -> Label:
+        """The label that a person's text names; an error with near ones if there is none."""
+        labels = [record.label for record in self.classes]
+        by_text = {str(label): label for label in labels}
+        if text in by_text:
+            return by_text[text]
+        near = difflib.get_close_matches(text, list(by_text), n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UnknownLabelError(
+            f"{self.path} has no class {text!r}.{hint} `fecam classes -m {self.path}` lists its "
+            f"{len(labels)} classes."
+        )
+
+    # ------------------------------------------------------------------ learning
+
+    def learn(
+        self, items: Any, labels: Sequence[Any], *, note: str = "", again: bool = False
+    ) -> Lesson:
+        """Teach items: images (paths, bytes, Pillow images, arrays), texts, or rows of features.
+
+        Items that were taught before under the same label are left out unless ``again``, so a
+        program that was stopped can simply start over. An item that cannot be read is an error.
+        """
+        return self._teach(self._as_material(items, labels), note, again, strict=True)
+
+    def learn_dataset(
+        self,
+        dataset: Dataset,
+        *,
+        note: str = "",
+        again: bool = False,
+        strict: bool = False,
+        report: Report | None = None,
+    ) -> Lesson:
+        """Teach a data set, without its test part, in one step.
+
+        Features are made through the cache: if it is interrupted, the next call goes on. What
+        cannot be read is left out and named, or an error if ``strict``.
+        """
+        material = _material(dataset.subset(dataset.train) if len(dataset.test) else dataset)
+        return self._teach(material, note, again, strict=strict, report=report, cached=True)
+
+    def unlearn(self, items: Any, labels: Sequence[Any]) -> Lesson:
+        """Take items back out, as if they had never come; a class left empty is gone."""
+        return self._untaught(self._as_material(items, labels), strict=True)
+
+    def unlearn_dataset(
+        self, dataset: Dataset, *, strict: bool = False, report: Report | None = None
+    ) -> Lesson:
+        """Take a data set, without its test part, back out."""
+        material = _material(dataset.subset(dataset.train) if len(dataset.test) else dataset)
+        return self._untaught(material, strict=strict, report=report, cached=True)
+
+    def forget(self, label: Hashable, *, for_good: bool = False, note: str = "") -> Step:
+        """Remove a class. It can be undone, unless it is ``for_good``: then nothing is left."""
+        plain: Any = label.item() if hasattr(label, "item") else label
+        held = self._writable().snapshot.held
+        text = held[plain].row.label if plain in held else ""
+        step = self._write("forget", lambda draft: _forget(draft, plain), note)
+        if step is None:  # pragma: no cover - an unknown label is an error before
+            raise UnknownLabelError(f"label {label!r} was never taught.")
+        if for_good:
+            self._held.forget_for_good(step.number, [text])
+        return step
+
+    def merge(self, other: str | os.PathLike[str] | Model, *, note: str = "") -> Step:
+        """Add all that another model was taught, exactly as if it had been taught here."""
+        theirs = other if isinstance(other, Model) else Model(other, readonly=True)
+        try:
+            return self._merge(theirs, note or f"merged {theirs.path.name}")
+        finally:
+            if theirs is not other:
+                theirs.close()
+
+    def undo(self, count: int = 1) -> list[Step]:
+        """Take back the last steps, exactly."""
+        if count < 1:
+            raise InputError(f"count={count!r} must be at least 1.")
+        file = self._writable()
+        return [file.undo() for _ in range(count)]
+
+    def reload(self) -> bool:
+        """Take over what other programs wrote since; whether there was anything."""
+        if self._file is None:
+            if not self.path.exists():
+                return False
+            self._file = ModelFile(self.path)
+            self._check_asked()
+            return True
+        return self._file.reload()
+
+    # ------------------------------------------------------------------ answering
+
+    def encode(self, items: Any) -> NDArray[Any]:
+        """The features of items; one that cannot be read is an error."""
+        if self.encoder is None:
+            return _rows(items, self._held.snapshot.layout.width)
+        return _readable(encode_readable(_sequence(items), self.encoder)).features
+
+    def features_of(
+        self, dataset: Dataset, *, strict: bool = False, report: Report | None = None
+    ) -> Dataset:
+        """A data set with features in the place of its items, through the cache."""
+        from fecam.features import extract
+
+        if dataset.kind == "features":
+            _rows(dataset.items, self._held.snapshot.layout.width)
+            return dataset
+        encoder = self.encoder
+        if encoder is None:
+            raise self._takes_features(dataset.kind)
+        return extract(dataset, encoder, report=report, strict=strict, cache=_cache(encoder))
+
+    def predict(self, items: Any, *, reject: float | None = None) -> list[Label | None]:
+        """The nearest class of each item; with ``reject=0.05`` None for what fits no class."""
+        return list(_listed(self.classifier.predict(self.encode(items), reject=reject)))
+
+    def predict_top_k(self, items: Any, k: int) -> list[list[Label]]:
+        """The ``k`` nearest classes of each item, nearest first."""
+        return [list(row) for row in _listed(self.classifier.predict_top_k(self.encode(items), k))]
+
+    def predict_proba(self, items: Any) -> NDArray[Any]:
+        """The probability of each class, in the order of ``classes``."""
+        return np.asarray(self.classifier.predict_proba(self.encode(items)))
+
+    def novelty(self, items: Any) -> NDArray[Any]:
+        """How little each item fits the class nearest to it: see `FeCAMClassifier.novelty`."""
+        return np.asarray(self.classifier.novelty(self.encode(items)))
+
+    def judge(self, items: Any, *, k: int = 1, reject: float | None = None) -> list[Judgement]:
+        """All that can be said about each item."""
+        return self.judge_features(self.encode(items), k=k, reject=reject)
+
+    def judge_features(
+        self, X: Any, *, k: int = 1, reject: float | None = None
+    ) -> list[Judgement]:
+        """The same, of features."""
+        classifier = self.classifier
+        most = len(classifier.knowledge_.classes)
+        if type(k) is not int or k < 1:
+            raise InputError(f"k={k!r} must be a whole number of at least 1.")
+        k = min(k, most)
+        found = classifier.judge(X, min(max(k, CONSIDERED), most))
+        limit = np.inf if reject is None else novelty_limit(reject)
+        rows = zip(*(values.tolist() for values in found), strict=True)
+        return [
+            Judgement(
+                None if novelty > limit else labels[0],
+                novelty,
+                [Candidate(*one) for one in zip(labels, shares, distances, strict=True)][:k],
+            )
+            for labels, distances, shares, novelty in rows
+        ]
+
+    # ------------------------------------------------------------------ closing
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        about = f"{len(self.classes)} classes" if self.exists else "not written yet"
+        return f"<model {self.path}: {about}>"
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _held(self) -> ModelFile:
+        if self._file is None:
+            raise ModelFileError(f"{self.path} knows no class yet: teach it first, model.learn(...)")
+        return self._file
+
+    def _writable(self) -> ModelFile:
+        if self.readonly:
+            raise ModelFileError(f"{self.path} was opened to be read only. Open it without readonly.")
+        return self._held
+
+    def _write(self, what: str, change: Callable[[Draft], None], note: str) -> Step | None:
+        return self._writable().write(what, change, note)
+
+    def _check_asked(self) -> None:
+        """Refuse an encoder that is not the one the file was taught with."""
+        record = self.encoder_record
+        if self._asked is None:
+            return
+        if record is None:
+            raise EncoderError(
+                f"{self.path} was taught with features, without an encoder. Leave encoder out."
+            )
+        if isinstance(self._asked, Encoder):
+            _check_fingerprint(self.path, self._asked, record)
+        elif self._asked != record.name:
+            found = load_encoder(self._asked, device=self._device)
+            _check_fingerprint(self.path, found, record)
+            self._encoder = found
+
+    def _new_encoder(self, kind: str) -> Encoder:
+        if self._encoder is None:
+            name = self._asked if isinstance(self._asked, str) else USUAL_ENCODERS[kind]
+            self._encoder = load_encoder(name, device=self._device)
+        return self._encoder
+
+    def _encoder_for(self, kind: str) -> Encoder | None:
+        """The encoder for such items, of this model or of one that is only beginning."""
+        if self._file is None:
+            if kind == "features" and self._asked is None:
+                return None
+            encoder: Encoder | None = self._new_encoder(kind)
+        else:
+            encoder = self.encoder
+        if encoder is None:
+            if kind != "features":
+                raise self._takes_features(kind)
+        elif encoder.kind != kind:
+            raise InputError(
+                f"{self.path} takes {encoder.kind}, by the encoder {encoder.name}; these are "
+                f"{kind}. Teach them to another file."
+            )
+        return encoder
+
+    def _takes_features(self, kind: str) -> InputError:
+        return InputError(
+            f"{self.path} was taught with features, without an encoder; these are {kind}. Encode "
+            "them as you did then, or teach another file."
+        )
+
+    def _as_material(self, items: Any, labels: Sequence[Any]) -> _Material:
+        kind = self.kind or _kind_of(items)
+        rows = _rows(items, None) if kind == "features" else _sequence(items)
+        named = [one.item() if hasattr(one, "item") else one for one in labels]
+        if len(named) != len(rows):
+            raise InputError(f"there are {len(rows)} items but {len(named)} labels.")
+        if not named:
+            raise InputError("there are no items. Give at least one.")
+        return _Material(kind, rows, named, None)
+
+    def _teach(
+        self,
+        material: _Material,
+        note: str,
+        again: bool,
+        *,
+        strict: bool,
+        report: Report | None = None,
+        cached: bool = False,
+    ) -> Lesson:
+        start = time.monotonic()
+        if self.readonly:
+            self._writable()
+        self.reload()
+        encoder = self._encoder_for(material.kind)
+        marks = marks_of(material.items, material.kind)
+        known: Counter[Label] = Counter()
+        if not again and self._file is not None:
+            fresh = self._fresh(material, marks)
+            known.update(material.labels[at] for at in np.flatnonzero(~fresh))
+            material, marks = material.subset(fresh), marks[fresh]
+        before = {record.label for record in self.classes}
+        step, taught, failed = None, Counter[Label](), list[str]()
+        if len(material):
+            found = _encoded(material, encoder, strict, report, cached)
+            failed = list(found.failed.values())
+            labels = [material.labels[at] for at in found.rows]
+            new_marks = _by_label(labels, marks[found.rows])
+            step = self._learn(found.features, labels, new_marks, encoder, note)
+            taught.update(labels)
+        new = [label for label in taught if label not in before]
+        return Lesson(step, dict(taught), dict(known), failed, new, time.monotonic() - start)
+
+    def _fresh(self, material: _Material, marks: Marks) -> NDArray[np.bool_]:
+        """Which items were not taught before under their labels."""
+        fresh = np.ones(len(material), bool)
+        labels = np.asarray(material.labels, dtype=object)
+        for label, held in self._held.snapshot.held.items():
+            here = np.flatnonzero(labels == label)
+            if len(here):
+                taught = np.frombuffer(held.comes_of.marks, "<u8")
+                fresh[here] = ~np.isin(marks[here], taught)
+        return fresh
+
+    def _learn(
+        self,
+        X: NDArray[Any],
+        labels: list[Label],
+        marks: dict[Label, Marks],
+        encoder: Encoder | None,
+        note: str,
+    ) -> Step | None:
+        def change(draft: Draft) -> None:
+            draft.classifier.partial_fit(X, labels)
+            for label, some in marks.items():
+                draft.marks[label] = _joined(draft.marks.get(label, b""), some)
+
+        if self._file is not None:
+            return self._write("learn", change, note)
+        draft = Draft(FeCAMClassifier(**self._settings), encoder=_record(encoder))
+        change(draft)
+        return self._create(draft, "learn", note)
+
+    def _create(self, draft: Draft, what: str, note: str) -> Step:
+        if self.readonly:
+            self._writable()
+        with explained(self.path):
+            create_file(Path(os.path.realpath(self.path)), draft, what, note, replace=False)
+        self._file = ModelFile(self.path)
+        return self._file.steps[0]
+
+    def _untaught(
+        self,
+        material: _Material,
+        *,
+        strict: bool,
+        report: Report | None = None,
+        cached: bool = False,
+    ) -> Lesson:
+        start = time.monotonic()
+        self._writable()
+        self.reload()
+        encoder = self._encoder_for(material.kind)
+        found = _encoded(material, encoder, strict, report, cached)
+        labels = [material.labels[at] for at in found.rows]
+        gone = _by_label(labels, marks_of(material.items, material.kind)[found.rows])
+
+        def change(draft: Draft) -> None:
+            draft.classifier.unlearn(found.features, labels)
+            for label, some in gone.items():
+                draft.marks[label] = _without(draft.marks.get(label, b""), some)
+
+        step = self._write("unlearn", change, "")
+        failed = list(found.failed.values())
+        return Lesson(step, dict(Counter(labels)), {}, failed, [], time.monotonic() - start)
+
+    def _merge(self, other: Model, note: str) -> Step:
+        theirs = other._held.snapshot
+        if self._file is None:
+            draft = Draft(
+                theirs.classifier.fork(),
+                {label: held.comes_of.marks for label, held in theirs.held.items()},
+                {label: held.comes_of.note for label, held in theirs.held.items()},
+                {label: held.comes_of.taught for label, held in theirs.held.items()},
+                theirs.encoder,
+            )
+            return self._create(draft, "merge", note)
+        _check_same_encoder(self, other)
+
+        def change(draft: Draft) -> None:
+            draft.classifier.merge(theirs.classifier)
+            for label, held in theirs.held.items():
+                marks = np.frombuffer(held.comes_of.marks, "<u8")
+                draft.marks[label] = _joined(draft.marks.get(label, b""), marks)
+                draft.notes[label] = held.comes_of.note
+                draft.taught[label] = held.comes_of.taught
+
+        step = self._write("merge", change, note)
+        if step is None:
+            raise InputError(f"{other.path} holds no class, so there is nothing to merge.")
+        return step
+
+
+# ---------------------------------------------------------------------- items
+
+
+@dataclass(frozen=True)
+class _Material:
+    """Items with their labels; those of a data set know it, for its features may be cached."""
+
+    kind: str
+    items: Any
+    labels: list[Any]
+    dataset: Dataset | None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, keep: NDArray[np.bool_]) -> _Material:
+        """Only some of them."""
+        if keep.all():
+            return self
+        rows = np.flatnonzero(keep)
+        labels = [self.labels[at] for at in rows]
+        if self.dataset is not None and len(rows):
+            chosen = self.dataset.subset(rows)
+            return _Material(self.kind, chosen.items, labels, chosen)
+        if isinstance(self.items, np.ndarray):
+            return _Material(self.kind, self.items[rows], labels, None)
+        return _Material(self.kind, [self.items[at] for at in rows], labels, None)
+
+
+def _material(dataset: Dataset) -> _Material:
+    labels = [dataset.label_names[at] for at in dataset.labels]
+    return _Material(dataset.kind, dataset.items, labels, dataset)
+
+
+def _encoded(
+    material: _Material,
+    encoder: Encoder | None,
+    strict: bool,
+    report: Report | None,
+    cached: bool,
+) -> Encoded:
+    if encoder is None:
+        return Encoded(_rows(material.items, None), list(range(len(material))), {})
+    if material.dataset is not None:
+        return encode_dataset(
+            material.dataset, encoder, strict=strict, report=report, cache=_cache(encoder)
+        )
+    found = encode_readable(material.items, encoder)
+    return _readable(found) if strict else found
+
+
+def _cache(encoder: Encoder) -> bool:
+    return bool(encoder.fingerprint)
+
+
+def _readable(found: Encoded) -> Encoded:
+    for at, why in found.failed.items():
+        raise InputError(f"item {at} cannot be read, {why}. Leave it out, or mend it.")
+    return found
+
+
+def _sequence(items: Any) -> Any:
+    if isinstance(items, (str, bytes, os.PathLike)) or not hasattr(items, "__len__"):
+        raise InputError(f"items must be a list, not {type(items).__name__}; write [item] for one.")
+    return items
+
+
+def _kind_of(items: Any) -> Kind:
+    """What a new model is taught: numbers are features, paths and pictures are images."""
+    items = _sequence(items)
+    first = items[0] if len(items) else None
+    if isinstance(first, str) and not _is_image_path(first):
+        return "texts"
+    if isinstance(first, (str, bytes, os.PathLike)) or hasattr(first, "getbands"):
+        return "images"
+    shape = np.shape(first) if not hasattr(first, "shape") else tuple(first.shape)
+    return "images" if len(shape) >= 2 else "features"
+
+
+def _is_image_path(text: str) -> bool:
+    from fecam.data.images import IMAGE_SUFFIXES
+
+    return Path(text).suffix.lower() in IMAGE_SUFFIXES
+
+
+def _rows(items: Any, width: int | None) -> NDArray[Any]:
+    """Rows of features as the classifier takes them; it looks at them more closely."""
+    items = items.detach().cpu().numpy() if hasattr(items, "detach") else items
+    try:
+        rows = np.asarray(items, np.float64 if _is_double(items) else np.float32)
+    except (TypeError, ValueError):
+        raise InputError(
+            "this model has no encoder, so it takes rows of numbers. Encode the items as you did "
+            "when it was taught."
+        ) from None
+    if rows.ndim != 2 or (width is not None and rows.shape[1] != width):
+        due = "" if width is None else f" with {width} columns"
+        raise InputError(f"features of shape {rows.shape} are not a table{due}.")
+    return rows
+
+
+def _is_double(items: Any) -> bool:
+    return getattr(items, "dtype", None) == np.float64
+
+
+def _listed(values: Any) -> Any:
+    return values.tolist() if hasattr(values, "tolist") else values
+
+
+# ---------------------------------------------------------------------- marks and encoders
+
+
+def _by_label(labels: list[Label], marks: Marks) -> dict[Label, Marks]:
+    found: dict[Label, list[int]] = {}
+    for label, mark in zip(labels, marks.tolist(), strict=True):
+        found.setdefault(label, []).append(mark)
+    return {label: np.asarray(some, np.uint64) for label, some in found.items()}
+
+
+def _joined(before: bytes, new: Marks) -> bytes:
+    both = np.concatenate([np.frombuffer(before, "<u8"), new])
+    return np.sort(both).astype("<u8").tobytes()
+
+
+def _without(before: bytes, gone: Marks) -> bytes:
+    left = Counter(np.frombuffer(before, "<u8").tolist())
+    left.subtract(gone.tolist())
+    return np.sort(np.asarray([*(+left).elements()], np.uint64)).astype("<u8").tobytes()
+
+
+def _forget(draft: Draft, label: Any) -> None:
+    draft.classifier.forget(label)
+
+
+def _record(encoder: Encoder | None) -> EncoderRecord | None:
+    if encoder is None:
+        return None
+    if not encoder.fingerprint:
+        raise EncoderError(
+            f"the encoder {encoder.name!r} has no fingerprint, so nobody could tell later whether "
+            "the model is used with the same one. Give it one: wrap(..., fingerprint='my-net-1')."
+        )
+    return EncoderRecord(encoder.name, encoder.fingerprint, encoder.kind, encoder.width)
+
+
+def _check_fingerprint(path: Path, found: Encoder, record: EncoderRecord) -> None:
+    if found.fingerprint != record.fingerprint:
+        raise EncoderError(
+            f"{path} was taught with the encoder {record.name} (fingerprint "
+            f"{record.fingerprint[:12]}); {found.name} has another ({found.fingerprint[:12] or '-'})"
+            ", so its features would mean something else. Use the encoder that it was taught with."
+        )
+
+
+def _check_same_encoder(ours: Model, theirs: Model) -> None:
+    a, b = ours.encoder_record, theirs.encoder_record
+    if a is not None and b is not None and a.fingerprint != b.fingerprint:
+        raise EncoderError(
+            f"{ours.path} was taught with the encoder {a.name}, {theirs.path} with {b.name}: their "
+            "features mean different things. Merge models of one encoder."
+        )
+
+
