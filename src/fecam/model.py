@@ -240,13 +240,12 @@ class Model:
     def forget(self, label: Hashable, *, for_good: bool = False, note: str = "") -> Step:
         """Remove a class. It can be undone, unless it is ``for_good``: then nothing is left."""
         plain: Any = label.item() if hasattr(label, "item") else label
-        held = self._writable().snapshot.held
-        text = held[plain].row.label if plain in held else ""
-        step = self._write("forget", lambda draft: _forget(draft, plain), note)
-        if step is None:  # pragma: no cover - an unknown label is an error before
-            raise UnknownLabelError(f"label {label!r} was never taught.")
-        if for_good:
-            self._held.forget_for_good(step.number, [text])
+
+        def change(draft: Draft) -> None:
+            draft.classifier.forget(plain)
+
+        step = self._writable().write("forget", change, note, for_good=for_good)
+        assert step is not None, "an unknown label is an error"
         return step
 
     def merge(self, other: str | os.PathLike[str] | Model, *, note: str = "") -> Step:
@@ -678,10 +677,6 @@ def _without(before: bytes, gone: Marks) -> bytes:
     left = Counter(np.frombuffer(before, "<u8").tolist())
     left.subtract(gone.tolist())
     return np.sort(np.asarray([*(+left).elements()], np.uint64)).astype("<u8").tobytes()
-
-
-def _forget(draft: Draft, label: Any) -> None:
-    draft.classifier.forget(label)
 
 
 def _record(encoder: Encoder | None) -> EncoderRecord | None:

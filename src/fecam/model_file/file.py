@@ -101,10 +101,13 @@ class ModelFile:
             return self.snapshot
         return self._read(db, self.snapshot)
 
-    def write(self, what: str, change: Callable[[Draft], None], note: str = "") -> Step | None:
+    def write(
+        self, what: str, change: Callable[[Draft], None], note: str = "", *, for_good: bool = False
+    ) -> Step | None:
         """Change the model in one transaction; None if the change changed nothing.
 
-        ``change`` is given a draft of what the file holds at that moment, whoever wrote it.
+        ``change`` is given a draft of what the file holds at that moment, whoever wrote it. Of
+        classes that it removes ``for_good`` the history keeps nothing either.
         """
         with self._lock, explained(self.path):
             db = self._writing()
@@ -113,6 +116,10 @@ class ModelFile:
                 draft = self._draft(before)
                 change(draft)
                 number = write_step(db, before, draft, what, note)
+                if number is not None and for_good:
+                    kept = draft.classifier.knowledge_.classes
+                    gone = [o.row.label for key, o in before.held.items() if key not in kept]
+                    erase(db, gone, number)
                 if number is not None:
                     forget_steps(db)
             if number is None:
@@ -120,13 +127,6 @@ class ModelFile:
                 return None
             prior = draft.classifier._derived.prior
             return self._after(db, before, number, prior)
-
-    def forget_for_good(self, step: int, texts: list[str]) -> None:
-        """Erase classes that a step has removed from the history, too."""
-        with self._lock, explained(self.path):
-            db = self._writing()
-            with transaction(db):
-                erase(db, texts, step)
 
     def undo(self) -> Step:
         """Take back the last step that was not taken back."""
