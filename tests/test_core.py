@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 import literal
 from fecam import FeCAMClassifier
 from fecam.core import covariance, factors, panel, scatter, transforms
-from fecam.core.calibration import _trace, expected_distances, relative_variance, surprise
+from fecam.core.calibration import (
+    _trace,
+    expected_distances,
+    relative_variance,
+    surprise,
+    usual_distance,
+)
 from fecam.core.factors import Factor
 from fecam.core.prior import make_prior
 from fecam.core.scatter import dense
@@ -239,7 +245,8 @@ def test_the_spread_is_the_relative_variance_within_classes():
 
 def test_a_class_of_few_samples_borrows_its_expected_distance():
     classes = [with_samples((0, 0.0, 0.0), count=n) for n in (1000, 1000, 3, 1)]
-    expected = expected_distances(classes, [2.0, 4.0, 9.0, None])
+    own = [2.0, 4.0, 9.0, None]
+    expected = expected_distances(classes, own, usual_distance(classes, own))
     usual = (2000 + 4000 + 27) / 2003
     assert expected[0] == pytest.approx(2.0, rel=0.01)
     assert expected[2] == pytest.approx((1 + 1 / 3) * (27 + 5 * usual) / 8)

@@ -340,7 +340,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         array = self._checked(X)
         order, distances = self._nearest(array, known, 1)
         nearest_class = to_numpy(order)[:, 0]
-        expected = np.asarray(self._derived.expected(known, self._metric()))[nearest_class]
+        asked, back = np.unique(nearest_class, return_inverse=True)
+        expected = np.asarray(self._derived.expected(known, self._metric(), asked.tolist()))[back]
         xp = namespace(distances)
         scores = surprise(
             distances[:, 0],
@@ -388,6 +389,10 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """The positions of the nearest classes, and their squared distances."""
         metric = self._metric()
         queries = self._queries(array, known, metric)
+        if self.search != "exhaustive":
+            found = self._derived.at_a_glance(queries, k, known, metric)
+            if found is not None:
+                return found
         search = None
         if self.search != "exhaustive" and 4 * k <= len(known.classes):
             search = self._derived.search(known, metric)

@@ -12,9 +12,17 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fecam.core.arrays import Array, add_to_diagonal, namespace, on_host
-from fecam.core.calibration import expected_distances, mean_square_length, own_distance
-from fecam.core.covariance import pooled
+from fecam.core.calibration import (
+    evenly,
+    expected_distances,
+    is_telling,
+    mean_square_length,
+    own_distance,
+    usual_distance,
+)
+from fecam.core.covariance import pooled, scatter_of
 from fecam.core.factors import Factor, Frame, framed_factor, make_frame, whiten
+from fecam.core.glance import Glance, can_glance
 from fecam.core.knowledge import Knowledge
 from fecam.core.metric import (
     Metric,
@@ -26,6 +34,7 @@ from fecam.core.metric import (
 )
 from fecam.core.panel import AnyFactor, Panel
 from fecam.core.prior import Prior, is_stale, make_prior
+from fecam.core.scatter import variances_of
 from fecam.core.search import Search
 from fecam.core.statistics import ClassStatistics
 from fecam.core.thin import Spectrum, ThinFactor, is_thin, spectrum_of, thin_factor
@@ -35,6 +44,22 @@ FRAME_CLASSES = 16
 """From so many classes on a frame is worth its rotation of every query."""
 FRAME_WIDTH = 64
 """And from so many features on."""
+WORTH_A_GLANCE = 2e8
+"""A glance is for models whose factors take more than so many times a few multiplications."""
+GLANCES = 1 / 8
+"""Glances at a class, for each feature, that take as long as making its factor (at least)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """A factor, and what it was made from."""
+
+    factor: AnyFactor
+    one: ClassStatistics
+    prior: Prior | None
+    spare: float | None
+    """The variance that a class without any spread took; None for all others."""
+    frame: Frame | None
 
 
 @dataclass(eq=False)
@@ -44,14 +69,17 @@ class FactorCache:
     metric: Metric | None = None
     prior: Prior | None = None
     frame: Frame | None = None
-    _by_class: dict[Hashable, tuple[tuple[object, ...], AnyFactor, Frame | None]] = field(
-        default_factory=dict
-    )
+    _by_class: dict[Hashable, _Made] = field(default_factory=dict)
     _shared: tuple[tuple[ClassStatistics, ...], list[Factor]] | None = None
     _own: dict[Hashable, tuple[AnyFactor, float | None]] = field(default_factory=dict)
     _spectrum: Spectrum | None = None
+    _spared: tuple[Knowledge, float] | None = None
     _panel: Panel | None = None
+    _panel_of: Knowledge | None = None
     _search: Search | None = None
+    _glance: Glance | None = None
+    _glanced: float = 0.0
+    """What glances have cost since all factors were there, in looks of one query at one class."""
 
     def fork(self) -> FactorCache:
         """A cache that starts with what this one has, and goes its own way."""
@@ -60,14 +88,48 @@ class FactorCache:
     def start_from(self, metric: Metric, prior: Prior | None) -> None:
         """Take a prior that was made before, under this metric; None to make one when needed."""
         self._use(metric)
-        self.prior = prior
+        self.prior, self._panel_of = prior, None
 
     def panel(self, known: Knowledge, metric: Metric) -> Panel:
         """All classes, ready to be measured against."""
-        factors = self.factors(known, metric)
-        if self._panel is None or not _same(self._panel.factors, factors):
-            self._panel = Panel(factors, known.anchor.dtype)
+        self._use(metric)
+        if self._panel is None or self._panel_of is not known:
+            factors = self.factors(known, metric)
+            if self._panel is None or not _same(self._panel.factors, factors):
+                self._panel = Panel(factors, known.anchor.dtype)
+            self._panel_of, self._glance, self._glanced = known, None, 0.0
         return self._panel
+
+    def at_a_glance(
+        self, queries: Array, k: int, known: Knowledge, metric: Metric
+    ) -> tuple[Array, Array] | None:
+        """The nearest classes of a few queries, sooner than factors could be made.
+
+        None where factors are better. Each glance is paid for, and once all of them have cost as
+        much as the factors would, these are made: so neither way is more than twice as dear as the
+        better one would have been.
+        """
+        self._use(metric)
+        if self._panel_of is known or not can_glance(known, metric):
+            return None
+        count, cube, dear = len(known.classes), known.width**3, GLANCES * known.width
+        price = queries.shape[0] * (count + k * dear)
+        if count * cube < WORTH_A_GLANCE or self._glanced + price > count * dear:
+            return None
+        prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
+        missing = self._missing(known, metric, prior)
+        if missing * cube < WORTH_A_GLANCE or self._glanced + price > missing * dear:
+            return None
+        self._glanced += price
+        if self._glance is None or not _same(self._glance.made_of, (known, prior)):
+            self._glance = Glance(known, metric, prior)
+        labels = list(known.classes)
+        return self._glance.find(
+            queries,
+            k,
+            factor_of=lambda at: self._any_factor(labels[at], known, metric),
+            spare=lambda: self._spare(known, metric),
+        )
 
     def search(self, known: Knowledge, metric: Metric) -> Search | None:
         """A search that need not measure every class; None where it would not be worth it."""
@@ -85,20 +147,33 @@ class FactorCache:
             return list(self._shared_factors(known, metric))
         prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
         self.frame = self._renewed_frame(known, metric)
-        # Only matrices that are not normalised have a size that a class without spread must match.
-        spare = mean_variance(known.classes.values()) if metric.normalization is None else 1.0
-        return [
-            self._class_factor(label, one, metric, known, prior, spare)
-            for label, one in known.classes.items()
-        ]
+        factors = []
+        for label in known.classes:
+            made = self._kept(label, known, metric, prior)
+            if made is None or not self._is_at_home(made):
+                made = self._make(label, known, metric, prior)
+            factors.append(made.factor)
+        return factors
+
+    def _missing(self, known: Knowledge, metric: Metric, prior: Prior | None) -> int:
+        """How many factors would have to be made."""
+        if self._needs_new_frame(known, metric):
+            return len(known.classes)
+        kept = (self._kept(label, known, metric, prior) for label in known.classes)
+        return sum(made is None or not self._is_at_home(made) for made in kept)
+
+    def _needs_new_frame(self, known: Knowledge, metric: Metric) -> bool:
+        """Whether there is none, or one for less than half or more than all of the classes."""
+        count = len(known.classes)
+        if not _is_framed(known, metric):
+            return False
+        return self.frame is None or not self.frame.classes <= count <= 2 * self.frame.classes
 
     def _renewed_frame(self, known: Knowledge, metric: Metric) -> Frame | None:
         """The frame, made anew when there are twice as many classes; none for few classes."""
+        if not self._needs_new_frame(known, metric):
+            return self.frame if _is_framed(known, metric) else None
         count = len(known.classes)
-        if metric.covariance != "class" or count < FRAME_CLASSES or known.width < FRAME_WIDTH:
-            return None
-        if self.frame is not None and self.frame.classes <= count <= 2 * self.frame.classes:
-            return self.frame
         within, _ = pooled(known.classes.values())
         xp = namespace(within)
         centres = [centre_of(one, metric, known.transform) for one in known.classes.values()]
@@ -109,9 +184,10 @@ class FactorCache:
 
     def renew(self, known: Knowledge) -> None:
         """Drop the prior, and all that came from statistics that are no longer known."""
-        self.prior = self._shared = self.frame = self._panel = self._search = None
+        self.prior = self._shared = self.frame = None
+        self._panel = self._panel_of = self._search = self._glance = None
         current = set(map(id, known.classes.values()))
-        for label in [k for k, made in self._by_class.items() if id(made[0][0]) not in current]:
+        for label in [k for k, made in self._by_class.items() if id(made.one) not in current]:
             del self._by_class[label]
         self._own.clear()
 
@@ -129,56 +205,87 @@ class FactorCache:
             self.prior = make_prior(statistics, metric.pooling, only_variances=diagonal)
         return self.prior
 
-    def expected(self, known: Knowledge, metric: Metric) -> list[float]:
-        """The squared distance expected of a new sample of each class, as `factors` measure it."""
-        panel = self.panel(known, metric)
-        factors = panel.factors
-        freedom = sum(one.count - 1 for one in known.classes.values())
-        prior = self.prior if metric.has_prior else None
-        own = []
-        for (label, one), factor in zip(known.classes.items(), factors, strict=True):
-            made = self._own.get(label)
-            if made is None or made[0] is not factor:
-                made = (factor, own_distance(one, factor, metric, prior, freedom))
-                self._own[label] = made
-            own.append(made[1])
-        if all(value is None for value in own):
-            own = _from_centres(panel)
-        values = expected_distances(known.classes.values(), own)
-        return [value * factor.scale for value, factor in zip(values, factors, strict=True)]
+    def expected(
+        self, known: Knowledge, metric: Metric, positions: Sequence[int] | None = None
+    ) -> list[float]:
+        """The squared distance expected of a new sample of some classes, as `factors` measure it.
+
+        By default of classes evenly spread over all.
+        """
+        classes = list(known.classes.values())
+        asked = evenly(range(len(classes))) if positions is None else positions
+        telling = evenly([at for at, one in enumerate(classes) if is_telling(one)])
+        if telling:
+            own = {at: self._own_distance(at, known, metric) for at in {*telling, *asked}}
+        else:  # while no class has samples enough
+            own = dict(enumerate(_from_centres(self.panel(known, metric))))
+            telling = list(own)
+        usual = usual_distance([classes[at] for at in telling], [own[at] for at in telling])
+        some = [classes[at] for at in asked]
+        values = expected_distances(some, [own[at] for at in asked], usual)
+        return [value * scale_of(one, metric) for value, one in zip(values, some, strict=True)]
+
+    def _own_distance(self, position: int, known: Knowledge, metric: Metric) -> float | None:
+        label = list(known.classes)[position]
+        if not is_telling(known.classes[label]):
+            return None
+        factor = self._any_factor(label, known, metric)
+        made = self._own.get(label)
+        if made is None or made[0] is not factor:
+            prior = self.prior if metric.has_prior else None
+            freedom = sum(one.count - 1 for one in known.classes.values())
+            value = own_distance(known.classes[label], factor, metric, prior, freedom)
+            made = self._own[label] = (factor, value)
+        return made[1]
 
     def _use(self, metric: Metric) -> None:
         if metric != self.metric:  # settings were changed after learning
             self.metric, self.prior, self._shared = metric, None, None
-            self.frame = self._panel = self._search = None
+            self.frame = self._panel = self._panel_of = self._search = self._glance = None
             self._by_class.clear()
             self._own.clear()
 
-    def _class_factor(
-        self,
-        label: Hashable,
-        one: ClassStatistics,
-        metric: Metric,
-        known: Knowledge,
-        prior: Prior | None,
-        spare: float,
-    ) -> AnyFactor:
-        # Only a class without any spread takes what is spare.
-        comes_of = (one, prior, spare if one.count == 1 else None)
+    def _any_factor(self, label: Hashable, known: Knowledge, metric: Metric) -> AnyFactor:
+        """The factor of one class, in whatever frame there is, or in none."""
+        if metric.is_shared:
+            return self._shared_factors(known, metric)[list(known.classes).index(label)]
+        prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
+        made = self._kept(label, known, metric, prior)
+        return (made or self._make(label, known, metric, prior)).factor
+
+    def _kept(
+        self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None
+    ) -> _Made | None:
+        """The factor that was made of just this."""
         made = self._by_class.get(label)
-        # Rows need no frame; all else was made for one, even if it could have been rows.
-        if (
-            made is not None
-            and _same(made[0], comes_of)
-            and (isinstance(made[1], ThinFactor) or made[2] is self.frame)
-        ):
-            return made[1]
+        if made is None or made.one is not known.classes[label] or made.prior is not prior:
+            return None
+        return made if made.spare in (None, self._spare(known, metric)) else None
+
+    def _is_at_home(self, made: _Made) -> bool:
+        """Whether a factor is in the frame of all; rows need none, if they could be taken."""
+        return isinstance(made.factor, ThinFactor) or made.frame is self.frame
+
+    def _make(
+        self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None
+    ) -> _Made:
+        one, spare = known.classes[label], None
+        if metric.normalization is None and not _varies(one, metric, prior):
+            spare = self._spare(known, metric)
         try:
-            factor = self._new_factor(one, metric, known, prior, spare)
+            factor = self._new_factor(one, metric, known, prior, 1.0 if spare is None else spare)
         except SingularMatrixError as error:
             raise _explained(f"The matrix of class {label!r}", metric, error) from None
-        self._by_class[label] = (comes_of, factor, self.frame)
-        return factor
+        made = self._by_class[label] = _Made(factor, one, prior, spare, self.frame)
+        return made
+
+    def _spare(self, known: Knowledge, metric: Metric) -> float:
+        """The variance for a class without any: only unnormalised matrices have a size to match."""
+        if metric.normalization is not None:
+            return 1.0
+        if self._spared is None or self._spared[0] is not known:
+            self._spared = known, mean_variance(known.classes.values())
+        return self._spared[1]
 
     def _new_factor(
         self,
@@ -219,6 +326,23 @@ class FactorCache:
             ]
             self._shared = (statistics, factors)
         return self._shared[1]
+
+
+def _is_framed(known: Knowledge, metric: Metric) -> bool:
+    """Whether there are classes enough, of features enough, to share a frame."""
+    return (
+        metric.covariance == "class"
+        and len(known.classes) >= FRAME_CLASSES
+        and known.width >= FRAME_WIDTH
+    )
+
+
+def _varies(one: ClassStatistics, metric: Metric, prior: Prior | None) -> bool:
+    """Whether the matrix of a class is anything but zero."""
+    if prior is not None and prior.whitening is not None:
+        return True
+    kept = variances_of(scatter_of(one, average_domains=metric.average_domains))
+    return bool(namespace(kept).any(kept != 0))
 
 
 def _shared_whitening(known: Knowledge, metric: Metric) -> Array | None:

@@ -26,7 +26,7 @@ from fecam.core.arrays import Array, diagonal, like, namespace, wide
 from fecam.core.factors import Factor, apply_whitening
 from fecam.core.metric import Metric
 from fecam.core.panel import AnyFactor
-from fecam.core.prior import Prior
+from fecam.core.prior import COMPARED, Prior
 from fecam.core.scatter import Scatter, dense, root_of, variances_of
 from fecam.core.statistics import ClassStatistics, variances
 from fecam.core.thin import ThinFactor
@@ -97,15 +97,29 @@ def relative_variance(classes: Iterable[ClassStatistics]) -> float:
     return max(total / freedom, 1e-4) if freedom and total > 0 else USUAL_SPREAD
 
 
+def is_telling(one: ClassStatistics) -> bool:
+    """Whether a class knows how far its samples lie: two say nothing about a third."""
+    return one.count > 2 and (one.scatter is not None or one.sampled[0] > 0)
+
+
+def evenly(positions: Sequence[int]) -> Sequence[int]:
+    """Some of the positions, evenly spread: the average of more classes would not differ.
+
+    >>> list(evenly(range(3))), list(evenly(range(100)))[:4]
+    ([0, 1, 2], [0, 2, 4, 6])
+    """
+    return positions[:: max(-(-len(positions) // COMPARED), 1)]
+
+
 def own_distance(
     one: ClassStatistics, factor: AnyFactor, metric: Metric, prior: Prior | None, freedom: int
 ) -> float | None:
     """The expected squared distance of one more sample to this class, from its statistics alone.
 
-    None for a class of fewer than three samples, which say nothing about a fourth. ``freedom`` is
-    that of all classes together: it matters where they share a matrix.
+    None for a class that is not telling (`is_telling`). ``freedom`` is that of all classes
+    together: it matters where they share a matrix.
     """
-    if one.count < 3:
+    if not is_telling(one):
         return None
     offset = one.mean / (_length(one) if metric.unit_compare else 1.0) - wide(factor.centre)
     xp = namespace(offset)
@@ -113,7 +127,7 @@ def own_distance(
     scale = _length(one) ** -2 if metric.unit_compare else 1.0
     if one.scatter is None:
         number, first, _ = one.sampled
-        return first / number * scale + bias if number else None
+        return first / number * scale + bias
     scatter = one.scatter
     if metric.covariance == "diagonal":
         scatter = Scatter(variances_of(scatter), "diagonal", scatter.width)
@@ -122,18 +136,26 @@ def own_distance(
     return spread / (1 - min(leverage, 0.9)) * scale + bias
 
 
-def expected_distances(
-    classes: Iterable[ClassStatistics], own: Iterable[float | None]
-) -> list[float]:
-    """The expected squared distance of a new sample to each class; few samples borrow."""
+def usual_distance(classes: Iterable[ClassStatistics], own: Iterable[float | None]) -> float:
+    """What is expected of a class that is like the others: the mean, weighted by samples."""
     pairs = [(one.count, value) for one, value in zip(classes, own, strict=True)]
     known = sum(count for count, value in pairs if value is not None)
     usual = sum(count * value for count, value in pairs if value is not None) / max(known, 1)
-    usual = usual if usual > 0 else 1.0
+    return usual if usual > 0 else 1.0
+
+
+def expected_distances(
+    classes: Iterable[ClassStatistics], own: Iterable[float | None], usual: float
+) -> list[float]:
+    """The expected squared distance of a new sample to each class; few samples borrow."""
     return [
-        (1 + 1 / count)
-        * (usual if value is None else (count * value + BORROWED * usual) / (count + BORROWED))
-        for count, value in pairs
+        (1 + 1 / one.count)
+        * (
+            usual
+            if value is None
+            else (one.count * value + BORROWED * usual) / (one.count + BORROWED)
+        )
+        for one, value in zip(classes, own, strict=True)
     ]
 
 

@@ -93,8 +93,9 @@ def shrink(
            [1.5, 7. ]])
     """
     if off_diagonal == "nonzero-twice":
-        half = (math.sqrt(1 + gammas[0]) - 1, math.sqrt(1 + gammas[1]) - 1)
-        return shrink(shrink(covariance, half, "nonzero"), half, "nonzero")
+        for once in passes(gammas, off_diagonal):
+            covariance = shrink(covariance, once, "nonzero")
+        return covariance
     xp = namespace(covariance)
     g1, g2 = gammas
     if covariance.ndim == 1:
@@ -110,6 +111,20 @@ def shrink(
         others = max(int(xp.sum(xp.astype(covariance != 0, xp.int64))) - on_diagonal, 1)
     v2 = (xp.sum(covariance) - trace) / others
     return add_to_diagonal(covariance + g2 * v2, g1 * v1 - g2 * v2)
+
+
+def passes(
+    gammas: tuple[float, float], off_diagonal: OffDiagonal
+) -> tuple[tuple[float, float], ...]:
+    """The gammas of each pass of shrinkage that together are these.
+
+    >>> passes((3.0, 0.0), "nonzero-twice")
+    ((1.0, 0.0), (1.0, 0.0))
+    """
+    if off_diagonal != "nonzero-twice":
+        return (gammas,)
+    half = (math.sqrt(1 + gammas[0]) - 1, math.sqrt(1 + gammas[1]) - 1)
+    return half, half
 
 
 def normalize(covariance: Array, kind: Normalization | None) -> Array:

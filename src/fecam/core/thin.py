@@ -115,7 +115,7 @@ def thin_factor(
     xp = namespace(rows)
     width = rows.shape[1]
     strength = 0.0 if spectrum is None else spectrum.prior.strength
-    own = 1 / max(statistics.count - 1 + strength, 1)
+    own = 1 / ((statistics.count - 1 + strength) or 1)
     shared = strength * own if spectrum is not None else 0.0
     rows = rows * own**0.5
     variance = xp.sum(rows * rows, axis=0)
