@@ -10,7 +10,19 @@ import typer
 from rich.text import Text
 
 from fecam import __version__
-from fecam.cli import answer, bench, cache, change, encoders, features, teach, train
+from fecam.cli import (
+    answer,
+    bench,
+    cache,
+    change,
+    doctor,
+    encoders,
+    examine,
+    exchange,
+    features,
+    teach,
+    train,
+)
 from fecam.cli.output import console, errors, harmless
 from fecam.errors import FecamError
 
@@ -23,6 +35,9 @@ app = typer.Typer(
 teach.add_to(app)
 answer.add_to(app)
 change.add_to(app)
+examine.add_to(app)
+exchange.add_to(app)
+doctor.add_to(app)
 features.add_to(app)
 train.add_to(app)
 encoders.add_to(app)

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from fecam.report.layout import listed
 from fecam.report.reading import Run
 from fecam.report.tables import Cell, Table
 from fecam.report.text import duration, markup, size
@@ -39,7 +40,7 @@ def opening(run: Run) -> str:
 def facts(run: Run) -> str:
     """All that is known of how a run came about, as markup."""
     about = run.about
-    listed = {
+    known = {
         "experiment": _joined(about.get("name"), about.get("kind")),
         "data": _data(about.get("dataset")),
         "encoder": _named(about.get("encoder")),
@@ -51,17 +52,12 @@ def facts(run: Run) -> str:
         "source": _git(about),
         "time": _time(about),
     }
-    rows = [
-        f"<div><dt>{name}</dt><dd>{markup(value)}</dd></div>"
-        for name, value in listed.items()
-        if value
-    ]
     spec = (
         "<details><summary>The experiment, spec.toml</summary>\n"
         f"<pre>{_block(run.spec)}</pre></details>"
     )
     tasks = _tasks(about.get("scenario"))
-    return f"<dl>{''.join(rows)}</dl>\n{tasks}\n{spec if run.spec.strip() else ''}"
+    return f"{listed(known)}\n{tasks}\n{spec if run.spec.strip() else ''}"
 
 
 def _block(text: str) -> str:

@@ -26,7 +26,7 @@ def matrix_map(run: Run, head: str) -> Figure | None:
     matrix = 100 * np.mean(matrices, axis=0)
     side = 0.6 + 0.42 * min(max(matrix.shape), 9)
     figure, axes = new_figure(min(side, 3.8), min(side + 0.4, WIDTH))
-    _heat(axes, matrix, "accuracy, %", 0, 100)
+    heat(axes, matrix, "accuracy, %", 0, 100)
     axes.set_xlabel("judged on" + (" the classes of task" if grows(tasks) else " part"))
     axes.set_ylabel("after task")
     _number(axes.xaxis, matrix.shape[1])
@@ -43,7 +43,7 @@ def shrinkage_map(run: Run) -> Figure | None:
         return None
     first, second, values = grid
     figure, axes = new_figure(0.9 + 0.4 * len(first), min(1.2 + 0.6 * len(second), WIDTH))
-    _heat(axes, 100 * values, "average accuracy, %")
+    heat(axes, 100 * values, "average accuracy, %")
     axes.set_xlabel("γ₂, off the diagonal")
     axes.set_ylabel("γ₁, on the diagonal")
     axes.set_xticks(range(len(second)), [f"{value:g}" for value in second])
@@ -76,13 +76,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and bool(np.isfinite(value))
 
 
-def _heat(
+def heat(
     axes: Axes,
     values: NDArray[Any],
     title: str,
     low: float | None = None,
     high: float | None = None,
 ) -> None:
+    """Values as colours: as numbers, too, where there is room; else with a bar beside them."""
     rows, columns = values.shape
     mesh = axes.pcolormesh(
         np.arange(columns + 1) - 0.5,

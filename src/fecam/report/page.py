@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fecam.bench.results import replace_text
 from fecam.errors import InputError, RunError
 from fecam.report.facts import facts, opening
+from fecam.report.layout import details, figures, page, section
 from fecam.report.reading import Run, read_run
 from fecam.report.tables import cost_table, joint_table, more_table, summary_table, task_table
 from fecam.report.text import markup
@@ -48,12 +48,12 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
     path = Path(path)
     if len(runs) == 1:
         drawn = {"": pictures(runs[0])}
-        page = run_page(runs[0], drawn[""])
+        text = run_page(runs[0], drawn[""])
     else:
         named = _named(runs)
         joint = joint_picture(named)
         each = {f"run-{at}-": pictures(run) for at, run in enumerate(runs, 1)}
-        page = comparison_page(named, joint, list(each.values()))
+        text = comparison_page(named, joint, list(each.values()))
         drawn = {"comparison-": [joint] if joint else [], **each}
     try:
         (path.parent / "plots").mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
                 place = path.parent / "plots" / f"{prefix}{plot.name}"
                 place.with_name(place.name + ".svg").write_bytes(plot.svg)
                 place.with_name(place.name + ".png").write_bytes(plot.png)
-        replace_text(path, page)
+        replace_text(path, text)
     except OSError as error:
         raise RunError(
             f"the report {path} cannot be written: {error.strerror or error}. Remedy: give a path "
@@ -74,22 +74,22 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
 def run_page(run: Run, plots: Sequence[Picture]) -> str:
     """The page of one run."""
     sections = run_sections(run, plots, level=2, prefix="")
-    return _page(run.title, opening(run), sections)
+    return page(run.title, opening(run), sections, PLOTS_BESIDE)
 
 
 def comparison_page(
     runs: Mapping[str, Run], joint: Picture | None, plots: Sequence[Sequence[Picture]]
 ) -> str:
     """A page that compares several runs, and has a section for each."""
-    sections = [_section("table", "All runs", joint_table(runs).as_html(), 2)]
+    sections = [section("table", "All runs", joint_table(runs).as_html(), 2)]
     if joint is not None:
-        sections.append(_section("curves", "Accuracy curves", _figures([joint], ""), 2))
+        sections.append(section("curves", "Accuracy curves", figures([joint], ""), 2))
     for at, ((name, run), each) in enumerate(zip(runs.items(), plots, strict=True), 1):
         inner = "\n".join(html for _, _, html in run_sections(run, each, 3, f"run-{at}-"))
         title = run.title if run.title == name else f"{run.title} ({name})"
         lead = f'<p class="lead">{markup(opening(run))}</p>'
-        sections.append(_section(f"run-{at}", title, lead + inner, 2))
-    return _page(f"{len(runs)} runs compared", ", ".join(runs), sections)
+        sections.append(section(f"run-{at}", title, lead + inner, 2))
+    return page(f"{len(runs)} runs compared", ", ".join(runs), sections, PLOTS_BESIDE)
 
 
 def run_sections(
@@ -111,20 +111,20 @@ def run_sections(
         ("results", "Results", "\n".join(results) if run.heads or run.paper else NOTHING),
     ]
     if "curves" in by_section:
-        numbers = _details("The numbers behind the curves", task_table(run).as_html())
-        curves = _figures(by_section["curves"], prefix)
+        numbers = details("The numbers behind the curves", task_table(run).as_html())
+        curves = figures(by_section["curves"], prefix)
         parts.append(("curves", "Accuracy curves", curves + numbers))
     for name, title in PLOT_SECTIONS.items():
         if name == "matrices" and name in by_section:
-            shown = _figures(by_section[name], prefix, "small")
-            parts.append((name, title, _details(f"{len(by_section[name])} heat maps", shown)))
+            shown = figures(by_section[name], prefix, "small")
+            parts.append((name, title, details(f"{len(by_section[name])} heat maps", shown)))
         elif name in by_section:
             table = cost_table(run).as_html() if name == "time" else ""
-            parts.append((name, title, _figures(by_section[name], prefix) + table))
+            parts.append((name, title, figures(by_section[name], prefix) + table))
     notes = _notes(run)
     if notes:
         parts.append(("notes", "What differs from the paper" if run.paper else "Notes", notes))
-    return [_section(prefix + name, title, content, level) for name, title, content in parts]
+    return [section(prefix + name, title, content, level) for name, title, content in parts]
 
 
 RESULTS = (
@@ -132,6 +132,7 @@ RESULTS = (
     "after the last one; <em>base</em> and <em>later</em> are the classes of the first and of all "
     "later tasks at the end. ± is one standard deviation over seeds. The best of a column is bold."
 )
+PLOTS_BESIDE = "The plots lie beside this page, in the folder\n<code>plots</code>, as PNG and SVG."
 NOTHING = "<p>No task is recorded yet.</p>"
 
 
@@ -144,71 +145,6 @@ def _notes(run: Run) -> str:
     paper = run.about.get("paper") or {}
     words = [word for word in (paper.get("note"), *(run.about.get("notes") or [])) if word]
     return "".join(f'<div class="note"><p>{markup(word)}</p></div>' for word in words)
-
-
-# -- markup ----------------------------------------------------------------------------------------
-
-
-def _section(name: str, title: str, content: str, level: int) -> tuple[str, str, str]:
-    heading = f'<h{level} id="{name}-title">{markup(title)}</h{level}>'
-    return (
-        name,
-        title,
-        f'<section id="{name}" aria-labelledby="{name}-title">\n{heading}\n{content}\n</section>',
-    )
-
-
-def _figures(plots: Sequence[Picture], prefix: str, kind: str = "single") -> str:
-    from fecam.report.drawing import inline_svg
-
-    shown = [
-        f"<figure>{inline_svg(plot.svg, prefix + plot.name, markup(plot.label))}"
-        f"<figcaption>{markup(plot.caption)}</figcaption></figure>"
-        for plot in plots
-    ]
-    return f'<div class="figures {kind}">\n' + "\n".join(shown) + "\n</div>"
-
-
-def _details(title: str, content: str) -> str:
-    return f"<details><summary>{markup(title)}</summary>\n{content}\n</details>"
-
-
-def _page(title: str, lead: str, sections: Sequence[tuple[str, str, str]]) -> str:
-    from fecam import __version__
-
-    style = files("fecam.report").joinpath("page.css").read_text(encoding="utf-8")
-    links = "".join(f'<li><a href="#{name}">{markup(text)}</a></li>' for name, text, _ in sections)
-    body = "\n".join(html for _, _, html in sections)
-    # No script, no network: the policy says so to the browser as well.
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="generator" content="fecam {markup(__version__)}">
-<title>{markup(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<p class="eyebrow">fecam report</p>
-<h1>{markup(title)}</h1>
-<p class="lead">{markup(lead)}</p>
-</header>
-<nav aria-label="Contents"><ul>{links}</ul></nav>
-<main>
-{body}
-</main>
-<footer>Written by fecam {markup(__version__)}. The plots lie beside this page, in the folder
-<code>plots</code>, as PNG and SVG.</footer>
-</body>
-</html>
-"""
-
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def _named(runs: Sequence[Run]) -> dict[str, Run]:

@@ -1,0 +1,56 @@
+"""Plots of an evaluation: what was taken for what, and how sure the model was."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.bench.evaluation import BINS, Bin
+from fecam.report.drawing import COLOURS, QUIET, WIDTH, Figure, new_figure, short, styled
+from fecam.report.maps import heat
+
+
+@styled
+def confusion_map(labels: Sequence[Hashable], shares: NDArray[Any]) -> Figure | None:
+    """A row a class: what its samples were taken for, in percent."""
+    if not len(labels):
+        return None
+    side = min(1.6 + 0.42 * len(labels), 1.6 * WIDTH)
+    figure, axes = new_figure(side, side + 0.5)
+    heat(axes, 100 * shares, "of the class, %", 0, 100)
+    names = [short(str(label), 16) for label in labels]
+    small = 8 if len(labels) <= 20 else 6
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=small)
+    axes.set_yticks(range(len(names)), names, fontsize=small)
+    axes.set_xlabel("taken for")
+    axes.set_ylabel("class")
+    axes.invert_yaxis()
+    return figure
+
+
+@styled
+def reliability(bins: Sequence[Bin]) -> Figure | None:
+    """Accuracy by confidence, and how many samples there are of each."""
+    if not bins:
+        return None
+    figure, axes = new_figure(3.4)
+    total = sum(one.count for one in bins)
+    confidence = np.array([one.confidence for one in bins])
+    place = (np.clip(np.ceil(confidence * BINS), 1, BINS) - 0.5) / BINS
+    share = [one.count / total for one in bins]
+    axes.bar(place, share, width=0.9 / BINS, color=COLOURS[5], alpha=0.45, label="share of samples")
+    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=(0, (5, 3)))
+    axes.plot(
+        confidence,
+        [one.accuracy for one in bins],
+        color=COLOURS[0],
+        marker="o",
+        label="accuracy",
+        gid="curve-reliability",
+    )
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+    axes.legend(loc="upper left")
+    return figure
