@@ -14,6 +14,7 @@ import time
 import tracemalloc
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,9 +23,10 @@ from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
 from conftest import relu_features, signed_features
-from fecam import FeCAMClassifier, load, model_file, model_rows
+from fecam import FeCAMClassifier, load, model_rows
 from fecam.core.scatter import Scatter, dense
 from fecam.errors import ModelFileError, SettingsError
+from fecam.model_file import ModelFile, check
 from fecam.presets import PRESETS
 
 X, Y = relu_features(3, 12, 6, 0)
@@ -220,14 +222,16 @@ def test_a_model_that_forgot_everything_comes_back(path):
     assert loaded.partial_fit(X, Y).score(X, Y) > 0.8
 
 
-def test_the_same_model_gives_the_same_file(tmp_path):
+def test_the_same_model_gives_the_same_file(tmp_path, monkeypatch):
+    for module in ("creation", "writing"):
+        monkeypatch.setattr(f"fecam.model_file.{module}.now", lambda: "2026-01-01T00:00:00+00:00")
     clf = FeCAMClassifier().fit(X, Y)
     clf.save(tmp_path / "a")
     load(tmp_path / "a").save(tmp_path / "b")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["a b?mode=rw#x%20.fecam", "ü.fecam", "'; --", "x" * 250])
+@pytest.mark.parametrize("name", ["a b?mode=rw#x%20.fecam", "ü.fecam", "'; --", "x" * 240])
 def test_awkward_file_names(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     clf = FeCAMClassifier().fit(X, Y)
@@ -243,10 +247,14 @@ def test_a_matrix_takes_little_more_than_half(tmp_path):
     assert (tmp_path / "m").stat().st_size < 0.55 * n_classes * width * width * 4
 
 
-@pytest.mark.parametrize("module", [model_file, model_rows])
-def test_nothing_that_runs_code_is_imported(module):
-    with open(module.__file__, encoding="utf-8") as file:
-        tree = ast.parse(file.read())
+FOLDER = Path(model_rows.__file__).parent
+
+
+@pytest.mark.parametrize(
+    "file", [FOLDER / "model_rows.py", *(FOLDER / "model_file").glob("*.py")], ids=lambda p: p.name
+)
+def test_nothing_that_runs_code_is_imported(file):
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     names = {n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -265,11 +273,20 @@ def failing(error):
 
 @pytest.mark.parametrize("what", ["replace", "fsync"])
 @pytest.mark.parametrize("error", [OSError("no room"), PermissionError(13, "denied")])
+def test_a_first_save_that_fails_leaves_nothing(path, monkeypatch, what, error):
+    monkeypatch.setattr(os, what, failing(error))
+    with pytest.raises(ModelFileError, match=r"birds.fecam was not written.*as it was.*Check"):
+        FeCAMClassifier().fit(X, Y).save(path)
+    assert os.listdir(path.parent) == []
+
+
+@pytest.mark.parametrize("what", ["insert", "write_settings", "_next_step"])
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk full"), OSError("no room")])
 def test_a_save_that_fails_leaves_the_old_file(path, monkeypatch, what, error):
     FeCAMClassifier().fit(X, Y).save(path)
     before = path.read_bytes()
-    monkeypatch.setattr(os, what, failing(error))
-    with pytest.raises(ModelFileError, match=r"birds.fecam was not written.*as it was.*Check"):
+    monkeypatch.setattr(f"fecam.model_file.writing.{what}", failing(error))
+    with pytest.raises(ModelFileError, match=r"birds.fecam was not written.*(full|no room)"):
         FeCAMClassifier().fit(NEW_X, NEW_Y).save(path)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
@@ -278,7 +295,7 @@ def test_a_save_that_fails_leaves_the_old_file(path, monkeypatch, what, error):
 def test_an_interrupted_save_leaves_the_old_file(path, monkeypatch):
     FeCAMClassifier().fit(X, Y).save(path)
     before = path.read_bytes()
-    monkeypatch.setattr(model_file, "pack_settings", failing(KeyboardInterrupt()))
+    monkeypatch.setattr("fecam.model_file.writing.pack_settings", failing(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         FeCAMClassifier().fit(NEW_X, NEW_Y).save(path)
     assert path.read_bytes() == before
@@ -411,18 +428,38 @@ def changed(path, *statements):
     return path
 
 
+def update(column, value, label="1"):
+    """SQL that changes one cell of a class, wherever it is kept."""
+    if column in ("scatter", "averaged"):
+        where = "id = (SELECT record FROM classes WHERE label = ?)"
+        return f"UPDATE matrices SET {column} = ? WHERE {where}", (value, label)
+    return f"UPDATE records SET {column} = ? WHERE label = ?", (value, label)
+
+
 def sign(path):
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        signed = {}
-        for number, *v in db.execute("SELECT rowid, * FROM classes NOT INDEXED").fetchall():
+        checksums = []
+        for number, *v in db.execute("SELECT * FROM records NOT INDEXED").fetchall():
+            matrices = db.execute(
+                "SELECT scatter, averaged FROM matrices WHERE id = ?", (number,)
+            ).fetchone()
+            lengths = tuple(len(x) if isinstance(x, (bytes, str)) else x for x in matrices)
             try:
-                signed[v[0]] = model_rows.class_checksum(v[0], tuple(v[1:7]), tuple(v[8:]))
+                signed = model_rows.checksum(*matrices)
+                row = model_rows.Row(v[0], v[1:7], lengths, v[9:12], v[14:], signed, b"")
+                checksum = model_rows.row_checksum(row)
             except (AttributeError, TypeError, struct.error):
                 continue  # what has no checksum has to be found out otherwise
-            db.execute("UPDATE classes SET checksum=? WHERE rowid=?", (signed[v[0]], number))
+            values = (*lengths, signed, checksum, number)
+            db.execute(
+                "UPDATE records SET scatter_bytes=?, averaged_bytes=?, matrices=?, checksum=? "
+                "WHERE id=?",
+                values,
+            )
+            checksums.append(checksum)
         settings = dict(db.execute("SELECT * FROM settings WHERE name != 'checksum_'").fetchall())
         try:
-            checksum = json.dumps(model_rows.file_checksum(settings, signed))
+            checksum = json.dumps(model_rows.file_checksum(settings, checksums))
         except (AttributeError, TypeError):
             return path
         db.execute("UPDATE settings SET value=? WHERE name='checksum_'", (checksum,))
@@ -430,7 +467,7 @@ def sign(path):
 
 
 def test_signing_anew_makes_a_valid_file(path):
-    changed(path, "UPDATE classes SET count=13 WHERE label='1'", "VACUUM")
+    changed(path, update("count", 13), "VACUUM")
     refused(path, "class 1 is damaged: its checksum does not match.*Restore")
     assert load(sign(path)).class_count_.tolist() == [12, 13, 12]
 
@@ -490,6 +527,7 @@ def test_a_setting_that_was_changed_without_a_signature(path):
     )
 
 
+TABLES = ["classes", "records"]
 NUMBERS = ["count", "visits", "task", "sampled_count"]
 ARRAYS = ["raw_mean", "mean", "scatter", "averaged"]
 
@@ -505,7 +543,7 @@ ARRAYS = ["raw_mean", "mean", "scatter", "averaged"]
     ],
 )
 def test_numbers_that_cannot_be(path, column, value):
-    changed(path, (f"UPDATE classes SET {column}=? WHERE label='1'", (value,)))
+    changed(path, update(column, value))
     refused(sign(path), "class '?1")
 
 
@@ -529,40 +567,64 @@ def test_numbers_that_cannot_be(path, column, value):
     ids=lambda value: f"{type(value).__name__}{len(value) if hasattr(value, '__len__') else value}",
 )
 def test_arrays_that_cannot_be(path, column, value):
-    changed(path, (f"UPDATE classes SET {column}=? WHERE label='1'", (value,)))
+    changed(path, update(column, value))
     refused(sign(path), "class 1")
 
 
 def test_a_mean_cannot_be_empty_but_a_class_that_never_varied_has_no_rows(path):
     for column in ("raw_mean", "mean"):
-        changed(path, (f"UPDATE classes SET {column}=? WHERE label='1'", (b"",)))
+        changed(path, update(column, b""))
         refused(sign(path), "class 1")
     FeCAMClassifier().fit(X[:1], Y[:1]).save(path)
     assert load(path).knowledge_.classes[Y[0]].scatter.numbers.shape == (0, 6)
 
 
-def test_the_first_version_can_still_be_read(path):
-    """It kept raw means in double precision."""
-    clf = FeCAMClassifier.from_preset("paper").fit(X, Y)
-    clf.save(path)
-    means = {label: one.raw_mean for label, one in clf.knowledge_.classes.items()}
-    for label, mean in means.items():
-        blob = np.asarray(mean, "<f8").tobytes()
-        changed(path, (f"UPDATE classes SET raw_mean=? WHERE label='{label}'", (blob,)))
-    changed(path, "PRAGMA user_version=1")
-    assert_same(load(sign(path)), clf)
+def older_model():
+    """What is in the files of older versions beside this test."""
+    names = np.asarray(["cat", "dog", "owl"])
+    clf = FeCAMClassifier(domains="average").partial_fit(X, names[Y])
+    return clf.partial_fit(X[:12] + 0.1, names[Y[:12]])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_versions_can_still_be_read_and_written(path, version):
+    """The first kept raw means in double precision, both had one table and no history."""
+    content = (Path(__file__).parent / "files" / f"version-{version}.fecam").read_bytes()
+    path.write_bytes(content)
+    assert_same(load(path), older_model())
+    assert path.read_bytes() == content, "reading changes nothing"
+    with ModelFile(path) as file:
+        step = file.write("forget", lambda draft: draft.classifier.forget("owl"))
+        assert step.counts == {"owl": -12}
+        assert load(path).classes_.tolist() == ["cat", "dog"]
+        file.undo()
+    assert_same(load(path), older_model())
+    assert check(path) == []
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (3,)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_damaged_files_of_older_versions(path, version):
+    content = (Path(__file__).parent / "files" / f"version-{version}.fecam").read_bytes()
+    chance = random.Random(0)
+    for _ in range(150):
+        damaged = bytearray(content)
+        damaged[chance.randrange(len(content))] ^= chance.randrange(1, 256)
+        path.write_bytes(damaged)
+        with suppress(ModelFileError):
+            assert arrays_of(load(path)) == arrays_of(older_model())
 
 
 @pytest.mark.parametrize("column", ["raw_mean", "mean", "scatter"])
 def test_arrays_that_are_missing(path, column):
-    refused(sign(changed(path, f"UPDATE classes SET {column}=NULL WHERE label='1'")), "class 1")
+    refused(sign(changed(path, update(column, None))), "class 1")
 
 
 def test_no_room_is_made_for_what_is_not_there(path):
     changed(
         path,
         "UPDATE settings SET value='10000000' WHERE name='n_features_in_'",
-        ("UPDATE classes SET scatter=? WHERE label='1'", (bytes(20_000_000),)),
+        update("scatter", bytes(20_000_000)),
     )
     sign(path)
     tracemalloc.start()
@@ -575,7 +637,7 @@ def test_no_room_is_made_for_what_is_not_there(path):
 
 def test_a_checksum_that_is_none(path):
     for value in (None, b"", bytes(16), "x" * 16, 1):
-        changed(path, ("UPDATE classes SET checksum=? WHERE label='1'", (value,)))
+        changed(path, update("checksum", value))
         refused(path, "class 1 is damaged")
 
 
@@ -587,7 +649,8 @@ def test_a_checksum_that_is_none(path):
     ],
 )
 def test_labels_that_cannot_be(path, label):
-    refused(sign(changed(path, ("UPDATE classes SET label=? WHERE label='1'", (label,)))))
+    statements = [(f"UPDATE {t} SET label=? WHERE label='1'", (label,)) for t in TABLES]
+    refused(sign(changed(path, *statements)))
 
 
 def test_the_same_label_twice(path):
@@ -607,7 +670,7 @@ def test_a_class_that_was_lost_or_came_from_elsewhere(path, tmp_path):
         ("ATTACH ? AS other", (str(tmp_path / "other"),)),
         "INSERT INTO classes SELECT * FROM other.classes LIMIT 1",
     )
-    refused(path, "checksum does not match")
+    refused(path, "class 7 points at the record of another")
 
 
 @pytest.mark.parametrize(
@@ -615,7 +678,7 @@ def test_a_class_that_was_lost_or_came_from_elsewhere(path, tmp_path):
     [
         "CREATE TABLE more(a)",
         "CREATE VIEW more AS SELECT * FROM classes",
-        "CREATE INDEX more ON classes(count)",
+        "CREATE INDEX more ON records(count)",
         "CREATE TRIGGER more AFTER INSERT ON classes BEGIN DELETE FROM settings; END",
         "CREATE VIRTUAL TABLE more USING fts5(a)",
         "ALTER TABLE classes ADD COLUMN more TEXT",
@@ -637,9 +700,9 @@ def test_views_in_place_of_tables(path):
     refused(path, "not part of a model")
 
 
-@pytest.mark.parametrize("version", [3, 99, 2**31 - 1])
+@pytest.mark.parametrize("version", [4, 99, 2**31 - 1])
 def test_a_newer_version(path, version):
-    refused(changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 2.*Upgrade")
+    refused(changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 3.*Upgrade")
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA user_version=0", "PRAGMA user_version=-1"])
@@ -682,7 +745,7 @@ def tree_of_classes(path):
     features, labels = relu_features(300, 2, 4, 0)
     FeCAMClassifier(covariance="identity").fit(features, labels).save(path)
     with closing(sqlite3.connect(path)) as db:
-        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name='classes'").fetchone()
+        (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name='records'").fetchone()
     content = bytearray(path.read_bytes())
     start = (root - 1) * 1024
     assert content[start] == 5, "an inner page of a table"
@@ -705,18 +768,18 @@ def test_pages_that_point_at_each_other(path, target):
 
 def test_classes_that_claim_more_than_the_file_holds(path, monkeypatch):
     changed(path)
-    monkeypatch.setattr(model_file, "_check_header", lambda _: 200)
+    monkeypatch.setattr("fecam.model_file.file.check_header", lambda _: (200, 3))
     refused(path, "more than its size")
 
 
 def test_a_query_that_does_not_end_is_given_up(path, monkeypatch):
     changed(path)
-    monkeypatch.setattr(model_file, "_open", slow_opening)
+    monkeypatch.setattr("fecam.model_file.file.open_for_reading", slow_opening)
     refused(path, "interrupted")
 
 
 def slow_opening(path, size):
-    db = sqlite3.connect(path)
+    db = sqlite3.connect(path, isolation_level=None)
     db.set_progress_handler(lambda: 1, 10)
     return db
 

@@ -69,7 +69,7 @@ def _write(path: Path, draft: Draft, what: str, note: str) -> None:
                 values = (1, row.label, None, (1 << STEP_BITS) + position)
                 db.execute("INSERT INTO changes VALUES (?, ?, ?, ?)", values)
         check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
-        prior = prior_of(classifier)
+        prior = prior_of(draft)
         if prior is not None:
             insert_prior(db, 1 << STEP_BITS, prior)
         settings = settings_of(draft, 1, None if prior is None else 1 << STEP_BITS)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from fecam.core.prior import Prior
-from fecam.errors import ModelFileError
+from fecam.errors import FecamError, ModelFileError
 from fecam.model_file.connection import (
     close_writing,
     open_for_reading,
@@ -43,7 +43,7 @@ class ModelFile:
         self._lock = threading.RLock()
         self._writer: sqlite3.Connection | None = None
         self._shelf: Shelf | None = None
-        with explained(self.path):
+        with explained(self.path, reading=True):
             self.snapshot = self._first()
 
     def _first(self) -> Snapshot:
@@ -195,15 +195,18 @@ class ModelFile:
 
 
 @contextmanager
-def explained(path: str | os.PathLike[str]) -> Iterator[None]:
+def explained(path: str | os.PathLike[str], *, reading: bool = False) -> Iterator[None]:
     """Say of which file an error speaks, and what to do."""
     try:
         yield
     except ModelFileError as error:
         message = str(error)
         raise ModelFileError(message if str(path) in message else f"{path}: {message}") from None
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
+        # While reading, whatever is not one of our own errors comes of what is in the file.
+        if isinstance(error, FecamError) or (isinstance(error, ValueError) and not reading):
+            raise
         raise ModelFileError(
             f"{path}: {error}. Unless it may not be read or written, or the disk is full, it is "
             f"damaged. {RESTORE}"
-        ) from error
+        ) from None

@@ -20,15 +20,12 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
     classes that differ are written, and `fecam undo` takes it back; its encoder stays. Labels are
     stored as whole numbers or strings, so ``True`` and ``False`` come back as 1 and 0.
     """
-    known = classifier.refresh().knowledge_
-    metric = classifier._metric()  # settings that could not be loaded are not saved either
-    if known.classes:  # so that whoever opens the file need not read all matrices for it
-        classifier._derived.renewed_prior(known, metric, may_lag=False)
-    target = Path(os.path.realpath(path))
+    classifier.refresh()._metric()  # settings that could not be loaded are not saved either
     try:
+        target = Path(os.path.realpath(path))
         older = _older(target)
         if older is None:
-            create_file(target, Draft(classifier), replace=True)
+            create_file(target, Draft(classifier, needs_prior=True), replace=True)
             return
         with older:
             older.write("save", lambda draft: _take_over(draft, classifier))
@@ -50,7 +47,7 @@ def _older(path: Path) -> ModelFile | None:
 
 
 def _take_over(draft: Draft, classifier: FeCAMClassifier) -> None:
-    draft.classifier = classifier
+    draft.classifier, draft.needs_prior = classifier, True
     if draft.encoder is not None and draft.encoder.width != classifier.n_features_in_:
         draft.encoder = None
     draft.marks = {}  # nobody knows of which samples the classes are made now

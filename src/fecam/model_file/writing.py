@@ -39,6 +39,8 @@ class Draft:
     notes: dict[Label, str] = field(default_factory=dict)
     taught: dict[Label, str] = field(default_factory=dict)
     encoder: EncoderRecord | None = None
+    needs_prior: bool = False
+    """Make one now, so that whoever opens the file need not read all matrices for it."""
 
 
 def now() -> str:
@@ -56,9 +58,15 @@ def settings_of(draft: Draft, version: int, prior: int | None) -> dict[str, str]
     }
 
 
-def prior_of(classifier: FeCAMClassifier) -> Prior | None:
+def prior_of(draft: Draft) -> Prior | None:
     """The prior that a classifier leans on now; None if it is to be made when needed."""
-    return classifier._derived.prior if classifier.knowledge_.classes else None
+    classifier = draft.classifier
+    if not classifier.knowledge_.classes:
+        return None
+    if draft.needs_prior:
+        metric = classifier._metric()
+        classifier._derived.renewed_prior(classifier.knowledge_, metric, may_lag=False)
+    return classifier._derived.prior
 
 
 def layout_of(classifier: FeCAMClassifier) -> Layout:
@@ -113,7 +121,7 @@ def write_step(
         changes[row.label] = None if was is None else was.number, number
         counts[row.label] = row.numbers[0] - (0 if was is None else was.row.numbers[0])
         checksums[row.label] = row.checksum
-    prior = _write_prior(db, before, draft.classifier, version)
+    prior = _write_prior(db, before, draft, version)
     settings = settings_of(draft, version, prior)
     apart = {name for name in settings if settings[name] != before.settings[name]}
     chosen = apart - {"version_", "prior_", "fecam_"}
@@ -171,9 +179,9 @@ def _provenance(draft: Draft, label: Label, was: Held | None, time: str, note: s
 
 
 def _write_prior(
-    db: sqlite3.Connection, before: Snapshot, classifier: FeCAMClassifier, version: int
+    db: sqlite3.Connection, before: Snapshot, draft: Draft, version: int
 ) -> int | None:
-    prior = prior_of(classifier)
+    prior = prior_of(draft)
     if prior is None:
         return None
     if before.prior is not None and before.prior[1] is prior:
