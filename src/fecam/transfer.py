@@ -123,8 +123,9 @@ def import_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) ->
             )
         found = import_model(source)
         draft = Draft(found.classifier, encoder=found.encoder)
-        note = f"imported from {Path(source).name}"[:LONGEST_TEXT]
-        create_file(Path(os.path.realpath(path)), draft, note, replace=False)
+        name = Path(source).name.encode(errors="replace").decode()
+        note = f"imported from {name}"[:LONGEST_TEXT]
+        create_file(Path(os.path.realpath(path)), draft, "save", note, replace=False)
     return found
 
 

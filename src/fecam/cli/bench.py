@@ -8,14 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fecam import heads as head_catalogue
-from fecam.bench import loggers, runner
-from fecam.bench import spec as specs
-from fecam.bench.preparation import Progress
 from fecam.cli.data import Device, Download, Root
 from fecam.cli.output import (
     INTERRUPTED,
@@ -28,7 +24,10 @@ from fecam.cli.output import (
     show_table,
 )
 from fecam.errors import InputError, MissingPackageError
-from fecam.report import read_run, summary_table, write_report
+
+if TYPE_CHECKING:
+    from fecam.bench.preparation import Progress
+    from fecam.bench.spec import Spec
 
 
 def add_to(app: typer.Typer) -> None:
@@ -76,6 +75,9 @@ def bench(
         return
     if not spec:
         raise InputError("name an experiment, such as digits; `fecam bench --list` lists them")
+    from fecam.bench import loggers, runner
+    from fecam.bench import spec as specs
+
     changes = {**_changes(change or []), **({} if seeds is None else {"seeds": _seeds(seeds)})}
     sys.path.insert(0, str(Path.cwd()))  # an experiment may name a head in a file of the user's
     chosen = [specs.load(one, changes) for one in spec]
@@ -121,6 +123,8 @@ def report(
 
     Example: `fecam report runs/digits`
     """
+    from fecam.report import read_run, write_report
+
     found = [read_run(folder) for folder in runs]
     if as_json:
         show_json({run.name: run.summary for run in found})
@@ -135,7 +139,9 @@ def list_heads(as_json: AsJson = False) -> None:
 
     Example: `fecam heads`
     """
-    entries = head_catalogue.available()
+    from fecam import heads
+
+    entries = heads.available()
     if as_json:
         show_json([{**asdict(one), "options": _plain(one.options)} for one in entries])
         return
@@ -146,6 +152,8 @@ def list_heads(as_json: AsJson = False) -> None:
 
 
 def _list(as_json: bool) -> None:
+    from fecam.bench import spec as specs
+
     found = [specs.load(name) for name in specs.shipped()]
     if as_json:
         show_json([one.as_dict() for one in found])
@@ -156,14 +164,14 @@ def _list(as_json: bool) -> None:
     )
 
 
-def _print_specs(chosen: list[specs.Spec], as_json: bool) -> None:
+def _print_specs(chosen: list[Spec], as_json: bool) -> None:
     if as_json:
         show_json([one.as_dict() for one in chosen])
         return
     print("\n".join(one.as_toml() for one in chosen), end="")
 
 
-def _features_by(spec: specs.Spec) -> str:
+def _features_by(spec: Spec) -> str:
     if spec.encoder is not None:
         return spec.encoder.name
     if spec.first_task is not None:
@@ -173,6 +181,8 @@ def _features_by(spec: specs.Spec) -> str:
 
 def _tell(folder: Path, as_json: bool) -> None:
     """The table and the page; a run without a plotting library still has its table."""
+    from fecam.report import read_run, write_report
+
     try:
         page = write_report([folder])
     except MissingPackageError as error:
@@ -185,6 +195,8 @@ def _tell(folder: Path, as_json: bool) -> None:
 
 
 def _show(run: Any) -> None:
+    from fecam.report import summary_table
+
     console.print(run.title)
     console.print(summary_table(run).as_text())
 

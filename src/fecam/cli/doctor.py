@@ -138,11 +138,7 @@ def _installation() -> Iterator[Finding]:
 
 
 def extras() -> dict[str, list[str]]:
-    """The packages of each extra; extras that only gather others are left out.
-
-    >>> extras()["report"]
-    ['matplotlib']
-    """
+    """The packages of each extra; extras that only gather others are left out."""
     found: dict[str, list[str]] = {}
     for line in metadata.requires("fecam") or []:
         matched = re.fullmatch(r"""([\w.-]+).*extra\s*==\s*['"]([\w.-]+)['"].*""", line)
