@@ -447,27 +447,30 @@ class Model:
             fresh = self._fresh(material, marks)
             known.update(material.labels[at] for at in np.flatnonzero(~fresh))
             material, marks = material.subset(fresh), marks[fresh]
-        before = {record.label for record in self.classes}
+        before = {} if self._file is None else self._file.snapshot.held
         step, taught, failed = None, Counter[Label](), list[str]()
         if len(material):
             found = _encoded(material, encoder, strict, report, cached)
             failed = list(found.failed.values())
             labels = [material.labels[at] for at in found.rows]
+            taught.update(labels)
+        if taught:
             new_marks = _by_label(labels, marks[found.rows])
             step = self._learn(found.features, labels, new_marks, encoder, note)
-            taught.update(labels)
         new = [label for label in taught if label not in before]
         return Lesson(step, dict(taught), dict(known), failed, new, time.monotonic() - start)
 
     def _fresh(self, material: _Material, marks: Marks) -> NDArray[np.bool_]:
         """Which items were not taught before under their labels."""
         fresh = np.ones(len(material), bool)
-        labels = np.asarray(material.labels, dtype=object)
-        for label, held in self._held.snapshot.held.items():
-            here = np.flatnonzero(labels == label)
-            if len(here):
-                taught = np.frombuffer(held.comes_of.marks, "<u8")
-                fresh[here] = ~np.isin(marks[here], taught)
+        held = self._held.snapshot.held
+        places: dict[Label, list[int]] = {}
+        for at, label in enumerate(material.labels):
+            if label in held:
+                places.setdefault(label, []).append(at)
+        for label, here in places.items():
+            taught = np.frombuffer(held[label].comes_of.marks, "<u8")
+            fresh[here] = ~np.isin(marks[here], taught)
         return fresh
 
     def _learn(
@@ -518,7 +521,7 @@ class Model:
             for label, some in gone.items():
                 draft.marks[label] = _without(draft.marks.get(label, b""), some)
 
-        step = self._write("unlearn", change, "")
+        step = self._write("unlearn", change, "") if labels else None
         failed = list(found.failed.values())
         return Lesson(step, dict(Counter(labels)), {}, failed, [], time.monotonic() - start)
 

@@ -28,7 +28,7 @@ def pack_settings(classifier: FeCAMClassifier, known: Knowledge) -> dict[str, st
     """The parameters of a classifier and what it found while learning, each as JSON."""
     from fecam import __version__  # the package is still being imported while this module is
 
-    parameters = classifier.get_params()
+    parameters = classifier._settings()
     names = getattr(classifier, "feature_names_in_", None)
     values = {name: parameters[name] for name in PARAMETERS} | {
         "tukey_": known.transform.power,

@@ -142,7 +142,7 @@ def read_snapshot(
         tasks={label: one.task for label, one in held.items()},
     )
     classifier._hold(knowledge)
-    if before is not None and before.classifier.get_params() == classifier.get_params():
+    if before is not None and before.classifier._settings() == classifier._settings():
         classifier._derived = before.classifier._derived.fork()
     try:
         metric = classifier._metric()
