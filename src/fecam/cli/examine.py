@@ -90,6 +90,8 @@ def evaluate(
     if output is not None and output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {output}: the page's name must end in .html")
     with open_existing(model, device=device) as opened:
+        if not opened.classes:
+            raise InputError(f"{model} knows no class yet; `fecam learn` teaches it some")
         data = load_dataset(dataset, root, download, option)
         part = "test" if len(data.test) else "all"
         if part == "test":

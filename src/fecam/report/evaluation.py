@@ -181,8 +181,8 @@ def _pictures(found: Evaluation) -> list[Picture]:
             reliability(found.bins),
             "Reliability diagram: accuracy by confidence",
             "The accuracy of samples by the confidence of the answers; on the dashed line both "
-            "agree, below it the model is too sure of itself. The bars say how many samples there "
-            "are of each confidence.",
+            "agree, below it the model is too sure of itself. The bars and the sizes of the dots "
+            "say how many samples there are of each confidence.",
         ),
     ]
     return [

@@ -40,16 +40,21 @@ def reliability(bins: Sequence[Bin]) -> Figure | None:
     total = sum(one.count for one in bins)
     confidence = np.array([one.confidence for one in bins])
     place = (np.clip(np.ceil(confidence * BINS), 1, BINS) - 0.5) / BINS
-    share = [one.count / total for one in bins]
+    share = np.array([one.count / total for one in bins])
     axes.bar(place, share, width=0.9 / BINS, color=COLOURS[5], alpha=0.45, label="share of samples")
     axes.plot([0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=(0, (5, 3)))
-    axes.plot(
+    accuracy = [one.accuracy for one in bins]
+    axes.plot(confidence, accuracy, color=COLOURS[0], linewidth=0.8, alpha=0.5)
+    area = 10 + 60 * np.sqrt(share)  # a dot of few samples says little
+    axes.scatter(
         confidence,
-        [one.accuracy for one in bins],
+        accuracy,
+        s=area,
         color=COLOURS[0],
-        marker="o",
         label="accuracy",
         gid="curve-reliability",
+        clip_on=False,
+        zorder=3,
     )
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
     axes.legend(loc="upper left")
