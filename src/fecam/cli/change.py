@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from fecam.cli.output import AsJson, counted, in_a_line, say, show_json, show_ta
 from fecam.errors import InputError
 
 if TYPE_CHECKING:
+    from fecam.model import Model
     from fecam.model_file.records import Step
 
 Note = Annotated[str, typer.Option(help="Kept with the step: where it came from, say.")]
@@ -92,12 +94,13 @@ def merge(
         for path in other:
             with open_existing(path) as source:
                 small = {one.label: one.count for one in source.classes if one.count < min_count}
-                step = opened.merge(source, note=note, leave_out=small)
-            if small:
-                left_out[str(path)] = {str(label): count for label, count in small.items()}
-            if step is not None:
-                steps.append(step.number)
-                added.update(step.counts)
+                if small:
+                    left_out[str(path)] = {str(label): count for label, count in small.items()}
+                if len(small) == len(source.classes) > 0:
+                    continue
+                step = _merge(opened, source, list(small), note or f"merged {path.name}")
+            steps.append(step.number)
+            added.update(step.counts)
         after = [one.label for one in opened.classes]
     new = [label for label in after if label not in before]
     if as_json:
@@ -121,6 +124,20 @@ def merge(
     )
 
 
+def _merge(model: Model, source: Model, without: list[Any], note: str) -> Step:
+    """Merge all but some classes: those are forgotten in a copy that is thrown away."""
+    if not without:
+        return model.merge(source, note=note)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        fecam.open(Path(folder) / source.path.name) as copy,
+    ):
+        copy.merge(source)
+        for label in without:
+            copy.forget(label)
+        return model.merge(copy, note=note)
+
+
 def undo(
     model: ModelPath,
     steps: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 1,
@@ -131,6 +148,12 @@ def undo(
     Example: `fecam undo -m birds.fecam`
     """
     with open_existing(model, readonly=False) as opened:
+        possible = sum(step.can_undo and not step.undone for step in opened.steps)
+        if steps > possible:
+            raise InputError(
+                f"{model}: {steps} steps are to be taken back, but {possible} can be. `fecam "
+                f"history -m {model}` lists them"
+            )
         undone = opened.undo(steps)
         left = len(opened.classes)
     if as_json:

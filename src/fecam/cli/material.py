@@ -15,7 +15,7 @@ import numpy as np
 from fecam.cli.data import load_dataset
 from fecam.data import Dataset
 from fecam.data._listing import each_image_in, is_image
-from fecam.data.catalogue import TABLES
+from fecam.data.catalogue import TABLES, checked_options
 from fecam.data.loose import load_files
 from fecam.data.table import table_items
 from fecam.errors import DatasetError, FecamError, InputError, ItemError
@@ -58,6 +58,15 @@ def load_lessons(
     return found
 
 
+def check_width(what: object, rows: Any, width: int) -> None:
+    """Refuse features of another width than a model has."""
+    if rows.shape[1] != width:
+        raise InputError(
+            f"{what} has {rows.shape[1]} features a row, but this model was taught {width}. "
+            "Remedy: features of the encoder that it was taught with"
+        )
+
+
 # -- to be judged ----------------------------------------------------------------------------------
 
 
@@ -76,7 +85,7 @@ def entries(
     for is_stdin, some in groupby(paths, key=lambda path: path == STDIN):
         if not is_stdin:
             yield chain.from_iterable(
-                [(path, path)] if texts else _of_path(path, kind, options) for path in some
+                [(path, path)] if texts else _of_path(path, kind, width, options) for path in some
             )
             continue
         for lines in _bursts(sys.stdin.buffer):
@@ -85,7 +94,7 @@ def entries(
             elif texts:
                 yield [_text(at, line) for at, line in lines]
             else:
-                yield _named_in(lines, kind, options)
+                yield _named_in(lines, kind, width, options)
 
 
 def _refuse(path: str, kind: str) -> None:
@@ -103,7 +112,7 @@ def _refuse(path: str, kind: str) -> None:
         raise InputError(f"{path} does not exist. Remedy: give the path of a file")
 
 
-def _of_path(path: str, kind: str, options: Mapping[str, Any]) -> Iterator[Entry]:
+def _of_path(path: str, kind: str, width: int, options: Mapping[str, Any]) -> Iterator[Entry]:
     place = Path(path).expanduser()
     if kind == "images" and place.is_dir():
         none = True
@@ -113,29 +122,31 @@ def _of_path(path: str, kind: str, options: Mapping[str, Any]) -> Iterator[Entry
         if none:
             raise DatasetError(f"{path} holds no images. Remedy: a folder with images in it")
     elif path.lower().endswith(TABLES):
-        yield from _of_table(place, kind, options)
+        yield from _of_table(place, kind, width, options)
     else:
         yield path, place
 
 
-def _of_table(path: Path, kind: str, options: Mapping[str, Any]) -> Iterator[Entry]:
-    found = table_items(path, **options)
+def _of_table(path: Path, kind: str, width: int, options: Mapping[str, Any]) -> Iterator[Entry]:
+    found = table_items(path, **checked_options(str(path), table_items, options))
     if found.kind != kind:
         raise InputError(f"{path} holds {found.kind}, but this model was taught {kind}")
+    if kind == "features":
+        check_width(path, found.items, width)
     for at, item in enumerate(found.items):
         name = str(item) if isinstance(item, Path) else f"{path} {found.where(at)}"
         yield name, item
 
 
 def _named_in(
-    lines: Iterable[tuple[int, bytes]], kind: str, options: Mapping[str, Any]
+    lines: Iterable[tuple[int, bytes]], kind: str, width: int, options: Mapping[str, Any]
 ) -> Iterator[Entry]:
     """The items of paths that somebody else wrote: a bad one harms no other."""
     for _, line in lines:
         path = os.fsdecode(line)
         try:
             _refuse(path, kind)
-            yield from _of_path(path, kind, options)
+            yield from _of_path(path, kind, width, options)
         except FecamError as error:
             yield path, ItemError(path, str(error))
 

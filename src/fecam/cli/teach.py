@@ -12,7 +12,7 @@ import typer
 import fecam
 from fecam.cli.change import Note, counted_classes, steps_option
 from fecam.cli.data import Device, Download, Options, Root
-from fecam.cli.material import load_lessons
+from fecam.cli.material import check_width, load_lessons
 from fecam.cli.model import ModelPath, encoding_bar, end, open_existing, tell_unreadable
 from fecam.cli.output import (
     INTERRUPTED,
@@ -132,6 +132,10 @@ def _each(
     model: Model, data: list[Dataset], work: Callable[[Dataset, Report], Lesson]
 ) -> list[Lesson]:
     """A lesson of each data set; all were looked at before the first changes anything."""
+    if model.kind == "features" and model.exists:
+        for one in data:
+            if one.kind == "features":
+                check_width(one.name, one.items, model.classifier.n_features_in_)
     lessons: list[Lesson] = []
     with _can_be_stopped(model, lessons):
         for one in data:
@@ -205,7 +209,7 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
         f"{verb}: {counted(total, 'sample')} of {classes} in {seconds:.1f} s; "
         f"{model.path} has {counted_classes(len(now))}"
         if total
-        else f"nothing {verb}: {counted(sum(known.values()), 'sample')} were known before"
+        else f"nothing {verb}: known before: {known.total():,}, unreadable: {len(unreadable):,}"
     )
     if steps:
         say(f"`fecam undo -m {model.path}{steps_option(len(steps))}` takes that back")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -92,14 +92,14 @@ def load(
             f"{', '.join(_SETS)}"
         )
     loader, path = _path_loader(name)
-    return loader(path, **_checked(name, loader, options))
+    return loader(path, **checked_options(name, loader, options))
 
 
 def _load_named(
     name: str, root: Path | str | None, download: bool, options: dict[str, Any]
 ) -> Dataset:
     loader = _loader(name)
-    options = _checked(name, loader, options)
+    options = checked_options(name, loader, options)
     parameters = inspect.signature(loader).parameters
     if "download" in parameters:
         options["download"] = download
@@ -133,7 +133,9 @@ def _path_loader(name: str) -> tuple[Callable[..., Dataset], Path]:
     return _attribute("table", "load_table"), Path(path)
 
 
-def _checked(name: str, loader: Callable[..., Dataset], options: dict[str, Any]) -> dict[str, Any]:
+def checked_options(
+    name: str, loader: Callable[..., Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """A copy of the options, all of which the loader knows."""
     known = _keywords(loader)
     for option in options:
@@ -145,7 +147,7 @@ def _checked(name: str, loader: Callable[..., Dataset], options: dict[str, Any])
     return dict(options)
 
 
-def _keywords(loader: Callable[..., Dataset]) -> tuple[str, ...]:
+def _keywords(loader: Callable[..., Any]) -> tuple[str, ...]:
     """The options of a loader: its keyword-only parameters."""
     return tuple(
         one.name

@@ -1,6 +1,13 @@
 """Features of a data set, extracted once and kept."""
 
-from fecam.features.extraction import Encoded, Progress, Report, encode_dataset, encode_readable, extract
+from fecam.features.extraction import (
+    Encoded,
+    Progress,
+    Report,
+    encode_dataset,
+    encode_readable,
+    extract,
+)
 from fecam.features.store import FeatureStore
 
 __all__ = [

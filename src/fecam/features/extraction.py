@@ -80,8 +80,14 @@ def encode_dataset(
     strict: bool = False,
     batch: int | None = None,
 ) -> Encoded:
-    """As `extract`, for whoever needs to know which item each row of features is of."""
-    found = _found(dataset, encoder, cache, report, strict, batch)
+    """As `extract`, for whoever needs to know which item each row of features is of.
+
+    That none of the items can be read is no error here.
+    """
+    try:
+        found = _found(dataset, encoder, cache, report, strict, batch)
+    except _NothingReadable as nothing:
+        return Encoded(np.zeros((0, encoder.width), np.float32), [], nothing.failed)
     return Encoded(found.features, found.kept.tolist(), dict(found.about["skipped"]))
 
 
@@ -180,10 +186,17 @@ def _fill(
     """Encode all items of a data set that have not been dealt with."""
     _work(room, dataset.items, encoder, report, strict, batch)
     if len(room.skipped) == len(dataset):
-        raise InputError(
+        raise _NothingReadable(
             f"none of the {len(dataset)} items of {dataset.name!r} can be read; the first: "
-            f"{room.skipped[0][1]}"
+            f"{room.skipped[0][1]}",
+            dict(room.skipped),
         )
+
+
+class _NothingReadable(InputError):
+    def __init__(self, message: str, failed: dict[int, str]) -> None:
+        super().__init__(message)
+        self.failed = failed
 
 
 def _work(
