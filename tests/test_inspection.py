@@ -24,7 +24,7 @@ def literal_pairs(clf):
     labels, counts = clf.classes_.tolist(), clf.class_count_.tolist()
     classes = list(clf.knowledge_.classes.values())
     metric = clf._metric()
-    expected = clf._derived.expected(clf.knowledge_, metric)
+    expected = clf._derived.expected(clf.knowledge_, metric, range(len(labels)))
     variance = relative_variance(classes)
     found = {}
     for a in range(len(labels)):
@@ -54,13 +54,13 @@ def test_pairs_are_those_of_the_literal_version(covariance, per_class):
 
 def test_pairs_of_many_classes_are_among_those_of_all(monkeypatch):
     """The closest pairs are found among candidates, too; nothing is measured twice."""
-    X, y = signed_features(60, 6, 16, 1)
+    X, y = signed_features(150, 6, 16, 1)
     clf = FeCAMClassifier().fit(X, y)
     everything = {(pair.first, pair.second): pair for pair in close_pairs(clf)}
     monkeypatch.setattr(inspection, "ALL_PAIRS", 20)
     monkeypatch.setattr(inspection, "CANDIDATES", 12)
     some = close_pairs(clf)
-    assert len(some) < 60 * 12 < len(everything) == 60 * 59 // 2
+    assert len(some) < 150 * 12 < len(everything) == 150 * 149 // 2
     assert len({(pair.first, pair.second) for pair in some}) == len(some)
     for pair in some:
         due = everything[pair.first, pair.second]
@@ -74,7 +74,7 @@ def test_two_gaussians_by_hand():
     clf = FeCAMClassifier.from_preset("ncm", dtype="float64")
     clf.fit(np.concatenate([around, around + np.array([3, 0])]), [0] * 4 + [1] * 4)
     (pair,) = close_pairs(clf)
-    expected = clf._derived.expected(clf.knowledge_, clf._metric())
+    expected = clf._derived.expected(clf.knowledge_, clf._metric(), [0, 1])
     assert pair.apart == pytest.approx(18 / sum(expected))
     # A left-out sample lies 4/3 of its distance from the mean of the others; then 1 + 1/n.
     assert expected[0] == pytest.approx(4 / 3 * 5 / 4)

@@ -119,7 +119,7 @@ def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
         return []
     metric = classifier._metric()
     factors = classifier._derived.factors(known, metric)
-    expected = np.asarray(classifier._derived.expected(known, metric))
+    expected = np.asarray(classifier._derived.expected(known, metric, range(len(labels))))
     centres = np.stack([to_numpy(factor.centre).astype(np.float64) for factor in factors])
     pairs = _candidates(centres)
     there_and_back = np.concatenate([pairs, pairs[:, ::-1]])

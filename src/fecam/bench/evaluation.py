@@ -164,7 +164,7 @@ def _confusions(
     )
     order = np.argsort(-counts, kind="stable")
     return tuple(
-        (classes[a], classes[b], int(n))
+        (classes[int(a)], classes[int(b)], int(n))
         for (a, b), n in zip(pairs[order], counts[order], strict=True)
     )
 

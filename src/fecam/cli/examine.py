@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,7 +38,7 @@ ROWS = 20
 """So many classes are listed on the screen; JSON and the page have all of them."""
 
 
-class Order(StrEnum):
+class Order(Enum):
     """What classes can be sorted by."""
 
     label = "label"
