@@ -45,9 +45,10 @@ FRAME_CLASSES = 16
 FRAME_WIDTH = 64
 """And from so many features on."""
 WORTH_A_GLANCE = 2e8
-"""A glance is for models whose factors take more than so many times a few multiplications."""
-GLANCES = 1 / 8
-"""Glances at a class, for each feature, that take as long as making its factor (at least)."""
+"""A glance is for models whose missing factors take more than so many multiplications (a few times
+over)."""
+LOOKS = 1 / 8
+"""Looks at a class that take about as long as its factor would, for each row or feature of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +61,10 @@ class _Made:
     spare: float | None
     """The variance that a class without any spread took; None for all others."""
     frame: Frame | None
+
+    def is_in(self, frame: Frame | None) -> bool:
+        """Whether the factor is good in this frame. Rows need none, if they could be taken."""
+        return isinstance(self.factor, ThinFactor) or self.frame is frame
 
 
 @dataclass(eq=False)
@@ -112,15 +117,13 @@ class FactorCache:
         self._use(metric)
         if self._panel_of is known or not can_glance(known, metric):
             return None
-        count, cube, dear = len(known.classes), known.width**3, GLANCES * known.width
-        price = queries.shape[0] * (count + k * dear)
-        if count * cube < WORTH_A_GLANCE or self._glanced + price > count * dear:
-            return None
         prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
-        missing = self._missing(known, metric, prior)
-        if missing * cube < WORTH_A_GLANCE or self._glanced + price > missing * dear:
+        missing = self._missing_ranks(known, metric, prior)
+        looks = len(known.classes) + k * LOOKS * max(missing, default=0)
+        price = self._glanced + queries.shape[0] * looks
+        if sum(missing) * known.width**2 < WORTH_A_GLANCE or price > LOOKS * sum(missing):
             return None
-        self._glanced += price
+        self._glanced = price
         if self._glance is None or not _same(self._glance.made_of, (known, prior)):
             self._glance = Glance(known, metric, prior)
         labels = list(known.classes)
@@ -150,17 +153,20 @@ class FactorCache:
         factors = []
         for label in known.classes:
             made = self._kept(label, known, metric, prior)
-            if made is None or not self._is_at_home(made):
+            if made is None or not made.is_in(self.frame):
                 made = self._make(label, known, metric, prior)
             factors.append(made.factor)
         return factors
 
-    def _missing(self, known: Knowledge, metric: Metric, prior: Prior | None) -> int:
-        """How many factors would have to be made."""
-        if self._needs_new_frame(known, metric):
-            return len(known.classes)
-        kept = (self._kept(label, known, metric, prior) for label in known.classes)
-        return sum(made is None or not self._is_at_home(made) for made in kept)
+    def _missing_ranks(self, known: Knowledge, metric: Metric, prior: Prior | None) -> list[int]:
+        """The ranks of the matrices whose factors would have to be made: what these take."""
+        ranks, new_frame = [], self._needs_new_frame(known, metric)
+        for label, one in known.classes.items():
+            made = self._kept(label, known, metric, prior)
+            thin = made is not None and isinstance(made.factor, ThinFactor)
+            if not thin and (new_frame or made is None or made.frame is not self.frame):
+                ranks.append(one.count - 1 if is_thin(one, metric) else known.width)
+        return ranks
 
     def _needs_new_frame(self, known: Knowledge, metric: Metric) -> bool:
         """Whether there is none, or one for less than half or more than all of the classes."""
@@ -260,11 +266,8 @@ class FactorCache:
         made = self._by_class.get(label)
         if made is None or made.one is not known.classes[label] or made.prior is not prior:
             return None
-        return made if made.spare in (None, self._spare(known, metric)) else None
-
-    def _is_at_home(self, made: _Made) -> bool:
-        """Whether a factor is in the frame of all; rows need none, if they could be taken."""
-        return isinstance(made.factor, ThinFactor) or made.frame is self.frame
+        same = made.spare is None or made.spare == self._spare(known, metric)
+        return made if same else None
 
     def _make(
         self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None

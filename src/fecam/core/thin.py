@@ -95,9 +95,11 @@ def spectrum_of(prior: Prior, dtype: object) -> Spectrum:
 
 def is_thin(statistics: ClassStatistics, metric: Metric) -> bool:
     """Whether a class is kept as few rows, under a metric that leaves it so."""
-    if metric.covariance != "class" or metric.off_diagonal != "all" or statistics.scatter is None:
+    if metric.covariance != "class" or metric.off_diagonal != "all":
         return False
-    return scatter_of(statistics, average_domains=metric.average_domains).shape == "rows"
+    averaged = statistics.averaged if metric.average_domains else None
+    kept = statistics.scatter if averaged is None else averaged
+    return kept is not None and kept.shape == "rows"  # without a look at its numbers
 
 
 def thin_factor(
