@@ -13,6 +13,7 @@ from PIL import Image
 
 import fecam as package
 from conftest import relu_features
+from fecam.cli import completion
 from fecam.cli import doctor as doctor_command
 from fecam.cli.app import main
 from fecam.encoders import catalogue
@@ -361,6 +362,27 @@ def test_a_shell_completes_commands(place):
     assert {"evaluate", "export", "encoders"} <= set(fecam(**asked).split())
     asked |= {"COMP_WORDS": "fecam classes --sort c", "COMP_CWORD": "3"}
     assert set(fecam(**asked).split()) == {"count", "changed"}
+    asked |= {"COMP_WORDS": "fecam features gly", "COMP_CWORD": "2"}
+    assert fecam(**asked).split() == ["glyphs"]
+
+
+def test_labels_encoders_presets_and_data_sets_are_suggested(model, place, monkeypatch):
+    def typed(path):
+        return type("Context", (), {"params": {"model": path}})
+
+    assert completion.labels(typed(model), "") == ["ant", "bee", "cow"]
+    assert completion.labels(typed(model), "b") == ["bee"]
+    monkeypatch.setenv("FECAM_MODEL", model)
+    assert completion.labels(typed(None), "c") == ["cow"]
+    assert completion.labels(typed("no.fecam"), "") == []
+    (place / "bad.fecam").write_bytes(b"SQLite format 3\0" + bytes(200))
+    assert completion.labels(typed("bad.fecam"), "") == []
+    X, y = relu_features(2, 3, 12, 0)
+    package.FeCAMClassifier().fit(X, np.array(["a\nb", "ab"])[y]).save("odd.fecam")
+    assert completion.labels(typed("odd.fecam"), "a") == ["ab"]
+    assert "onnx:" in completion.encoders("o") and "minilm" in completion.encoders("mi")
+    assert completion.presets("few") == ["few-shot"]
+    assert "digits" in completion.datasets("dig")
 
 
 def test_help_is_fast():

@@ -8,12 +8,17 @@ from typing import Annotated
 
 import typer
 
+from fecam.cli import completion
 from fecam.cli.output import parse_options, progress_bar, say
 from fecam.data import Dataset, load
 from fecam.data.download import watching_downloads
 
 Name = Annotated[
-    str, typer.Argument(help="A name (`fecam datasets`), a folder of images by class, or a file.")
+    str,
+    typer.Argument(
+        help="A name (`fecam datasets`), a folder of images by class, or a file.",
+        autocompletion=completion.datasets,
+    ),
 ]
 Root = Annotated[Path | None, typer.Option(help="Where a public data set lies.")]
 Download = Annotated[bool, typer.Option("--download", help="Fetch it if it is not there.")]

@@ -235,13 +235,13 @@ def inspect(
 
     Example: `fecam inspect -m birds.fecam`
     """
-    facts = _facts_of(model)
-    from fecam.inspection import close_pairs, weak_classes
-    from fecam.model_file import load
+    with open_existing(model) as opened:
+        from fecam.inspection import close_pairs, weak_classes
+        from fecam.model_file import facts as facts_of
 
-    classifier = load(model)
-    pairs = close_pairs(classifier) if top and facts.classes else []
-    weak = weak_classes(classifier, pairs) if top and facts.classes else []
+        facts = facts_of(model)
+        pairs = close_pairs(opened.classifier) if top else []
+        weak = weak_classes(opened.classifier, pairs) if top else []
     if as_json:
         show_json(_as_dict(model, facts, pairs[:top], weak[:top]))
         return

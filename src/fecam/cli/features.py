@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from fecam.cli import completion
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
 from fecam.cli.model import encoding_bar, tell_unreadable
 from fecam.cli.output import AsJson, console, parse_options, show_json
@@ -27,7 +28,13 @@ def add_to(app: typer.Typer) -> None:
 def features(
     dataset: Name,
     encoder: Annotated[
-        str, typer.Option("--encoder", "-e", help="As `fecam encoders` lists them.")
+        str,
+        typer.Option(
+            "--encoder",
+            "-e",
+            help="As `fecam encoders` lists them.",
+            autocompletion=completion.encoders,
+        ),
     ] = "efficientnet-lite0",
     output: Annotated[
         Path | None, typer.Option("--output", "-O", help="Also write a .npz or .parquet file.")
