@@ -331,6 +331,17 @@ def test_a_mistake_is_a_message(predict, rows, place, arguments, says):
     assert says in said.err and said.err.count("error:") == 1
 
 
+def test_a_mistake_leaves_the_output_alone(predict, rows, place):
+    (place / "out.csv").write_text("precious")
+    (place / "words.csv").write_text("text\nhello\n")
+    assert predict("words.csv", code=1).out == ""
+    predict("words.csv", "--output", "out.csv", code=1)
+    assert (place / "out.csv").read_text() == "precious"
+    with package.open("m.fecam") as model:
+        model.undo()
+    assert "m.fecam knows no class; `fecam learn" in predict("q.npz", code=1).err
+
+
 def test_a_missing_model_and_wrong_usage(predict, rows):
     said = predict("q.npz", model="bird.fecam", code=1).err
     assert "bird.fecam does not exist; `fecam learn FOLDER -m bird.fecam` makes it" in said

@@ -175,6 +175,8 @@ def test_settings_of_a_new_model(answer, fecam, place):
         assert model.classifier.get_params()["pooling"] == 0.0
     # The same command can be run again.
     assert answer("learn", "a.npz", "-m", "m.fecam", "--preset", "paper")["taught"] == {}
+    said = fecam("learn", "a.npz", "-m", "m.fecam", "--preset", "few-shot", code=1).err
+    assert "m.fecam has shrinkage=(1.0, 1.0), not (100.0, 100.0)" in said
 
 
 # -- stopping --------------------------------------------------------------------------------------

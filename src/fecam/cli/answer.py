@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +13,9 @@ import typer
 from fecam.cli.answer_formats import Format, format_of, writing
 from fecam.cli.data import Device
 from fecam.cli.material import Entry, entries
-from fecam.cli.model import ModelPath, end, open_existing
+from fecam.cli.model import ModelPath, end, how_to_learn, open_existing
 from fecam.cli.output import AsJson, parse_options, say
-from fecam.errors import InputError, ItemError
+from fecam.errors import InputError, ItemError, ModelFileError
 from fecam.features import encode_readable
 
 if TYPE_CHECKING:
@@ -78,13 +78,17 @@ def predict(
     with open_existing(model, device=device) as opened:
         if output is not None and output.exists() and output.samefile(model):
             raise InputError(f"--output {output} is the model itself. Remedy: another file")
+        labels = [str(one.label) for one in opened.classes]
+        if not labels:
+            raise ModelFileError(f"{model} knows no class; {how_to_learn(model)} teaches it some")
+        top = min(top, len(labels))
         width, kind = opened.classifier.n_features_in_, opened.kind or "features"
         bursts = entries(paths, kind, width, texts=text, options=options)
-        labels = [str(one.label) for one in opened.classes]
-        top = min(top, len(labels))
         count = unreadable = 0
+        batches = _batches(bursts)
+        first = list(islice(batches, 1))  # a mistake is told before anything is written
         with writing(output, chosen, labels, top) as (write, flush):
-            for batch in _batches(bursts):
+            for batch in chain(first, batches):
                 for name, found in _judged(opened, batch, top, reject):
                     write(name, found)
                     unreadable += isinstance(found, ItemError)

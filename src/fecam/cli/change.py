@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import fecam
-from fecam.cli.model import ModelPath, open_existing
+from fecam.cli.model import ModelPath, open_existing, quoted
 from fecam.cli.output import AsJson, counted, in_a_line, say, show_json, show_table
 from fecam.errors import InputError
 
@@ -68,7 +68,7 @@ def forget(
     names = ", ".join(map(str, labels))
     say(f"forgotten: {names}; {model} now has {counted_classes(left)}")
     if not for_good:
-        say(f"`fecam undo -m {model}{steps_option(len(steps))}` brings that back")
+        say(f"`fecam undo -m {quoted(model)}{steps_option(len(steps))}` brings that back")
 
 
 def merge(
@@ -152,7 +152,7 @@ def undo(
         if steps > possible:
             raise InputError(
                 f"{model}: {steps} steps are to be taken back, but {possible} can be. `fecam "
-                f"history -m {model}` lists them"
+                f"history -m {quoted(model)}` lists them"
             )
         undone = opened.undo(steps)
         left = len(opened.classes)

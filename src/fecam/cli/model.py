@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,8 +38,22 @@ ModelPath = Annotated[
 def open_existing(path: Path, *, readonly: bool = True, device: str | None = None) -> Model:
     """A model that is there; one that is not is a message that says how it is made."""
     if not path.exists():
-        raise ModelFileError(f"{path} does not exist; `fecam learn FOLDER -m {path}` makes it")
+        raise ModelFileError(f"{path} does not exist; {how_to_learn(path)} makes it")
     return fecam.open(path, readonly=readonly, device=device)
+
+
+def how_to_learn(path: Path) -> str:
+    """The command that begins a model, to be put into a message."""
+    return f"`fecam learn FOLDER -m {quoted(path)}`"
+
+
+def quoted(path: Path) -> str:
+    """A path as a shell takes it.
+
+    >>> quoted(Path("my birds.fecam"))
+    "'my birds.fecam'"
+    """
+    return shlex.quote(str(path))
 
 
 @contextmanager

@@ -13,7 +13,14 @@ import fecam
 from fecam.cli.change import Note, counted_classes, steps_option
 from fecam.cli.data import Device, Download, Options, Root
 from fecam.cli.material import check_width, load_lessons
-from fecam.cli.model import ModelPath, encoding_bar, end, open_existing, tell_unreadable
+from fecam.cli.model import (
+    ModelPath,
+    encoding_bar,
+    end,
+    open_existing,
+    quoted,
+    tell_unreadable,
+)
 from fecam.cli.output import (
     INTERRUPTED,
     AsJson,
@@ -92,6 +99,8 @@ def learn(
     name = _encoder_name(encoder, encoder_option)
     settings = None if preset is None else settings_of(preset)
     with fecam.open(model, encoder=name, device=device, settings=settings) as opened:
+        if settings is not None and opened.exists:
+            _refuse_other_settings(opened, str(preset), settings)
         data = load_lessons(paths, as_label, root, download, option)
 
         def teach(one: Dataset, report: Report) -> Lesson:
@@ -168,6 +177,17 @@ def _encoder_name(encoder: str | None, options: list[str] | None) -> str | None:
     return with_options(name, {**in_name, **chosen})
 
 
+def _refuse_other_settings(model: Model, preset: str, settings: dict[str, Any]) -> None:
+    """Settings are those of the first lesson; a command may be run again with the same."""
+    there = model.classifier.get_params()
+    for name, value in settings.items():
+        if there[name] != value:
+            raise InputError(
+                f"--preset {preset} is for new models; {model.path} has {name}={there[name]!r}, "
+                f"not {value!r}. Remedy: leave it out, or teach another file"
+            )
+
+
 def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None:
     taught: Counter[Any] = Counter()
     known: Counter[Any] = Counter()
@@ -196,10 +216,14 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
         return
     tell_unreadable(unreadable)
     touched = sorted({*taught, *known}, key=str)
-    show_table(
-        ["class", verb, "known before", "samples now"],
-        [[one, taught[one], known[one], now.get(one, 0)] for one in touched[:ROWS]],
-    )
+    if touched:
+        show_table(
+            ["class", verb, *(["known before"] if known else []), "samples now"],
+            [
+                [one, taught[one], *([known[one]] if known else []), now.get(one, 0)]
+                for one in touched[:ROWS]
+            ],
+        )
     if len(touched) > ROWS:
         say(f"... and {counted_classes(len(touched) - ROWS)} more (--json names all)")
     total = sum(taught.values())
@@ -212,4 +236,4 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
         else f"nothing {verb}: known before: {known.total():,}, unreadable: {len(unreadable):,}"
     )
     if steps:
-        say(f"`fecam undo -m {model.path}{steps_option(len(steps))}` takes that back")
+        say(f"`fecam undo -m {quoted(model.path)}{steps_option(len(steps))}` takes that back")
