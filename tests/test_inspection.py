@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -174,3 +175,9 @@ def test_tensors_give_the_same():
     theirs = close_pairs(FeCAMClassifier().fit(torch.asarray(X), y))
     assert [(p.first, p.second) for p in ours] == [(p.first, p.second) for p in theirs]
     np.testing.assert_allclose([p.apart for p in ours], [p.apart for p in theirs], rtol=1e-4)
+
+
+def test_the_page_says_how_many_are_looked_at():
+    page = (Path(__file__).parent.parent / "docs/reference/commands.md").read_text()
+    assert f"up to {inspection.ALL_PAIRS} classes" in page
+    assert f"its {inspection.CANDIDATES} nearest" in page

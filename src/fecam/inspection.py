@@ -6,7 +6,7 @@ and by the other, and :math:`E` the squared distance expected of a class's own s
 over the two,
 
 .. math:: r = D / E, \qquad r_0 = \max(r - 1/n_a - 1/n_b,\ 0), \qquad
-          p = \Phi\!\left(-r_0 / \sqrt{2 r v}\right)
+          p = \Phi(-r_0 / \sqrt{2 r v})
 
 is an estimate of how probable a confusion is: the textbook's error of two Gaussians, in as many
 dimensions as the spread :math:`v` of distances tells (`fecam.core.calibration`). What the

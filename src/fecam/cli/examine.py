@@ -89,6 +89,8 @@ def evaluate(
         raise InputError(f"--reject {reject}: give a share between 0 and 1, such as 0.05")
     if output is not None and output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {output}: the page's name must end in .html")
+    if output is not None:
+        import fecam.report.drawing  # noqa: F401 (says at once what is not installed)
     with open_existing(model, device=device) as opened:
         if not opened.classes:
             raise InputError(f"{model} knows no class yet; `fecam learn` teaches it some")

@@ -87,7 +87,7 @@ class ClassMatrix:
     stretch: Matrix | float
     """What normalisation multiplies differences by."""
     least: float
-    r""":math:`\\theta`: the matrix is at least so many times the yardstick."""
+    r""":math:`\theta`: the matrix is at least so many times the yardstick."""
     rounding: float
     """By how much, relatively, rounded entries may change a squared distance."""
     noise: float
