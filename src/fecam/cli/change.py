@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import fecam
+from fecam.cli import completion
 from fecam.cli.model import ModelPath, open_existing, quoted
 from fecam.cli.output import AsJson, counted, in_a_line, say, show_json, show_table
 from fecam.errors import InputError
@@ -32,7 +33,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def forget(
-    label: Annotated[list[str], typer.Argument(metavar="LABEL...", help="Classes to forget.")],
+    label: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LABEL...", help="Classes to forget.", autocompletion=completion.labels
+        ),
+    ],
     model: ModelPath,
     for_good: Annotated[
         bool, typer.Option("--for-good", help="Erase them from the file: no undo brings them back.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import fecam
+from fecam.cli import completion
 from fecam.cli.change import Note, counted_classes, steps_option
 from fecam.cli.data import Device, Download, Options, Root
 from fecam.cli.material import check_width, load_lessons
@@ -47,12 +48,19 @@ Paths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH...",
+        autocompletion=completion.datasets,
         help="Folders by class, .csv/.tsv/.parquet/.npz with labels, names (`fecam datasets`); "
         "with --as also images, folders of images, .txt (a text a line), .npy.",
     ),
 ]
 AsLabel = Annotated[
-    str | None, typer.Option("--as", metavar="LABEL", help="All of it is of this one class.")
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="LABEL",
+        help="All of it is of this one class.",
+        autocompletion=completion.labels,
+    ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="An item that cannot be read is an error.")]
 
@@ -69,14 +77,23 @@ def learn(
     as_label: AsLabel = None,
     encoder: Annotated[
         str | None,
-        typer.Option("--encoder", "-e", help="Of a new model, as `fecam encoders` lists them."),
+        typer.Option(
+            "--encoder",
+            "-e",
+            help="Of a new model, as `fecam encoders` lists them.",
+            autocompletion=completion.encoders,
+        ),
     ] = None,
     encoder_option: Annotated[
         list[str] | None,
         typer.Option("--encoder-option", "-o", help="Of the encoder, as name=value."),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Settings of a new model: paper, few-shot, vit, ...")
+        str | None,
+        typer.Option(
+            help="Settings of a new model: paper, few-shot, vit, ...",
+            autocompletion=completion.presets,
+        ),
     ] = None,
     note: Note = "",
     again: Annotated[
