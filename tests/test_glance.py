@@ -202,10 +202,10 @@ def all_bounds(clf, Q):
     known, metric, derived = clf.knowledge_, clf._metric(), FactorCache()
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     glance = Glance(known, metric, prior)
-    rows = clf._queries(Q, known, metric).astype(np.float64) - glance._origin
+    rows, noise = glance.shifted(clf._queries(Q, known, metric))
     no_limit = np.full(len(rows), np.inf)
     both = [
-        glance.bounds(at, rows, no_limit, lambda: derived._spare(known, metric))
+        glance.bounds(at, rows, noise, no_limit, lambda: derived._spare(known, metric))
         for at in range(len(known.classes))
     ]
     return np.stack([low for low, _ in both], axis=1), np.stack([high for _, high in both], axis=1)
@@ -234,10 +234,10 @@ def test_a_limit_only_ends_the_search_for_a_bound():
     Q = queries(X, 10)
     far = exact_distances(clf, Q)
     glance = Glance(clf.knowledge_, clf._metric(), None)
-    rows = clf._queries(Q, clf.knowledge_, clf._metric()).astype(np.float64) - glance._origin
+    rows, noise = glance.shifted(clf._queries(Q, clf.knowledge_, clf._metric()))
     limit = np.median(far, axis=1)
     for at in range(8):
-        lower, upper = glance.bounds(at, rows, limit, lambda: 1.0)
+        lower, upper = glance.bounds(at, rows, noise, limit, lambda: 1.0)
         assert np.all(lower <= far[:, at]) and np.all(far[:, at] <= upper)
         clear = np.abs(far[:, at] / limit - 1) > 0.01
         np.testing.assert_array_equal((lower > limit)[clear], (far[:, at] > limit)[clear])
@@ -266,17 +266,13 @@ def test_the_very_sample_of_two_labels(name):
 
 def test_differences_that_are_rounding_alone():
     """A query at the very centre of two classes is a tie, whatever their spread."""
-    X, _ = lessons([40], 40)
-    X = X + 100
-    around = X.mean(axis=0, dtype=np.float64)
-    wider = (3 * (X - around) + around).astype(np.float32)
-    clf = make("unnormalised", tukey=None, l2=None).fit(
-        np.concatenate([X, wider]), [0] * 40 + [1] * 40
-    )
-    means = [one.mean for one in clf.knowledge_.classes.values()]
-    Q = means[1].astype(np.float32)[None]
-    want = clf.set_params(search="exhaustive").predict(Q)
-    assert at_a_glance(clf, Q)[0][0, 0] == want[0]
+    half = np.round(4 * np.random.default_rng(0).normal(size=(30, 40))) / 4  # sums are exact
+    narrow, centre = np.concatenate([half, -half]), np.full((1, 40), 100 + 2.0**-19)
+    X = np.concatenate([centre + narrow, centre + 3 * narrow])
+    clf = make("unnormalised", tukey=None, l2=None).fit(X, np.repeat([0, 1], 60))
+    Q = centre.astype(np.float32)  # which is 100
+    assert clf.set_params(search="exhaustive").predict(Q) == 0
+    assert at_a_glance(clf, Q)[0] == 0
 
 
 @pytest.mark.parametrize("name", ["paper", "default"])

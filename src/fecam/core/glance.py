@@ -90,8 +90,8 @@ class ClassMatrix:
     r""":math:`\theta`: the matrix is at least so many times the yardstick."""
     rounding: float
     """By how much, relatively, rounded entries may change a squared distance."""
-    noise: float
-    """By how much at most a distance changes with a difference."""
+    steepest: float
+    """How many times the length of a difference its distance may be, at most."""
 
 
 def can_glance(known: Knowledge, metric: Metric) -> bool:
@@ -116,8 +116,9 @@ class Glance:
         centres = np.stack(listed).astype(np.float64)
         self._origin = middle(centres)
         self._centres = centres - self._origin
-        self._lengths = np.linalg.norm(self._centres, axis=1)
         self._dtype = to_numpy(known.anchor).dtype
+        self._eps = float(np.finfo(self._dtype).eps)
+        self._noise = self._eps * np.linalg.norm(self._centres, axis=1)
         self._yardstick = None if prior is None else Yardstick(prior, metric, self._dtype)
         self._whitening = None
         if prior is not None and prior.whitening is not None:
@@ -136,14 +137,14 @@ class Glance:
         ``factor_of`` gives the factor of a class that is left, ``spare`` the variance of one that
         never varied.
         """
-        rows = to_numpy(queries).astype(np.float64) - self._origin
+        rows, noise = self.shifted(queries)
         lower = np.zeros((len(rows), len(self._classes)))
         upper = np.full(lower.shape, np.inf)
         limit = np.full(len(rows), np.inf)
 
         def look(positions: Sequence[int]) -> None:
             for at in positions:
-                low, high = self.bounds(at, rows, limit, spare)
+                low, high = self.bounds(at, rows, noise, limit, spare)
                 lower[:, at], upper[:, at] = low, high
                 if np.any(high < limit):
                     limit[:] = np.partition(upper, k - 1, axis=1)[:, k - 1]
@@ -157,10 +158,22 @@ class Glance:
         order, distances = panel.find(queries, k)
         return left[to_numpy(order)], distances
 
+    def shifted(self, queries: Array) -> tuple[Matrix, Matrix]:
+        """Queries around the origin, and how far each may be off where a panel shifts them."""
+        given = to_numpy(queries)
+        rows = given.astype(np.float64) - self._origin
+        noise = np.finfo(given.dtype).eps * np.linalg.norm(self._origin)
+        return rows, noise + self._eps * np.linalg.norm(rows, axis=1)
+
     def bounds(
-        self, position: int, rows: Matrix, limit: Matrix, spare: Callable[[], float]
+        self,
+        position: int,
+        rows: Matrix,
+        noise: Matrix,
+        limit: Matrix,
+        spare: Callable[[], float],
     ) -> tuple[Matrix, Matrix]:
-        """Below and above the squared distances of some rows to a class.
+        """Below and above the squared distances of some rows, known up to noise, to a class.
 
         A row for which the class lies beyond its limit is not followed further.
         """
@@ -171,12 +184,11 @@ class Glance:
                 return np.zeros(len(rows)), np.full(len(rows), np.inf)
             apart = (rows - self._centres[position]) * matrix.stretch
             # A factor measures differences of numbers that were rounded before.
-            noise = np.linalg.norm(rows, axis=1) + self._lengths[position]
-            noise *= ROUNDING * np.finfo(self._dtype).eps * matrix.noise
+            off = ROUNDING * matrix.steepest * (noise + self._noise[position])
             inverse = None if self._yardstick is None else self._yardstick.inverse
-            beyond = (np.sqrt(limit / scale) + noise) ** 2
+            beyond = (np.sqrt(limit / scale) + off) ** 2
             low, high = _bounds(matrix, apart, inverse, beyond, self._dtype)
-            low, high = np.maximum(np.sqrt(low) - noise, 0) ** 2, (np.sqrt(high) + noise) ** 2
+            low, high = np.maximum(np.sqrt(low) - off, 0) ** 2, (np.sqrt(high) + off) ** 2
         return low * scale, high * scale
 
     def _guesses(self, rows: Matrix, number: int) -> list[int]:
@@ -221,8 +233,8 @@ def class_matrix(
         least = min(least, shared) if shared else least
     rounding = ROUNDING * float(np.finfo(numbers.dtype).eps) * float(np.sum(variance)) / floor
     stretch = _stretch(variance, unit, metric)
-    noise = float(np.max(stretch)) / math.sqrt(floor)
-    return ClassMatrix(times, stretch, least, SLACK + rounding, noise)
+    steepest = float(np.max(stretch)) / math.sqrt(floor)
+    return ClassMatrix(times, stretch, least, SLACK + rounding, steepest)
 
 
 def _alike(
