@@ -129,7 +129,7 @@ def evaluate(
     is_novel = scores > -NormalDist().inv_cdf(reject)
     right = order[known, 0] == due[known]
     unknown: dict[Hashable, int] = {}
-    for at in np.flatnonzero(~known):
+    for at in np.flatnonzero(~known).tolist():
         unknown[expected[at]] = unknown.get(expected[at], 0) + 1
     confusions = _confusions(due[known], order[known, 0], classes)
     return Evaluation(
