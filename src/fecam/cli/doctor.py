@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from fecam.cli.model import open_existing
+from fecam.cli.model import open_existing, quoted
 from fecam.cli.output import AsJson, console, counted, harmless, readable_bytes, say, show_json
 from fecam.data.places import cache_folder, writable
 from fecam.encoders import catalogue
@@ -93,7 +93,7 @@ def _file(path: Path) -> Iterator[Finding]:
     yield Finding(
         "room",
         f"{readable_bytes(about.history_bytes)} to undo, {readable_bytes(about.free_bytes)} free; "
-        f"`fecam doctor {path} --compact` drops both",
+        f"`fecam doctor {quoted(path)} --compact` drops both",
     )
     if about.encoder is not None:
         yield _encoder_of(path, about.encoder.name)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
-from fecam.cli.model import ModelPath, encoding_bar, end, open_existing, tell_unreadable
+from fecam.cli.model import (
+    ModelPath,
+    encoding_bar,
+    end,
+    how_to_learn,
+    open_existing,
+    tell_unreadable,
+)
 from fecam.cli.output import (
     AsJson,
     console,
@@ -22,7 +29,7 @@ from fecam.cli.output import (
     show_json,
     show_table,
 )
-from fecam.errors import InputError
+from fecam.errors import InputError, ModelFileError
 
 if TYPE_CHECKING:
     from fecam.bench.evaluation import Evaluation
@@ -93,7 +100,7 @@ def evaluate(
         import fecam.report.drawing  # noqa: F401 (says at once what is not installed)
     with open_existing(model, device=device) as opened:
         if not opened.classes:
-            raise InputError(f"{model} knows no class yet; `fecam learn` teaches it some")
+            raise ModelFileError(f"{model} knows no class; {how_to_learn(model)} teaches it some")
         data = load_dataset(dataset, root, download, option)
         part = "test" if len(data.test) else "all"
         if part == "test":
