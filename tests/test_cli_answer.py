@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from itertools import count, islice
 
 import numpy as np
@@ -190,6 +191,8 @@ def test_a_pipe_is_answered_as_it_goes(rows, place):
         [sys.executable, "-m", "fecam", "predict", "-", "-m", "m.fecam", "--json"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
+    too_long = threading.Timer(120, running.kill)  # then a line is empty, and no JSON
+    too_long.start()
     try:
         for at, line in enumerate(lines_of(rows[:2]).splitlines(keepends=True), 1):
             running.stdin.write(line)
@@ -199,6 +202,7 @@ def test_a_pipe_is_answered_as_it_goes(rows, place):
         rest, said = running.communicate(timeout=60)
         assert (running.returncode, rest, said) == (0, b"", b"")
     finally:
+        too_long.cancel()
         running.kill()
         running.communicate()
 

@@ -309,6 +309,10 @@ def test_merge_adds_up_models(fecam, answer, place):
     few = fecam("merge", "b.fecam", "a.fecam", "-m", "n.fecam", "--min-count", "6")
     assert "left out of b.fecam, below 6 samples: bee (5), cow (5)" in few.err
     assert counts("n.fecam") == {"ant": 8, "bee": 8} and counts("b.fecam") == {"bee": 5, "cow": 5}
+    some = answer("merge", "m.fecam", "-m", "o.fecam", "--min-count", "6")
+    assert some["left_out"] == {"m.fecam": {"cow": 5}} and some["added"] == {"ant": 8, "bee": 13}
+    assert counts("o.fecam") == {"ant": 8, "bee": 13} and "cow" in counts()
+    assert answer("history", "-m", "o.fecam")[0]["note"] == "merged m.fecam"
     said = fecam("merge", "m.fecam", "-m", "m.fecam", code=1).err
     assert "m.fecam cannot be merged with itself" in said
     assert "no.fecam does not exist" in fecam("merge", "no.fecam", "-m", "new.fecam", code=1).err
