@@ -51,32 +51,28 @@ def doctor(
 
     Example: `fecam doctor birds.fecam`
     """
-    if file is None:
-        if compact:
-            raise InputError("--compact: of which file? Remedy: fecam doctor birds.fecam --compact")
-        findings = list(_installation())
-    else:
-        findings = list(_file(file))
-        if compact and not any(one.problem for one in findings):
-            findings.append(_compacted(file, yes))
+    if file is None and compact:
+        raise InputError("--compact: of which file? Remedy: fecam doctor birds.fecam --compact")
+    findings = []
+    for one in _installation() if file is None else _file(file, compact, yes):
+        findings.append(one)
+        if not as_json:  # as they come: loading encoders takes its time
+            console.print(
+                harmless(f"{'problem' if one.problem else 'ok'}: {one.what}: {one.state}")
+            )
     problems = [f"{one.what}: {one.state}" for one in findings if one.problem]
     if as_json:
         show_json({"problems": problems, "findings": [asdict(one) for one in findings]})
     else:
-        for one in findings:
-            mark = "problem" if one.problem else "ok"
-            console.print(harmless(f"{mark}: {one.what}: {one.state}"))
         say(counted(len(problems), "problem") if problems else "all is well")
     if problems:
-        if compact and file is not None:
-            say("nothing was made smaller: what is damaged is left as it is")
         raise typer.Exit(1)
 
 
 # -- a file ----------------------------------------------------------------------------------------
 
 
-def _file(path: Path) -> Iterator[Finding]:
+def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
     from fecam.model_file import check, facts
 
     name = str(path)
@@ -84,6 +80,8 @@ def _file(path: Path) -> Iterator[Finding]:
     for problem in found:
         yield Finding(name, problem.removeprefix(f"{path}: "), problem=True)
     if found:
+        if compact:
+            say("nothing was made smaller: what is damaged is left as it is")
         return
     about = facts(path)
     yield Finding(
@@ -97,6 +95,8 @@ def _file(path: Path) -> Iterator[Finding]:
     )
     if about.encoder is not None:
         yield _encoder_of(path, about.encoder.name)
+    if compact:
+        yield _compacted(path, yes)
 
 
 def _encoder_of(path: Path, name: str) -> Finding:
