@@ -224,7 +224,7 @@ class Model:
         cannot be read is left out and named, or an error if ``strict``.
         """
         material = _material(dataset.subset(dataset.train) if len(dataset.test) else dataset)
-        return self._teach(material, note, again, strict=strict, report=report, cached=True)
+        return self._teach(material, note, again, strict=strict, report=report)
 
     def unlearn(self, items: Any, labels: Sequence[Any]) -> Lesson:
         """Take items back out, as if they had never come; a class left empty is gone."""
@@ -235,7 +235,7 @@ class Model:
     ) -> Lesson:
         """Take a data set, without its test part, back out."""
         material = _material(dataset.subset(dataset.train) if len(dataset.test) else dataset)
-        return self._untaught(material, strict=strict, report=report, cached=True)
+        return self._untaught(material, strict=strict, report=report)
 
     def forget(self, label: Hashable, *, for_good: bool = False, note: str = "") -> Step:
         """Remove a class. It can be undone, unless it is ``for_good``: then nothing is left."""
@@ -316,9 +316,7 @@ class Model:
         """All that can be said about each item."""
         return self.judge_features(self.encode(items), k=k, reject=reject)
 
-    def judge_features(
-        self, X: Any, *, k: int = 1, reject: float | None = None
-    ) -> list[Judgement]:
+    def judge_features(self, X: Any, *, k: int = 1, reject: float | None = None) -> list[Judgement]:
         """The same, of features."""
         classifier = self.classifier
         most = len(classifier.knowledge_.classes)
@@ -359,12 +357,20 @@ class Model:
     @property
     def _held(self) -> ModelFile:
         if self._file is None:
-            raise ModelFileError(f"{self.path} knows no class yet: teach it first, model.learn(...)")
+            raise ModelFileError(
+                f"{self.path} knows no class yet: teach it first, model.learn(...)"
+            )
         return self._file
+
+    @property
+    def _width(self) -> int | None:
+        return None if self._file is None else self._file.snapshot.layout.width
 
     def _writable(self) -> ModelFile:
         if self.readonly:
-            raise ModelFileError(f"{self.path} was opened to be read only. Open it without readonly.")
+            raise ModelFileError(
+                f"{self.path} was opened to be read only. Open it without readonly."
+            )
         return self._held
 
     def _write(self, what: str, change: Callable[[Draft], None], note: str) -> Step | None:
@@ -418,7 +424,7 @@ class Model:
 
     def _as_material(self, items: Any, labels: Sequence[Any]) -> _Material:
         kind = self.kind or _kind_of(items)
-        rows = _rows(items, None) if kind == "features" else _sequence(items)
+        rows = _rows(items, self._width) if kind == "features" else _sequence(items)
         named = [one.item() if hasattr(one, "item") else one for one in labels]
         if len(named) != len(rows):
             raise InputError(f"there are {len(rows)} items but {len(named)} labels.")
@@ -434,7 +440,6 @@ class Model:
         *,
         strict: bool,
         report: Report | None = None,
-        cached: bool = False,
     ) -> Lesson:
         start = time.monotonic()
         if self.readonly:
@@ -450,7 +455,7 @@ class Model:
         before = {} if self._file is None else self._file.snapshot.held
         step, taught, failed = None, Counter[Label](), list[str]()
         if len(material):
-            found = _encoded(material, encoder, strict, report, cached)
+            found = _encoded(material, encoder, strict, report, self._width)
             failed = list(found.failed.values())
             labels = [material.labels[at] for at in found.rows]
             taught.update(labels)
@@ -506,13 +511,12 @@ class Model:
         *,
         strict: bool,
         report: Report | None = None,
-        cached: bool = False,
     ) -> Lesson:
         start = time.monotonic()
         self._writable()
         self.reload()
         encoder = self._encoder_for(material.kind)
-        found = _encoded(material, encoder, strict, report, cached)
+        found = _encoded(material, encoder, strict, report, self._width)
         labels = [material.labels[at] for at in found.rows]
         gone = _by_label(labels, marks_of(material.items, material.kind)[found.rows])
 
@@ -591,10 +595,10 @@ def _encoded(
     encoder: Encoder | None,
     strict: bool,
     report: Report | None,
-    cached: bool,
+    width: int | None,
 ) -> Encoded:
     if encoder is None:
-        return Encoded(_rows(material.items, None), list(range(len(material))), {})
+        return Encoded(_rows(material.items, width), list(range(len(material))), {})
     if material.dataset is not None:
         return encode_dataset(
             material.dataset, encoder, strict=strict, report=report, cache=_cache(encoder)
@@ -697,8 +701,9 @@ def _check_fingerprint(path: Path, found: Encoder, record: EncoderRecord) -> Non
     if found.fingerprint != record.fingerprint:
         raise EncoderError(
             f"{path} was taught with the encoder {record.name} (fingerprint "
-            f"{record.fingerprint[:12]}); {found.name} has another ({found.fingerprint[:12] or '-'})"
-            ", so its features would mean something else. Use the encoder that it was taught with."
+            f"{record.fingerprint[:12]}); {found.name} has another "
+            f"({found.fingerprint[:12] or '-'}), so its features would mean something else. Use the "
+            "encoder that it was taught with."
         )
 
 
@@ -709,5 +714,3 @@ def _check_same_encoder(ours: Model, theirs: Model) -> None:
             f"{ours.path} was taught with the encoder {a.name}, {theirs.path} with {b.name}: their "
             "features mean different things. Merge models of one encoder."
         )
-
-

@@ -9,8 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 from fecam.errors import ModelFileError
-from fecam.model_file.connection import close_writing, open_for_reading, open_for_writing
-from fecam.model_file.connection import transaction
+from fecam.model_file.connection import (
+    close_writing,
+    open_for_reading,
+    open_for_writing,
+    transaction,
+)
 from fecam.model_file.file import ModelFile, explained
 from fecam.model_file.header import VERSION, check_header
 from fecam.model_file.journal import forget_steps, history, read_steps
@@ -93,7 +97,9 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
             db.set_progress_handler(None, 0)
             db.execute("VACUUM")
         except sqlite3.OperationalError as error:
-            raise ModelFileError(f"{path} was not made smaller: {error}. Try again later.") from None
+            raise ModelFileError(
+                f"{path} was not made smaller: {error}. Try again later."
+            ) from None
         finally:
             close_writing(db)
         return size, os.path.getsize(path)

@@ -16,7 +16,6 @@ from fecam.model_file.snapshot import Snapshot
 from fecam.model_file.writing import UNDO_STEPS, now, point, write_settings
 from fecam.model_rows import LONGEST_TEXT, flaw, parsed
 
-
 FOR_GOOD = "for good"
 """In the place of the time when a step was undone: it never will be."""
 
@@ -98,11 +97,19 @@ def forget_steps(db: sqlite3.Connection, keep: int = UNDO_STEPS) -> None:
 
 def erase(db: sqlite3.Connection, texts: list[str], step: int) -> None:
     """Leave no trace of some classes that are not known any more since a step."""
-    db.execute("UPDATE steps SET undone = ? WHERE number = ?", (FOR_GOOD, step))
+    touched = {step}
     for text in texts:
         for (number,) in db.execute("SELECT id FROM records WHERE label = ?", (text,)).fetchall():
             _drop_record(db, number)
+        steps = db.execute("SELECT step FROM changes WHERE label = ?", (text,))
+        touched.update(number for (number,) in steps)
         db.execute("DELETE FROM changes WHERE label = ?", (text,))
+    for number in touched:  # a step that touched no other class has nothing left to undo
+        db.execute(
+            "UPDATE steps SET undone = ? WHERE number = ? AND undone IS NULL AND settings IS NULL "
+            "AND NOT EXISTS(SELECT 1 FROM changes WHERE step = number)",
+            (FOR_GOOD, number),
+        )
     for number, counts in db.execute("SELECT number, counts FROM steps").fetchall():
         left = {text: count for text, count in json.loads(counts).items() if text not in texts}
         db.execute("UPDATE steps SET counts = ? WHERE number = ?", (json.dumps(left), number))

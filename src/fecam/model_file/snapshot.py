@@ -257,5 +257,3 @@ def check_kind(labels: list[int | str]) -> None:
     numbers = [label for label in labels if isinstance(label, int)] or [0]
     if len({*map(type, labels)}) > 1 or np.asarray(numbers).dtype.kind not in "iu":
         raise flaw("its labels are of mixed kinds, or numbers that are too large.", LABELS)
-
-

@@ -121,12 +121,15 @@ def write_step(
         changes[row.label] = None if was is None else was.number, number
         counts[row.label] = row.numbers[0] - (0 if was is None else was.row.numbers[0])
         checksums[row.label] = row.checksum
-    prior = _write_prior(db, before, draft, version)
-    settings = settings_of(draft, version, prior)
+    prior = prior_of(draft)
+    place = _place(before, prior, version)
+    settings = settings_of(draft, version, place)
     apart = {name for name in settings if settings[name] != before.settings[name]}
     chosen = apart - {"version_", "prior_", "fecam_"}
     if not changes and not chosen:
         return None
+    if prior is not None and place == version << STEP_BITS:
+        insert_prior(db, place, prior)
     old_settings = {name: before.settings[name] for name in chosen}
     step = _next_step(db)
     db.execute(
@@ -178,16 +181,12 @@ def _provenance(draft: Draft, label: Label, was: Held | None, time: str, note: s
     return Provenance(taught, time, said, draft.marks.get(label, b""))
 
 
-def _write_prior(
-    db: sqlite3.Connection, before: Snapshot, draft: Draft, version: int
-) -> int | None:
-    prior = prior_of(draft)
+def _place(before: Snapshot, prior: Prior | None, version: int) -> int | None:
+    """The number of a prior: that of the one before, if it is the same."""
     if prior is None:
         return None
-    if before.prior is not None and before.prior[1] is prior:
-        return before.prior[0]
-    insert_prior(db, version << STEP_BITS, prior)
-    return version << STEP_BITS
+    same = before.prior is not None and before.prior[1] is prior
+    return before.prior[0] if before.prior is not None and same else version << STEP_BITS
 
 
 def _next_step(db: sqlite3.Connection) -> int:

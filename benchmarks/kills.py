@@ -1,0 +1,184 @@
+"""Kill a program while it teaches, forgets, merges and undoes, and look at the file it leaves.
+
+    python benchmarks/kills.py [--rounds 200] [--quick]
+
+Each round starts a process that changes one model file step after step, kills it (SIGKILL) at a
+random moment, and opens the file: it must be sound, and hold exactly what the steps up to some
+number make of it. That number is what the process had acknowledged, or one more: a step may be on
+the disk before anybody could say so. The same steps are done in memory to compare with.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fecam
+from fecam import FeCAMClassifier
+from fecam.model_file import check
+from reporting import markdown, options, say, write
+
+WIDTH, PER_CLASS, MOST = 192, 200, 12
+"""Features, samples in a lesson, and classes at most: a matrix takes 74 KB."""
+
+
+def lesson(number: int, classes: int = 1) -> tuple[Any, Any]:
+    """The samples of a step."""
+    rng = np.random.default_rng(number)
+    X = rng.gamma(2.0, size=(classes * PER_CLASS, WIDTH)).astype(np.float32)
+    return X, np.repeat([f"class {(number + at) % MOST}" for at in range(classes)], PER_CLASS)
+
+
+def kind_of(number: int, known: list[str]) -> str:
+    """What a step does; it follows from its number and from what is known."""
+    chance = random.Random(number).random()
+    if len(known) < 3 or chance < 0.5:
+        return "learn"
+    return "forget" if chance < 0.65 else "merge" if chance < 0.85 else "undo"
+
+
+def other(number: int) -> FeCAMClassifier:
+    """The model that a step merges."""
+    return FeCAMClassifier().fit(*lesson(number, classes=4))
+
+
+def work(path: Path, folder: Path) -> None:
+    """Change the file for ever; each step is told when it is done."""
+    with fecam.open(path) as model:
+        while True:
+            number, known = model.version, [str(one.label) for one in model.classes]
+            what = kind_of(number, known)
+            if what == "learn":
+                model.learn(*lesson(number), again=True)
+            elif what == "forget":
+                model.forget(known[number % len(known)])
+            elif what == "merge":
+                second = folder / "other.fecam"
+                second.unlink(missing_ok=True)
+                other(number).save(second)
+                model.merge(second)
+            else:
+                model.undo()
+            print(model.version, flush=True)
+
+
+class Replay:
+    """The same steps in memory."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.states: list[dict[str, Any]] = [{}]
+
+    def upto(self, version: int) -> dict[str, Any]:
+        """What is known after so many steps."""
+        while self.version < version:
+            self._step(self.version)
+            self.version += 1
+        return self.states[-1]
+
+    def _step(self, number: int) -> None:
+        state = dict(self.states[-1])
+        what = kind_of(number, list(state))
+        if what == "undo":
+            self.states.pop()
+            return
+        if what == "forget":
+            del state[sorted(state)[number % len(state)]]
+        else:
+            X, y = lesson(number, classes=4 if what == "merge" else 1)
+            for label in sorted(set(y)):
+                state[label] = [*state.get(label, []), X[y == label]]
+        self.states.append(dict(sorted(state.items())))
+
+
+def examine(path: Path, expected: dict[str, Any]) -> str | None:
+    """What is wrong with a file; None if it holds just what it should."""
+    problems = check(path)
+    if problems:
+        return problems[0]
+    with fecam.open(path, readonly=True) as model:
+        known = model.classifier.knowledge_.classes
+        if list(known) != list(expected):
+            return f"classes {list(known)} in place of {list(expected)}"
+        for label, parts in expected.items():
+            features = model.classifier.knowledge_.transform(np.concatenate(parts))
+            one = known[label]
+            if one.count != len(features) or np.abs(one.mean - features.mean(0)).max() > 1e-5:
+                return f"class {label} has {one.count} samples in place of {len(features)}"
+    return None
+
+
+def kill_once(
+    path: Path, folder: Path, replay: Replay, wait: float
+) -> tuple[int, bool, str | None]:
+    """Steps acknowledged, whether one more was on the disk, and what is wrong."""
+    begun = subprocess.Popen(
+        [sys.executable, __file__, "--work", str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert begun.stdout is not None
+    first = begun.stdout.readline()
+    time.sleep(wait)
+    begun.send_signal(signal.SIGKILL)
+    rest, _ = begun.communicate()
+    said = [int(line) for line in (first + rest).splitlines()]
+    if not said:
+        return 0, False, "the process ended before it had done a step"
+    try:
+        with fecam.open(path, readonly=True) as model:
+            version = model.version
+    except fecam.errors.FecamError as error:
+        return len(said), False, f"cannot be opened: {error}"
+    if version not in (said[-1], said[-1] + 1):
+        return len(said), False, f"version {version}, but {said[-1]} was acknowledged"
+    return len(said), version > said[-1], examine(path, replay.upto(version))
+
+
+def main() -> int:
+    """Kill, look, count."""
+    parser = options(__doc__)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=Path, help="for itself: change this file until killed")
+    args = parser.parse_args()
+    if args.work:
+        work(args.work, args.work.parent)
+        return 0
+    rounds = 4 if args.quick else args.rounds
+    folder, chance, replay = Path(tempfile.mkdtemp()), random.Random(args.seed), Replay()
+    path = folder / "model.fecam"
+    steps = ahead = hot = 0
+    problems: list[str] = []
+    start = time.monotonic()
+    for number in range(1, rounds + 1):
+        done, more, problem = kill_once(path, folder, replay, chance.uniform(0, 0.5))
+        steps, ahead = steps + done, ahead + more
+        hot += path.with_name(path.name + "-journal").exists()
+        if problem:
+            problems.append(f"round {number}: {problem}")
+            break  # what follows would only repeat it
+        if number % 10 == 0 or number == rounds:
+            left = (time.monotonic() - start) / number * (rounds - number)
+            say(f"{number}/{rounds} kills, {steps} steps, no problem; {left:.0f} s left")
+    for problem in problems:
+        say(f"{problem} ({path} is kept)")
+    if not problems:
+        shutil.rmtree(folder)
+    header = ["kills", "steps acknowledged", "one more on the disk", "files with half a step"]
+    table = markdown(header, [[str(rounds), f"{steps:,}", str(ahead), str(len(problems))]])
+    print(table)
+    found = {"rounds": rounds, "steps": steps, "ahead": ahead, "journals": hot}
+    write("kills", table, found | {"problems": problems}, quick=args.quick)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
