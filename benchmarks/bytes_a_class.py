@@ -20,13 +20,13 @@ import reference
 from fecam import FeCAMClassifier
 from fecam.heads.holdings import array_bytes
 from problems import Problem
-from reference import SETTINGS
+from reference import SETTINGS, derive
 from reporting import markdown, options, say, write
 
 
 def sizes(clf: FeCAMClassifier, problem: Problem) -> dict[str, int]:
     """Bytes of a whole model."""
-    clf.predict(problem.queries)
+    derive(clf, problem.queries)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.fecam"
         clf.save(path)

@@ -37,6 +37,12 @@ def taught(setting: str, lessons: Lessons) -> FeCAMClassifier:
     return clf
 
 
+def derive(clf: FeCAMClassifier, queries: np.ndarray) -> None:
+    """Have queries answered through factors, which a few of them alone would not have made."""
+    clf._derived.search(clf.knowledge_, clf._metric())
+    clf.predict(queries)
+
+
 def searching(clf: FeCAMClassifier, search: str) -> Answer:
     """``predict`` with this search; all searches share what the classifier has derived."""
 

@@ -361,6 +361,10 @@ def test_lessons_between_glances_are_seen(name, for_small_models):
     fresh = FeCAMClassifier(**{**clf.get_params(), "search": "exhaustive"})._hold(clf.knowledge_)
     Q = queries(X, 3)
     np.testing.assert_array_equal(clf.predict(Q), fresh.predict(Q))
+    clf.partial_fit(far_away, np.repeat(clf.predict(Q[:1]), 30))  # whose factor is there
+    fresh._hold(clf.knowledge_)
+    _, distances = clf._nearest(Q[:1], clf.knowledge_, 1)
+    np.testing.assert_allclose(distances[0, 0], -fresh.decision_function(Q[:1]).max(), rtol=1e-4)
     assert clf._derived._panel is None, "none of this was worth factors"
 
 

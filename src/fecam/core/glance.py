@@ -151,7 +151,7 @@ class Glance:
 
         first = self._guesses(rows, min(k + GUESSES, len(self._classes)))
         look(first)
-        rest = np.setdiff1d(np.arange(len(self._classes)), first)
+        rest = sorted(set(range(len(self._classes))).difference(first))
         in_parallel(look, [rest[at : at + CHUNK] for at in range(0, len(rest), CHUNK)])
         left = np.flatnonzero(np.any(lower <= limit[:, None], axis=0))
         panel = Panel([factor_of(int(at)) for at in left], self._model_dtype)
@@ -262,7 +262,7 @@ def _of_triangle(
         if g2 != 0 and width > 1:
             others = len(packed) - width
             if metric.off_diagonal != "all":
-                others = np.count_nonzero(packed) - np.count_nonzero(variance)
+                others = int(np.count_nonzero(packed)) - int(np.count_nonzero(variance))
             apart = float(np.sum(packed, dtype=np.float64)) - float(np.sum(variance))
             second = g2 * apart / max(others, 1)
             packed += number(second)
