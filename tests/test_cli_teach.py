@@ -294,6 +294,20 @@ def test_unlearn_is_never_having_seen(fecam, answer, place):
     assert answer("learn", "a.npz", "-m", "m.fecam")["taught"] == {"ant": 3}
 
 
+def test_only_what_was_taught_is_taken_out(fecam, answer, place):
+    X, _ = embeddings("a.npz")
+    answer("learn", "a.npz", "-m", "m.fecam")
+    before = counts()
+    np.savez("other.npz", X=X[:1] + 0.01, y=["ant"])  # as near as a sample of the class can be
+    said = fecam("unlearn", "other.npz", "-m", "m.fecam", code=1).err
+    assert "1 of the items were never taught to m.fecam as 'ant'" in said and counts() == before
+    np.savez("other.npz", X=X[:1], y=["bee"])
+    assert "not among those" in fecam("unlearn", "other.npz", "-m", "m.fecam", code=1).err
+    np.savez("other.npz", X=X[:8], y=["ant"] * 8)
+    assert answer("unlearn", "other.npz", "-m", "m.fecam")["classes"] == 2 and "ant" not in counts()
+    assert "'ant'" in fecam("unlearn", "other.npz", "-m", "m.fecam", code=1).err
+
+
 def test_merge_adds_up_models(fecam, answer, place):
     embeddings("a.npz", ["ant", "bee"], seed=1)
     embeddings("b.npz", ["bee", "cow"], each=5, seed=2)

@@ -522,8 +522,12 @@ class Model:
 
         def change(draft: Draft) -> None:
             draft.classifier.unlearn(found.features, labels)
+            left = draft.classifier.knowledge_.classes
             for label, some in gone.items():
                 draft.marks[label] = _without(draft.marks.get(label, b""), some)
+                samples = left[label].count if label in left else 0
+                marked = len(draft.marks[label]) // some.itemsize
+                _refuse_strange(self.path, label, marked - samples)
 
         step = self._write("unlearn", change, "") if labels else None
         failed = list(found.failed.values())
@@ -678,6 +682,15 @@ def _by_label(labels: list[Label], marks: Marks) -> dict[Label, Marks]:
 def _joined(before: bytes, new: Marks) -> bytes:
     both = np.concatenate([np.frombuffer(before, "<u8"), new])
     return np.sort(both).astype("<u8").tobytes()
+
+
+def _refuse_strange(path: Path, label: Label, count: int) -> None:
+    """More marks than samples are left: so many of those that went had never come."""
+    if count > 0:
+        raise InputError(
+            f"{count} of the items were never taught to {path} as {label!r}, so they cannot be "
+            "taken out. Give the very same files, texts or rows, under the label they had."
+        )
 
 
 def _without(before: bytes, gone: Marks) -> bytes:
