@@ -36,7 +36,7 @@ from fecam.core.knowledge import Knowledge
 from fecam.core.metric import Metric, centre_of, scale_of
 from fecam.core.panel import AnyFactor, Panel, middle
 from fecam.core.prior import Prior
-from fecam.core.scatter import Scatter, dense, diagonal_places, packed_matrix, packed_numbers
+from fecam.core.scatter import Scatter, dense, diagonal_places, packed_numbers
 from fecam.core.statistics import ClassStatistics
 from fecam.core.threads import in_parallel
 
@@ -73,7 +73,6 @@ class Yardstick:
         inverse = np.linalg.inv(whole + self.added * np.eye(len(whole)))
         self.inverse = inverse.astype(dtype)
         self.whole = whole.astype(dtype)
-        self.packed = packed_matrix(self.whole)
         self.variances = np.diagonal(whole).copy()
         self.entries = float(np.sum(whole))
 
@@ -210,23 +209,36 @@ def class_matrix(
     """
     kept = scatter_of(one, average_domains=metric.average_domains)
     thin = kept.shape == "rows" and metric.off_diagonal == "all"
-    numbers = to_numpy(kept.numbers if thin else packed_numbers(kept))
-    if thin:
-        variance = np.sum(np.square(numbers, dtype=np.float64), axis=0)
-    else:
-        variance = numbers[diagonal_places(kept.width)]
+    numbers, width = to_numpy(kept.numbers if thin else packed_numbers(kept)), kept.width
+    variance = np.square(numbers, dtype=np.float64).sum(axis=0) if thin else _diagonal(numbers)
     strength = 0.0 if yardstick is None else yardstick.strength
     own = 1 / ((one.count - 1 + strength) or 1)
     shared = 0.0 if yardstick is None else strength * own * yardstick.unit
-    unit = own * float(np.mean(variance, dtype=np.float64)) + shared
+    unit = own * float(np.mean(variance)) + shared
     if unit == 0:
-        return _alike(kept.width, metric, yardstick, spare)
+        return _alike(width, metric, yardstick, spare)
     own, shared = own / unit, shared / unit
-    numbers = numbers * numbers.dtype.type(math.sqrt(own) if thin else own)
-    build = _of_rows if thin else _of_triangle
-    times, variance, floor = build(numbers, shared, yardstick, metric)
+    number = numbers.dtype.type
+    numbers = numbers * number(math.sqrt(own) if thin else own)
+    variance = own * variance
+    if yardstick is not None:
+        variance = variance + shared * yardstick.variances
+    first, second = _shrinkage(numbers, shared, yardstick, variance, metric)
+    # The matrix of ones has the eigenvalue ``width``, and zeros.
+    floor = first - second + min(width * second, 0.0)
+    variance = variance + first
     if not (floor > LEAST_FLOOR and np.min(variance) > 0 and np.all(np.isfinite(variance))):
         return None
+    multiplied = _by_rows(numbers) if thin else _by_triangle(numbers, width)
+
+    def times(rows: Matrix) -> Matrix:
+        product = multiplied(rows) + rows * number(first - second)
+        if second:
+            product += np.sum(rows, axis=1, keepdims=True) * number(second)
+        if yardstick is not None:
+            product += (rows @ yardstick.whole) * number(shared)
+        return np.asarray(product)
+
     least = floor
     if yardstick is not None:
         least = floor / yardstick.added
@@ -247,28 +259,42 @@ def _alike(
     return ClassMatrix(lambda rows: rows, stretch, least, SLACK, float(np.max(stretch)))
 
 
-def _of_triangle(
-    packed: Matrix, shared: float, yardstick: Yardstick | None, metric: Metric
-) -> tuple[Callable[[Matrix], Matrix], Matrix, float]:
-    """Products with a matrix of which there is the upper triangle; its diagonal, and its floor."""
-    number = packed.dtype.type
-    if yardstick is not None:
-        packed += yardstick.packed * number(shared)
-    width = math.isqrt(2 * len(packed))
-    places = diagonal_places(width)
-    variance, floor = packed[places].astype(np.float64), 0.0
+def _shrinkage(
+    numbers: Matrix, shared: float, yardstick: Yardstick | None, variance: Matrix, metric: Metric
+) -> tuple[float, float]:
+    """What shrinkage adds to the diagonal of a matrix, and to all else of it."""
+    width, trace = len(variance), float(np.sum(variance))
+    others = all_others = width * (width - 1)
+    first = second = apart = 0.0
+    if metric.shrinkage[1] != 0 and others:
+        apart = _entries(numbers) - trace
+        if yardstick is not None:
+            apart += shared * yardstick.entries
+        if metric.off_diagonal != "all":
+            kept = np.count_nonzero(numbers) - np.count_nonzero(_diagonal(numbers))
+            others = max(2 * int(kept), 1)
     for g1, g2 in passes(metric.shrinkage, metric.off_diagonal):
-        first, second = g1 * float(np.mean(variance)), 0.0
-        if g2 != 0 and width > 1:
-            others = len(packed) - width
-            if metric.off_diagonal != "all":
-                others = int(np.count_nonzero(packed)) - int(np.count_nonzero(variance))
-            apart = float(np.sum(packed, dtype=np.float64)) - float(np.sum(variance))
-            second = g2 * apart / max(others, 1)
-            packed += number(second)
-        variance = variance + first
-        packed[places] = variance
-        floor += _lift(first, second, width)
+        first += g1 * (first + trace / width)
+        added = g2 * apart / max(others, 1)
+        if added:  # nothing is zero any more
+            second, apart, others = second + added, apart + added * all_others, all_others
+    return first, second
+
+
+def _entries(numbers: Matrix) -> float:
+    """The sum of all entries of a matrix, out of its rows or its upper triangle."""
+    if numbers.ndim == 2:
+        return float(np.sum(np.sum(numbers, axis=1, dtype=np.float64) ** 2))
+    return 2 * float(np.sum(numbers, dtype=np.float64)) - float(np.sum(_diagonal(numbers)))
+
+
+def _diagonal(packed: Matrix) -> Matrix:
+    """The diagonal of a matrix, out of its upper triangle."""
+    return np.asarray(packed[diagonal_places(math.isqrt(2 * len(packed)))], np.float64)
+
+
+def _by_triangle(packed: Matrix, width: int) -> Callable[[Matrix], Matrix]:
+    """Products with a matrix of which there is the upper triangle."""
     multiply = get_blas_funcs("spmv", dtype=packed.dtype)
     whole: list[Matrix] = []
 
@@ -280,43 +306,12 @@ def _of_triangle(
             whole.append(dense(Scatter(packed, "triangle", width)))
         return np.asarray(rows @ whole[0])
 
-    return times, variance, floor
+    return times
 
 
-def _of_rows(
-    kept: Matrix, shared: float, yardstick: Yardstick | None, metric: Metric
-) -> tuple[Callable[[Matrix], Matrix], Matrix, float]:
-    """The same for a matrix of which there are a few rows."""
-    width = kept.shape[1]
-    number = kept.dtype.type
-    variance = np.sum(kept * kept, axis=0, dtype=np.float64)
-    entries = float(np.sum(np.sum(kept, axis=1, dtype=np.float64) ** 2))
-    if yardstick is not None:
-        variance = variance + shared * yardstick.variances
-        entries += shared * yardstick.entries
-    g1, g2 = metric.shrinkage
-    trace = float(np.sum(variance))
-    first, second = g1 * trace / width, 0.0
-    if g2 != 0 and width > 1:
-        second = g2 * (entries - trace) / (width * (width - 1))
-
-    def times(rows: Matrix) -> Matrix:
-        product = (rows @ kept.T) @ kept + rows * number(first - second)
-        if second:
-            product += np.sum(rows, axis=1, keepdims=True) * number(second)
-        if yardstick is not None:
-            product += (rows @ yardstick.whole) * number(shared)
-        return np.asarray(product)
-
-    return times, variance + first, _lift(first, second, width)
-
-
-def _lift(first: float, second: float, width: int) -> float:
-    """By how much every direction is lifted by shrinkage, at least.
-
-    The matrix of ones has the eigenvalue ``width``, and zeros.
-    """
-    return first - second + min(width * second, 0.0)
+def _by_rows(kept: Matrix) -> Callable[[Matrix], Matrix]:
+    """Products with a matrix of which there are a few rows."""
+    return lambda rows: np.asarray((rows @ kept.T) @ kept)
 
 
 def _stretch(variance: Matrix, unit: float, metric: Metric) -> Matrix | float:
