@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +17,6 @@ from fecam.cli.output import AsJson, counted, in_a_line, say, show_json, show_ta
 from fecam.errors import InputError
 
 if TYPE_CHECKING:
-    from fecam.model import Model
     from fecam.model_file.records import Step
 
 Note = Annotated[str, typer.Option(help="Kept with the step: where it came from, say.")]
@@ -83,6 +81,10 @@ def merge(
     min_count: Annotated[
         int, typer.Option(min=0, help="Leave out classes of the others with fewer samples.")
     ] = 0,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Also samples that were taught to both: they count twice."),
+    ] = False,
     note: Note = "",
     as_json: AsJson = False,
 ) -> None:
@@ -104,7 +106,7 @@ def merge(
                     left_out[str(path)] = {str(label): count for label, count in small.items()}
                 if len(small) == len(source.classes) > 0:
                     continue
-                step = _merge(opened, source, list(small), note or f"merged {path.name}")
+                step = opened.merge(source, min_count=min_count, again=again, note=note)
             steps.append(step.number)
             added.update(step.counts)
         after = [one.label for one in opened.classes]
@@ -128,20 +130,6 @@ def merge(
         f"{counted(sum(added.values()), 'sample')} of {counted_classes(len(added))} added, "
         f"{len(new)} of them new; {model} now has {counted_classes(len(after))}"
     )
-
-
-def _merge(model: Model, source: Model, without: list[Any], note: str) -> Step:
-    """Merge all but some classes: those are forgotten in a copy that is thrown away."""
-    if not without:
-        return model.merge(source, note=note)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        fecam.open(Path(folder) / source.path.name) as copy,
-    ):
-        copy.merge(source)
-        for label in without:
-            copy.forget(label)
-        return model.merge(copy, note=note)
 
 
 def undo(

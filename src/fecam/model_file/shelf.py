@@ -89,6 +89,11 @@ class StoredScatter(Scatter):
     """A scatter whose numbers are read when they are looked at, and not kept here."""
 
     __slots__ = ("_layout", "_number", "_row", "_shelf", "_which")
+    _shelf: Shelf
+    _number: int
+    _row: Row
+    _layout: Layout
+    _which: int
 
     def __init__(self, shelf: Shelf, number: int, row: Row, layout: Layout, which: int) -> None:
         values = {
@@ -104,7 +109,7 @@ class StoredScatter(Scatter):
             object.__setattr__(self, name, value)
 
     @property
-    def numbers(self) -> Array:  # type: ignore[override]
+    def numbers(self) -> Array:
         """From the file, or from what was read last."""
         found = self._shelf.read(self._number, self._row, self._layout)[self._which]
         return found.numbers if found is not None else None

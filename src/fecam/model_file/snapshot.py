@@ -56,7 +56,8 @@ class Held:
     @property
     def comes_of(self) -> Provenance:
         """When and of what it was taught."""
-        return Provenance(*self.row.texts, self.row.arrays[2])
+        taught, changed, note = self.row.texts
+        return Provenance(taught, changed, note, self.row.arrays[2])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +89,8 @@ class Snapshot:
 def class_record(label: Label, row: Row) -> ClassRecord:
     """What a row says about a class."""
     size = sum(length or 0 for length in row.lengths) + sum(map(len, row.arrays))
-    return ClassRecord(label, row.numbers[0], row.numbers[1], *row.texts, bytes=size)
+    taught, changed, note = row.texts
+    return ClassRecord(label, row.numbers[0], row.numbers[1], taught, changed, note, size)
 
 
 def unpack_encoder(text: str) -> EncoderRecord | None:

@@ -11,7 +11,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,12 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier, novelty_limit
-from fecam.data.dataset import Dataset, Kind
+from fecam.data.dataset import Dataset
 from fecam.data.marks import Marks, marks_of
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
-from fecam.features import Encoded, Report, encode_dataset, encode_readable
+from fecam.features import Report, encode_readable
+from fecam.model.answers import Candidate, Judgement, Lesson
+from fecam.model.material import (
+    Material,
+    as_rows,
+    as_sequence,
+    encoded,
+    has_cache,
+    kind_of,
+    listed,
+    readable,
+)
+from fecam.model.provenance import (
+    by_label,
+    check_apart,
+    joined,
+    refuse_strange,
+    take_provenance,
+    without,
+)
+from fecam.model.same_encoder import check_fingerprint, check_same_encoder, record_of
 from fecam.model_file import ClassRecord, EncoderRecord, ModelFile, Step
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import explained
@@ -35,41 +54,6 @@ USUAL_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
 """What a new model looks with, if nothing is said."""
 CONSIDERED = 10
 """A probability is a share among so many nearest classes: all others are far behind."""
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What became of items that were to be learnt or unlearnt."""
-
-    step: Step | None
-    """None if nothing was left to do."""
-    taught: Mapping[Label, int]
-    """How many items of each class were learnt, or unlearnt."""
-    known: Mapping[Label, int]
-    """How many were left out, because the very same items were taught before."""
-    unreadable: list[str]
-    new_classes: list[Label]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A class that an item may belong to."""
-
-    label: Label
-    probability: float
-    distance: float
-    """Squared, as `FeCAMClassifier.decision_function` has it with a minus."""
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What a model makes of one item."""
-
-    label: Label | None
-    """None if it fits no class."""
-    novelty: float
-    nearest: list[Candidate]
 
 
 def open_model(
@@ -180,7 +164,7 @@ class Model:
         """The encoder, loaded when it is first asked for; None for a model of features."""
         if self._encoder is None and (record := self.encoder_record) is not None:
             found = load_encoder(record.name, device=self._device)
-            _check_fingerprint(self.path, found, record)
+            check_fingerprint(self.path, found, record)
             self._encoder = found
         return self._encoder
 
@@ -223,7 +207,7 @@ class Model:
         Features are made through the cache: if it is interrupted, the next call goes on. What
         cannot be read is left out and named, or an error if ``strict``.
         """
-        material = _material(dataset.subset(dataset.train) if len(dataset.test) else dataset)
+        material = self._material(dataset)
         return self._teach(material, note, again, strict=strict, report=report)
 
     def unlearn(self, items: Any, labels: Sequence[Any]) -> Lesson:
@@ -234,7 +218,7 @@ class Model:
         self, dataset: Dataset, *, strict: bool = False, report: Report | None = None
     ) -> Lesson:
         """Take a data set, without its test part, back out."""
-        material = _material(dataset.subset(dataset.train) if len(dataset.test) else dataset)
+        material = self._material(dataset)
         return self._untaught(material, strict=strict, report=report)
 
     def forget(self, label: Hashable, *, for_good: bool = False, note: str = "") -> Step:
@@ -248,11 +232,23 @@ class Model:
         assert step is not None, "an unknown label is an error"
         return step
 
-    def merge(self, other: str | os.PathLike[str] | Model, *, note: str = "") -> Step:
-        """Add all that another model was taught, exactly as if it had been taught here."""
+    def merge(
+        self,
+        other: str | os.PathLike[str] | Model,
+        *,
+        min_count: int = 0,
+        again: bool = False,
+        note: str = "",
+    ) -> Step:
+        """Add all that another model was taught, exactly as if it had been taught here.
+
+        Classes of the other with fewer than ``min_count`` samples are left out. Samples that were
+        taught to both, as a copy of this file would have them, are an error unless ``again``, for
+        they would count twice.
+        """
         theirs = other if isinstance(other, Model) else Model(other, readonly=True)
         try:
-            return self._merge(theirs, note or f"merged {theirs.path.name}")
+            return self._merge(theirs, min_count, again, note or f"merged {theirs.path.name}")
         finally:
             if theirs is not other:
                 theirs.close()
@@ -279,8 +275,8 @@ class Model:
     def encode(self, items: Any) -> NDArray[Any]:
         """The features of items; one that cannot be read is an error."""
         if self.encoder is None:
-            return _rows(items, self._held.snapshot.layout.width)
-        return _readable(encode_readable(_sequence(items), self.encoder)).features
+            return as_rows(items, self._held.snapshot.layout.width)
+        return readable(encode_readable(as_sequence(items), self.encoder)).features
 
     def features_of(
         self, dataset: Dataset, *, strict: bool = False, report: Report | None = None
@@ -289,20 +285,20 @@ class Model:
         from fecam.features import extract
 
         if dataset.kind == "features":
-            _rows(dataset.items, self._held.snapshot.layout.width)
+            as_rows(dataset.items, self._held.snapshot.layout.width)
             return dataset
         encoder = self.encoder
         if encoder is None:
             raise self._takes_features(dataset.kind)
-        return extract(dataset, encoder, report=report, strict=strict, cache=_cache(encoder))
+        return extract(dataset, encoder, report=report, strict=strict, cache=has_cache(encoder))
 
     def predict(self, items: Any, *, reject: float | None = None) -> list[Label | None]:
         """The nearest class of each item; with ``reject=0.05`` None for what fits no class."""
-        return list(_listed(self.classifier.predict(self.encode(items), reject=reject)))
+        return list(listed(self.classifier.predict(self.encode(items), reject=reject)))
 
     def predict_top_k(self, items: Any, k: int) -> list[list[Label]]:
         """The ``k`` nearest classes of each item, nearest first."""
-        return [list(row) for row in _listed(self.classifier.predict_top_k(self.encode(items), k))]
+        return [list(row) for row in listed(self.classifier.predict_top_k(self.encode(items), k))]
 
     def predict_proba(self, items: Any) -> NDArray[Any]:
         """The probability of each class, in the order of ``classes``."""
@@ -386,10 +382,10 @@ class Model:
                 f"{self.path} was taught with features, without an encoder. Leave encoder out."
             )
         if isinstance(self._asked, Encoder):
-            _check_fingerprint(self.path, self._asked, record)
+            check_fingerprint(self.path, self._asked, record)
         elif self._asked != record.name:
             found = load_encoder(self._asked, device=self._device)
-            _check_fingerprint(self.path, found, record)
+            check_fingerprint(self.path, found, record)
             self._encoder = found
 
     def _new_encoder(self, kind: str) -> Encoder:
@@ -422,19 +418,34 @@ class Model:
             "them as you did then, or teach another file."
         )
 
-    def _as_material(self, items: Any, labels: Sequence[Any]) -> _Material:
-        kind = self.kind or _kind_of(items)
-        rows = _rows(items, self._width) if kind == "features" else _sequence(items)
+    def _as_material(self, items: Any, labels: Sequence[Any]) -> Material:
+        kind = self.kind or kind_of(items)
+        rows = as_rows(items, self._width) if kind == "features" else as_sequence(items)
         named = [one.item() if hasattr(one, "item") else one for one in labels]
         if len(named) != len(rows):
             raise InputError(f"there are {len(rows)} items but {len(named)} labels.")
         if not named:
             raise InputError("there are no items. Give at least one.")
-        return _Material(kind, rows, named, None)
+        return Material(kind, rows, named, None)
+
+    def _material(self, dataset: Dataset) -> Material:
+        """The part of a data set to learn from; its labels as those that are known are."""
+        chosen = dataset.subset(dataset.train) if len(dataset.test) else dataset
+        names: list[Any] = list(chosen.label_names)
+        if any(isinstance(record.label, int) for record in self.classes):
+            try:
+                names = [int(name) for name in names]
+            except ValueError as error:
+                raise InputError(
+                    f"the classes of {self.path} are whole numbers; {dataset.name!r} has others "
+                    f"({error}). Name its classes by numbers, too."
+                ) from None
+        labels = [names[at] for at in chosen.labels]
+        return Material(chosen.kind, chosen.items, labels, chosen)
 
     def _teach(
         self,
-        material: _Material,
+        material: Material,
         note: str,
         again: bool,
         *,
@@ -455,17 +466,17 @@ class Model:
         before = {} if self._file is None else self._file.snapshot.held
         step, taught, failed = None, Counter[Label](), list[str]()
         if len(material):
-            found = _encoded(material, encoder, strict, report, self._width)
+            found = encoded(material, encoder, strict, report, self._width)
             failed = list(found.failed.values())
             labels = [material.labels[at] for at in found.rows]
             taught.update(labels)
         if taught:
-            new_marks = _by_label(labels, marks[found.rows])
+            new_marks = by_label(labels, marks[found.rows])
             step = self._learn(found.features, labels, new_marks, encoder, note)
         new = [label for label in taught if label not in before]
         return Lesson(step, dict(taught), dict(known), failed, new, time.monotonic() - start)
 
-    def _fresh(self, material: _Material, marks: Marks) -> NDArray[np.bool_]:
+    def _fresh(self, material: Material, marks: Marks) -> NDArray[np.bool_]:
         """Which items were not taught before under their labels."""
         fresh = np.ones(len(material), bool)
         held = self._held.snapshot.held
@@ -489,11 +500,11 @@ class Model:
         def change(draft: Draft) -> None:
             draft.classifier.partial_fit(X, labels)
             for label, some in marks.items():
-                draft.marks[label] = _joined(draft.marks.get(label, b""), some)
+                draft.marks[label] = joined(draft.marks.get(label, b""), some)
 
         if self._file is not None:
             return self._write("learn", change, note)
-        draft = Draft(FeCAMClassifier(**self._settings), encoder=_record(encoder))
+        draft = Draft(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
         change(draft)
         return self._create(draft, "learn", note)
 
@@ -507,7 +518,7 @@ class Model:
 
     def _untaught(
         self,
-        material: _Material,
+        material: Material,
         *,
         strict: bool,
         report: Report | None = None,
@@ -516,214 +527,49 @@ class Model:
         self._writable()
         self.reload()
         encoder = self._encoder_for(material.kind)
-        found = _encoded(material, encoder, strict, report, self._width)
+        found = encoded(material, encoder, strict, report, self._width)
         labels = [material.labels[at] for at in found.rows]
-        gone = _by_label(labels, marks_of(material.items, material.kind)[found.rows])
+        gone = by_label(labels, marks_of(material.items, material.kind)[found.rows])
 
         def change(draft: Draft) -> None:
             draft.classifier.unlearn(found.features, labels)
             left = draft.classifier.knowledge_.classes
             for label, some in gone.items():
-                draft.marks[label] = _without(draft.marks.get(label, b""), some)
+                draft.marks[label] = without(draft.marks.get(label, b""), some)
                 samples = left[label].count if label in left else 0
                 marked = len(draft.marks[label]) // some.itemsize
-                _refuse_strange(self.path, label, marked - samples)
+                refuse_strange(self.path, label, marked - samples)
 
         step = self._write("unlearn", change, "") if labels else None
         failed = list(found.failed.values())
         return Lesson(step, dict(Counter(labels)), {}, failed, [], time.monotonic() - start)
 
-    def _merge(self, other: Model, note: str) -> Step:
+    def _merge(self, other: Model, min_count: int, again: bool, note: str) -> Step:
         theirs = other._held.snapshot
-        if self._file is None:
-            draft = Draft(
-                theirs.classifier.fork(),
-                {label: held.comes_of.marks for label, held in theirs.held.items()},
-                {label: held.comes_of.note for label, held in theirs.held.items()},
-                {label: held.comes_of.taught for label, held in theirs.held.items()},
-                theirs.encoder,
+        classifier = theirs.classifier.fork()
+        held = {
+            label: one for label, one in theirs.held.items() if one.statistics.count >= min_count
+        }
+        for label in theirs.held.keys() - held.keys():
+            classifier.forget(label)
+        if not held:
+            raise InputError(
+                f"{other.path} holds no class of {max(min_count, 1)} samples to merge."
             )
+        if self._file is None:
+            draft = Draft(classifier, encoder=theirs.encoder)
+            take_provenance(draft, held)
             return self._create(draft, "merge", note)
-        _check_same_encoder(self, other)
+        paths = self.path, other.path
+        check_same_encoder(self.encoder_record, theirs.encoder, paths)
+        if not again:
+            self._file.reload()
+            check_apart(self._file.snapshot.held, held, paths)
 
         def change(draft: Draft) -> None:
-            draft.classifier.merge(theirs.classifier)
-            for label, held in theirs.held.items():
-                marks = np.frombuffer(held.comes_of.marks, "<u8")
-                draft.marks[label] = _joined(draft.marks.get(label, b""), marks)
-                draft.notes[label] = held.comes_of.note
-                draft.taught[label] = held.comes_of.taught
+            draft.classifier.merge(classifier)
+            take_provenance(draft, held)
 
         step = self._write("merge", change, note)
-        if step is None:
-            raise InputError(f"{other.path} holds no class, so there is nothing to merge.")
+        assert step is not None, "something was added"
         return step
-
-
-# ---------------------------------------------------------------------- items
-
-
-@dataclass(frozen=True)
-class _Material:
-    """Items with their labels; those of a data set know it, for its features may be cached."""
-
-    kind: str
-    items: Any
-    labels: list[Any]
-    dataset: Dataset | None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def subset(self, keep: NDArray[np.bool_]) -> _Material:
-        """Only some of them."""
-        if keep.all():
-            return self
-        rows = np.flatnonzero(keep)
-        labels = [self.labels[at] for at in rows]
-        if self.dataset is not None and len(rows):
-            chosen = self.dataset.subset(rows)
-            return _Material(self.kind, chosen.items, labels, chosen)
-        if isinstance(self.items, np.ndarray):
-            return _Material(self.kind, self.items[rows], labels, None)
-        return _Material(self.kind, [self.items[at] for at in rows], labels, None)
-
-
-def _material(dataset: Dataset) -> _Material:
-    labels = [dataset.label_names[at] for at in dataset.labels]
-    return _Material(dataset.kind, dataset.items, labels, dataset)
-
-
-def _encoded(
-    material: _Material,
-    encoder: Encoder | None,
-    strict: bool,
-    report: Report | None,
-    width: int | None,
-) -> Encoded:
-    if encoder is None:
-        return Encoded(_rows(material.items, width), list(range(len(material))), {})
-    if material.dataset is not None:
-        return encode_dataset(
-            material.dataset, encoder, strict=strict, report=report, cache=_cache(encoder)
-        )
-    found = encode_readable(material.items, encoder)
-    return _readable(found) if strict else found
-
-
-def _cache(encoder: Encoder) -> bool:
-    return bool(encoder.fingerprint)
-
-
-def _readable(found: Encoded) -> Encoded:
-    for at, why in found.failed.items():
-        raise InputError(f"item {at} cannot be read, {why}. Leave it out, or mend it.")
-    return found
-
-
-def _sequence(items: Any) -> Any:
-    if isinstance(items, (str, bytes, os.PathLike)) or not hasattr(items, "__len__"):
-        raise InputError(f"items must be a list, not {type(items).__name__}; write [item] for one.")
-    return items
-
-
-def _kind_of(items: Any) -> Kind:
-    """What a new model is taught: numbers are features, paths and pictures are images."""
-    items = _sequence(items)
-    first = items[0] if len(items) else None
-    if isinstance(first, str) and not _is_image_path(first):
-        return "texts"
-    if isinstance(first, (str, bytes, os.PathLike)) or hasattr(first, "getbands"):
-        return "images"
-    shape = np.shape(first) if not hasattr(first, "shape") else tuple(first.shape)
-    return "images" if len(shape) >= 2 else "features"
-
-
-def _is_image_path(text: str) -> bool:
-    from fecam.data.images import IMAGE_SUFFIXES
-
-    return Path(text).suffix.lower() in IMAGE_SUFFIXES
-
-
-def _rows(items: Any, width: int | None) -> NDArray[Any]:
-    """Rows of features as the classifier takes them; it looks at them more closely."""
-    items = items.detach().cpu().numpy() if hasattr(items, "detach") else items
-    try:
-        rows = np.asarray(items, np.float64 if _is_double(items) else np.float32)
-    except (TypeError, ValueError):
-        raise InputError(
-            "this model has no encoder, so it takes rows of numbers. Encode the items as you did "
-            "when it was taught."
-        ) from None
-    if rows.ndim != 2 or (width is not None and rows.shape[1] != width):
-        due = "" if width is None else f" with {width} columns"
-        raise InputError(f"features of shape {rows.shape} are not a table{due}.")
-    return rows
-
-
-def _is_double(items: Any) -> bool:
-    return getattr(items, "dtype", None) == np.float64
-
-
-def _listed(values: Any) -> Any:
-    return values.tolist() if hasattr(values, "tolist") else values
-
-
-# ---------------------------------------------------------------------- marks and encoders
-
-
-def _by_label(labels: list[Label], marks: Marks) -> dict[Label, Marks]:
-    found: dict[Label, list[int]] = {}
-    for label, mark in zip(labels, marks.tolist(), strict=True):
-        found.setdefault(label, []).append(mark)
-    return {label: np.asarray(some, np.uint64) for label, some in found.items()}
-
-
-def _joined(before: bytes, new: Marks) -> bytes:
-    both = np.concatenate([np.frombuffer(before, "<u8"), new])
-    return np.sort(both).astype("<u8").tobytes()
-
-
-def _refuse_strange(path: Path, label: Label, count: int) -> None:
-    """More marks than samples are left: so many of those that went had never come."""
-    if count > 0:
-        raise InputError(
-            f"{count} of the items were never taught to {path} as {label!r}, so they cannot be "
-            "taken out. Give the very same files, texts or rows, under the label they had."
-        )
-
-
-def _without(before: bytes, gone: Marks) -> bytes:
-    left = Counter(np.frombuffer(before, "<u8").tolist())
-    left.subtract(gone.tolist())
-    return np.sort(np.asarray([*(+left).elements()], np.uint64)).astype("<u8").tobytes()
-
-
-def _record(encoder: Encoder | None) -> EncoderRecord | None:
-    if encoder is None:
-        return None
-    if not encoder.fingerprint:
-        raise EncoderError(
-            f"the encoder {encoder.name!r} has no fingerprint, so nobody could tell later whether "
-            "the model is used with the same one. Give it one: wrap(..., fingerprint='my-net-1')."
-        )
-    return EncoderRecord(encoder.name, encoder.fingerprint, encoder.kind, encoder.width)
-
-
-def _check_fingerprint(path: Path, found: Encoder, record: EncoderRecord) -> None:
-    if found.fingerprint != record.fingerprint:
-        raise EncoderError(
-            f"{path} was taught with the encoder {record.name} (fingerprint "
-            f"{record.fingerprint[:12]}); {found.name} has another "
-            f"({found.fingerprint[:12] or '-'}), so its features would mean something else. Use the "
-            "encoder that it was taught with."
-        )
-
-
-def _check_same_encoder(ours: Model, theirs: Model) -> None:
-    a, b = ours.encoder_record, theirs.encoder_record
-    if a is not None and b is not None and a.fingerprint != b.fingerprint:
-        raise EncoderError(
-            f"{ours.path} was taught with the encoder {a.name}, {theirs.path} with {b.name}: their "
-            "features mean different things. Merge models of one encoder."
-        )

@@ -1,0 +1,71 @@
+"""Which samples a class was taught, by their marks: so that none counts twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fecam.data.marks import Marks
+from fecam.errors import InputError
+from fecam.model_file.records import Label
+from fecam.model_file.snapshot import Held
+from fecam.model_file.writing import Draft
+
+
+def by_label(labels: list[Label], marks: Marks) -> dict[Label, Marks]:
+    """The marks of each class."""
+    found: dict[Label, list[int]] = {}
+    for label, mark in zip(labels, marks.tolist(), strict=True):
+        found.setdefault(label, []).append(mark)
+    return {label: np.asarray(some, np.uint64) for label, some in found.items()}
+
+
+def joined(before: bytes, new: Marks) -> bytes:
+    """All marks together, as a file keeps them."""
+    both = np.concatenate([np.frombuffer(before, "<u8"), new])
+    return np.sort(both).astype("<u8").tobytes()
+
+
+def refuse_strange(path: Path, label: Label, count: int) -> None:
+    """More marks than samples are left: so many of those that went had never come."""
+    if count > 0:
+        raise InputError(
+            f"{count} of the items were never taught to {path} as {label!r}, so they cannot be "
+            "taken out. Give the very same files, texts or rows, under the label they had."
+        )
+
+
+def without(before: bytes, gone: Marks) -> bytes:
+    """The marks that are left; of a sample that came twice, one."""
+    left = Counter(np.frombuffer(before, "<u8").tolist())
+    left.subtract(gone.tolist())
+    return np.sort(np.asarray([*(+left).elements()], np.uint64)).astype("<u8").tobytes()
+
+
+def take_provenance(draft: Draft, held: Mapping[Label, Held]) -> None:
+    """What is known of where classes of another model come from."""
+    for label, one in held.items():
+        marks = np.frombuffer(one.comes_of.marks, "<u8")
+        draft.marks[label] = joined(draft.marks.get(label, b""), marks)
+        draft.notes[label], draft.taught[label] = one.comes_of.note, one.comes_of.taught
+
+
+def check_apart(
+    ours: Mapping[Label, Held], theirs: Mapping[Label, Held], paths: tuple[Path, Path]
+) -> None:
+    """Refuse to count samples twice that were taught to both of two files."""
+    shared: dict[Label, int] = {}
+    for label in ours.keys() & theirs.keys():
+        a, b = (np.frombuffer(some[label].comes_of.marks, "<u8") for some in (ours, theirs))
+        if count := len(np.intersect1d(a, b)):
+            shared[label] = count
+    if shared:
+        label = max(shared, key=lambda name: shared[name])
+        raise InputError(
+            f"{sum(shared.values())} samples were taught to both {paths[0]} and {paths[1]}, "
+            f"{shared[label]} of them of class {label!r}: merging would count them twice. Merge "
+            "files that were taught apart, or say that you mean it (again=True, --again)."
+        )
