@@ -115,7 +115,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         ]
 
     header = ["classes", "settings", "first answer", "slowest", "classes measured"]
-    header += ["with all factors", "of the time", "first novelty"]
+    header += ["with all factors", "times as long", "first novelty"]
     return markdown(header, [line(row) for row in rows])
 
 
