@@ -93,7 +93,7 @@ def records(path):
 
 def test_a_lesson_that_fails_changes_nothing(path):
     teach(path)
-    before = path.read_bytes()
+    before = state(path)
     with fecam.open(path) as model:
         known = model.classifier
         with pytest.raises(InputError, match="7"):
@@ -105,7 +105,7 @@ def test_a_lesson_that_fails_changes_nothing(path):
         with pytest.raises(InputError, match="not among those"):
             model.unlearn(X[:1] + 5, ["cat"])
         assert model.classifier is known and model.version == 1
-    assert path.read_bytes() == before
+    assert state(path) == before
 
 
 def test_a_full_disk_loses_nothing(path):
@@ -448,9 +448,58 @@ def test_kills_leave_all_or_nothing_of_a_step():
     assert "| 4 " in done.stdout
 
 
-def test_an_open_file_has_a_journal_only_while_it_is_written(path):
+def test_a_file_has_a_log_only_while_it_is_written(path):
     teach(path)
     with ModelFile(path) as file:
         file.write("forget", lambda draft: draft.classifier.forget("dog"))
-        assert os.path.exists(f"{path}-journal")
+        assert os.path.getsize(f"{path}-wal") > 0
+        assert load(path).classes_.tolist() == ["cat", "owl", "tit"]
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_file_is_read_where_nothing_may_be_written(path, monkeypatch):
+    """As a log cannot be begun there either, the file is taken as it is.
+
+    Root may write everywhere, so SQLite's answer is made up here.
+    """
+    from fecam.model_file import connection
+
+    teach(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    readable, modes = connection._readable, []
+
+    def refusing(path, mode, size):
+        modes.append(mode)
+        if "immutable" not in mode:
+            raise sqlite3.OperationalError("unable to open database file")
+        return readable(path, mode, size)
+
+    monkeypatch.setattr(connection, "_readable", refusing)
+    assert load(path).classes_.tolist() == NAMES.tolist()
+    assert modes == ["mode=ro", "mode=ro&immutable=1"]
+    Path(f"{path}-wal").write_bytes(b"what somebody has not put in its place yet")
+    with pytest.raises(ModelFileError, match="unable to open"):
+        load(path)
+
+
+def test_without_a_log_it_works_as_well(path, monkeypatch):
+    """As on a network drive."""
+    connect = sqlite3.connect
+
+    class NoLog(sqlite3.Connection):
+        def execute(self, sql, *values):
+            if "= WAL" in sql:
+                raise sqlite3.OperationalError("no shared memory here")
+            return super().execute(sql, *values)
+
+    teach(path)
+    before = state(path)
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, factory=NoLog, **k))
+    teach(path, X[:5] + 1, ["emu"] * 5)
+    with fecam.open(path) as model:
+        model.forget("dog")
+        assert os.path.exists(f"{path}-journal")
+        model.undo(2)
+    assert os.listdir(path.parent) == [path.name]
+    assert state(path) == before and check(path) == []

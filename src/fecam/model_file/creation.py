@@ -13,7 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from fecam.core.knowledge import Knowledge
-from fecam.model_file.header import APPLICATION_ID, VERSION, journal_of
+from fecam.model_file.header import APPLICATION_ID, VERSION
 from fecam.model_file.priors import insert_prior
 from fecam.model_file.schema import create
 from fecam.model_file.snapshot import check_kind
@@ -99,8 +99,9 @@ def _placing(target: Path, *, replace: bool) -> Iterator[Path]:
             shutil.copymode(target, temporary)
         yield temporary
         _flush(temporary, os.O_RDWR)
-        # The journal of a file that was here before would be taken for that of the new one.
-        journal_of(target).unlink(missing_ok=True)
+        # What a file that was here before has left would be taken for that of the new one.
+        for ending in ("-journal", "-wal", "-shm"):
+            target.with_name(target.name + ending).unlink(missing_ok=True)
         _place(temporary, target, replace)
         with suppress(OSError):  # not every system lets a folder be opened
             _flush(target.parent, os.O_RDONLY)

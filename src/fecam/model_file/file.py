@@ -153,11 +153,11 @@ class ModelFile:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
+            if self._shelf is not None:
+                self._shelf.close()  # first, for it keeps the log open
             if self._writer is not None:
                 close_writing(self._writer)
                 self._writer = None
-            if self._shelf is not None:
-                self._shelf.close()
 
     def __enter__(self) -> Self:
         return self
@@ -184,7 +184,7 @@ class ModelFile:
         self, db: sqlite3.Connection, before: Snapshot, number: int, prior: Prior | None
     ) -> Step:
         """Read what was written, as any other program would."""
-        self._size = max(self._size, os.path.getsize(self.path))
+        self._size = max(self._size, check_header(self.path)[0])
         if self._shelf is None and self._size > EAGER_BYTES:
             self._shelf = Shelf(self.path, self._size)
         value = db.execute("SELECT value FROM settings WHERE name = 'prior_'").fetchone()[0]

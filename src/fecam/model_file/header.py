@@ -17,7 +17,10 @@ _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
 def check_header(path: Path) -> tuple[int, int]:
-    """The size and the version of a file that begins as ours do; no other is shown to SQLite."""
+    """The size and the version of a file that begins as ours do; no other is shown to SQLite.
+
+    What is in a write-ahead log beside it counts.
+    """
     if not path.exists():
         raise flaw("there is no such file.", "Check the path.")
     if not path.is_file():  # opening a pipe, say, would wait for ever
@@ -32,12 +35,21 @@ def check_header(path: Path) -> tuple[int, int]:
     if version > VERSION:
         known = f"this fecam knows versions up to {VERSION}."
         raise flaw(f"it has version {version} of the format; {known}", "Upgrade fecam to open it.")
-    if version < 1 or header[18:20] != b"\1\1":  # 2 is for a write-ahead log, which ours never have
+    if version < 1 or header[18:20] not in (b"\1\1", b"\2\2"):  # 2 while there is a log beside it
         raise flaw("its header is damaged.")
     page_size, pages = struct.unpack_from(">H10xI", header, 16)
-    if size < page_size * pages and not journal_of(path).exists():
+    log = log_bytes(path)
+    if size < page_size * pages and not log and not journal_of(path).exists():
         raise flaw(f"it is cut off: {size} of {page_size * pages} bytes are left.")
-    return size, version
+    return size + log, version
+
+
+def log_bytes(path: Path) -> int:
+    """How much of a file is still in its write-ahead log."""
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except OSError:
+        return 0
 
 
 def journal_of(path: Path) -> Path:
