@@ -153,7 +153,8 @@ def test_bytes_a_class_in_memory_and_on_disk(tmp_path, n, most):
     for classes in (4, 12):
         clf = FeCAMClassifier().fit(X[y < classes], y[y < classes])
         assert all(memory(one) <= most for one in clf.knowledge_.classes.values())
-        clf.save(tmp_path / "model.fecam")
+        path = tmp_path / f"{classes}.fecam"
+        clf.save(path)
         sizes.append(path.stat().st_size)
         loaded = load(path)
         np.testing.assert_array_equal(loaded.predict(X[::7]), clf.predict(X[::7]))
