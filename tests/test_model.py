@@ -88,6 +88,20 @@ def test_items_are_taught_once(path):
         assert model.learn(X[:1], ["cat"]).taught == {"cat": 1}
 
 
+def test_a_lesson_with_a_key_is_taught_once(path):
+    with fecam.open(path) as model:
+        first = model.learn(X, NAMES[Y], key="morning")
+        again = model.learn(X + 1, NAMES[Y], key="morning")
+        assert again.step == first.step and again.taught == first.taught
+        assert model.version == 1
+        second = model.learn(X + 1, NAMES[Y], key="noon")
+        assert second.step.key == "noon" and model.version == 2
+        model.undo()
+        assert model.learn(X + 1, NAMES[Y], key="noon").step.number == 3, "it was undone"
+    with fecam.open(path) as model:
+        assert model.learn(X + 9, NAMES[Y], key="noon").step.number == 3, "the file remembers"
+
+
 def test_a_data_set_is_learnt_without_its_test_part(path):
     is_test = np.asarray([False, False, True] * 2)
     data = Dataset("pets", "texts", WORDS, [0, 0, 0, 1, 1, 1], ("cat", "dog"), "p", is_test)

@@ -184,14 +184,24 @@ class Model:
     # ------------------------------------------------------------------ learning
 
     def learn(
-        self, items: Any, labels: Sequence[Any], *, note: str = "", again: bool = False
+        self,
+        items: Any,
+        labels: Sequence[Any],
+        *,
+        note: str = "",
+        again: bool = False,
+        key: str = "",
+        strict: bool = True,
     ) -> Lesson:
         """Teach items: images (paths, bytes, Pillow images, arrays), texts, or rows of features.
 
         Items that were taught before under the same label are left out unless ``again``, so a
-        program that was stopped can simply start over. An item that cannot be read is an error.
+        program that was stopped can simply start over. A lesson with a ``key`` is taught once:
+        the same key again gives back what was done then. An item that cannot be read is an error,
+        or left out and named if not ``strict``.
         """
-        return self._teach(self._as_material(items, labels), note, again, strict=True)
+        material = self._as_material(items, labels)
+        return self._teach(material, note, again, strict=strict, key=key)
 
     def learn_dataset(
         self,
@@ -369,8 +379,10 @@ class Model:
             )
         return self._held
 
-    def _write(self, what: str, change: Callable[[Draft], None], note: str) -> Step | None:
-        return self._writable().write(what, change, note)
+    def _write(
+        self, what: str, change: Callable[[Draft], None], note: str, key: str = ""
+    ) -> Step | None:
+        return self._writable().write(what, change, note, key=key)
 
     def _check_asked(self) -> None:
         """Refuse an encoder that is not the one the file was taught with."""
@@ -451,11 +463,15 @@ class Model:
         *,
         strict: bool,
         report: Report | None = None,
+        key: str = "",
     ) -> Lesson:
         start = time.monotonic()
         if self.readonly:
             self._writable()
         self.reload()
+        if self._file is not None and (done := self._file.step_with(key)) is not None:
+            taught = {label: count for label, count in done.counts.items() if count > 0}
+            return Lesson(done, taught, {}, [], [], time.monotonic() - start)
         encoder = self._encoder_for(material.kind)
         marks = marks_of(material.items, material.kind)
         known: Counter[Label] = Counter()
@@ -472,7 +488,7 @@ class Model:
             taught.update(labels)
         if taught:
             new_marks = by_label(labels, marks[found.rows])
-            step = self._learn(found.features, labels, new_marks, encoder, note)
+            step = self._learn(found.features, labels, new_marks, encoder, note, key)
         new = [label for label in taught if label not in before]
         return Lesson(step, dict(taught), dict(known), failed, new, time.monotonic() - start)
 
@@ -496,6 +512,7 @@ class Model:
         marks: dict[Label, Marks],
         encoder: Encoder | None,
         note: str,
+        key: str,
     ) -> Step | None:
         def change(draft: Draft) -> None:
             draft.classifier.partial_fit(X, labels)
@@ -503,16 +520,16 @@ class Model:
                 draft.marks[label] = joined(draft.marks.get(label, b""), some)
 
         if self._file is not None:
-            return self._write("learn", change, note)
+            return self._write("learn", change, note, key)
         draft = Draft(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
         change(draft)
-        return self._create(draft, "learn", note)
+        return self._create(draft, "learn", note, key)
 
-    def _create(self, draft: Draft, what: str, note: str) -> Step:
+    def _create(self, draft: Draft, what: str, note: str, key: str = "") -> Step:
         if self.readonly:
             self._writable()
         with explained(self.path):
-            create_file(Path(os.path.realpath(self.path)), draft, what, note, replace=False)
+            create_file(Path(os.path.realpath(self.path)), draft, what, note, key, replace=False)
         self._file = ModelFile(self.path)
         return self._file.steps[0]
 

@@ -20,6 +20,7 @@ from fecam.model_file.snapshot import check_kind
 from fecam.model_file.writing import (
     STEP_BITS,
     Draft,
+    check_texts,
     insert,
     layout_of,
     now,
@@ -32,14 +33,15 @@ from fecam.model_rows import Provenance, flaw, pack_class
 
 
 def create_file(
-    path: Path, draft: Draft, what: str = "save", note: str = "", *, replace: bool
+    path: Path, draft: Draft, what: str = "save", note: str = "", key: str = "", *, replace: bool
 ) -> None:
     """Write a file that holds a draft; its history begins with this step."""
+    check_texts(note=note, key=key)
     with _placing(path, replace=replace) as temporary:
-        _write(temporary, draft, what, note)
+        _write(temporary, draft, what, note, key)
 
 
-def _write(path: Path, draft: Draft, what: str, note: str) -> None:
+def _write(path: Path, draft: Draft, what: str, note: str, key: str) -> None:
     classifier, known = draft.classifier, draft.classifier.knowledge_
     layout, time = layout_of(classifier), now()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -53,8 +55,8 @@ def _write(path: Path, draft: Draft, what: str, note: str) -> None:
         db.execute("BEGIN")
         create(db)
         checksums, counts = {}, {}
-        for position, (key, one) in enumerate(known.classes.items(), start=1):
-            label: int | str = key  # type: ignore[assignment]
+        for position, (name, one) in enumerate(known.classes.items(), start=1):
+            label: int | str = name  # type: ignore[assignment]
             comes_of = Provenance(
                 draft.taught.get(label, time),
                 time,
@@ -74,8 +76,8 @@ def _write(path: Path, draft: Draft, what: str, note: str) -> None:
             insert_prior(db, 1 << STEP_BITS, prior)
         settings = settings_of(draft, 1, None if prior is None else 1 << STEP_BITS)
         write_settings(db, settings, checksums.values())
-        step = (1, time, what, note, json.dumps(counts), None, None, None)
-        db.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)", step)
+        step = (1, time, what, note, key, json.dumps(counts), None, None, None)
+        db.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", step)
         db.execute("COMMIT")
 
 

@@ -19,7 +19,7 @@ from fecam.model_file.connection import (
     transaction,
 )
 from fecam.model_file.header import VERSION, check_header
-from fecam.model_file.journal import erase, forget_steps, read_steps, take_back
+from fecam.model_file.journal import erase, forget_steps, read_steps, step_with, take_back
 from fecam.model_file.migrations import migrate, migrated_copy
 from fecam.model_file.records import Step
 from fecam.model_file.schema import check_schema
@@ -102,31 +102,46 @@ class ModelFile:
         return self._read(db, self.snapshot)
 
     def write(
-        self, what: str, change: Callable[[Draft], None], note: str = "", *, for_good: bool = False
+        self,
+        what: str,
+        change: Callable[[Draft], None],
+        note: str = "",
+        *,
+        key: str = "",
+        for_good: bool = False,
     ) -> Step | None:
         """Change the model in one transaction; None if the change changed nothing.
 
-        ``change`` is given a draft of what the file holds at that moment, whoever wrote it. Of
-        classes that it removes ``for_good`` the history keeps nothing either.
+        ``change`` is given a draft of what the file holds at that moment, whoever wrote it. A step
+        that was done before under the same ``key`` is given back, and not done again. Of classes
+        that a change removes ``for_good`` the history keeps nothing either.
         """
         with self._lock, explained(self.path):
             db = self._writing()
             with transaction(db):
                 before = self._newest(db)
+                if (done := step_with(db, key)) is not None:
+                    self.snapshot = before
+                    return done
                 draft = self._draft(before)
                 change(draft)
-                number = write_step(db, before, draft, what, note)
+                number = write_step(db, before, draft, what, note, key)
                 if number is not None and for_good:
                     kept = draft.classifier.knowledge_.classes
-                    gone = [o.row.label for key, o in before.held.items() if key not in kept]
+                    gone = [o.row.label for label, o in before.held.items() if label not in kept]
                     erase(db, gone, number)
                 if number is not None:
                     forget_steps(db)
             if number is None:
                 self.snapshot = before
                 return None
-            prior = draft.classifier._derived.prior
-            return self._after(db, before, number, prior)
+            return self._after(db, before, number, draft.classifier._derived.prior)
+
+    def step_with(self, key: str) -> Step | None:
+        """The step that was done under a key, and not undone."""
+        if not key:
+            return None
+        return next((step for step in self.steps if step.key == key and not step.undone), None)
 
     def undo(self) -> Step:
         """Take back the last step that was not taken back."""

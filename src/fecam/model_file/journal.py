@@ -23,7 +23,7 @@ FOR_GOOD = "for good"
 def read_steps(db: sqlite3.Connection, number: int | None = None) -> list[Step]:
     """All steps, the last one first; or one."""
     query = (
-        "SELECT number, time, what, note, counts, undone, "
+        "SELECT number, time, what, note, key, counts, undone, "
         "settings IS NOT NULL OR EXISTS(SELECT 1 FROM changes WHERE step = number) "
         "FROM steps WHERE ?1 IS NULL OR number = ?1 ORDER BY number DESC"
     )
@@ -31,8 +31,8 @@ def read_steps(db: sqlite3.Connection, number: int | None = None) -> list[Step]:
 
 
 def _step(values: tuple[Any, ...]) -> Step:
-    number, time, what, note, counts, undone, kept = values
-    texts = [time, what, note]
+    number, time, what, note, key, counts, undone, kept = values
+    texts = [time, what, note, key]
     if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts):
         raise flaw(f"step {number} of its history is not text, or too long.")
     found = parsed(f"history of step {number}", counts, longest=float("inf"))
@@ -42,7 +42,15 @@ def _step(values: tuple[Any, ...]) -> Step:
         parsed("label", text): count for text, count in found.items() if isinstance(count, int)
     }
     is_undone = undone not in (None, FOR_GOOD)
-    return Step(number, time, what, note, by_label, is_undone, bool(kept) and not is_undone)
+    can_undo = bool(kept) and not is_undone
+    return Step(number, time, what, note, key, by_label, is_undone, can_undo)
+
+
+def step_with(db: sqlite3.Connection, key: str) -> Step | None:
+    """The step that was done under a key, and not undone."""
+    query = "SELECT number FROM steps WHERE key = ? AND undone IS NULL"
+    found = db.execute(query, (key,)).fetchone() if key else None
+    return None if found is None else read_steps(db, found[0])[0]
 
 
 def take_back(db: sqlite3.Connection, before: Snapshot) -> int:

@@ -43,6 +43,8 @@ class Step:
     what: str
     """learn, unlearn, forget, merge or save."""
     note: str
+    key: str
+    """By which whoever asked for it knows it again; empty if nobody cares."""
     counts: Mapping[Label, int]
     """Of each class that it touched, how many samples came, or went where negative."""
     undone: bool = False

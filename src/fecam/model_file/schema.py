@@ -23,7 +23,7 @@ TABLES = {
     "checksum BLOB, covariance BLOB)",
     # What happened; settings and prior are those before, if the step changed them.
     "steps": "CREATE TABLE steps(number INTEGER PRIMARY KEY, time TEXT, what TEXT, note TEXT, "
-    "counts TEXT, undone TEXT, settings TEXT, prior INTEGER)",
+    "key TEXT, counts TEXT, undone TEXT, settings TEXT, prior INTEGER)",
     # Of each label that a step touched the record before and after it.
     "changes": "CREATE TABLE changes(step INTEGER, label TEXT, before INTEGER, after INTEGER, "
     "PRIMARY KEY(step, label)) WITHOUT ROWID",

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from fecam.classifier import FeCAMClassifier
 from fecam.core.knowledge import Knowledge
 from fecam.core.prior import Prior
+from fecam.errors import InputError
 from fecam.model_file.priors import insert_prior
 from fecam.model_file.records import EncoderRecord, Label
 from fecam.model_file.settings import pack_settings
 from fecam.model_file.snapshot import COLUMNS, Held, Snapshot, check_kind
-from fecam.model_rows import LONGEST_TEXT, Layout, Matrices, Provenance, Row, file_checksum, flaw
+from fecam.model_rows import LONGEST_TEXT, Layout, Matrices, Provenance, Row, file_checksum
 from fecam.model_rows import pack_class as packed
 
 UNDO_STEPS = 20
@@ -46,6 +47,15 @@ class Draft:
 def now() -> str:
     """The time, as all times in a file are written."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def check_texts(**texts: str) -> None:
+    """Refuse what would be too long to be read back."""
+    for name, text in texts.items():
+        if len(text) > LONGEST_TEXT:
+            raise InputError(
+                f"the {name} has {len(text)} characters. Keep it below {LONGEST_TEXT}."
+            )
 
 
 def settings_of(draft: Draft, version: int, prior: int | None) -> dict[str, str]:
@@ -99,11 +109,10 @@ def write_settings(
 
 
 def write_step(
-    db: sqlite3.Connection, before: Snapshot, draft: Draft, what: str, note: str
+    db: sqlite3.Connection, before: Snapshot, draft: Draft, what: str, note: str, key: str = ""
 ) -> int | None:
     """Write what a draft changed, as one step; None if that is nothing."""
-    if len(note) > LONGEST_TEXT:
-        raise flaw(f"the note has {len(note)} characters.", f"Keep it below {LONGEST_TEXT}.")
+    check_texts(note=note, key=key)
     time, version = now(), before.version + 1
     layout, known = layout_of(draft.classifier), draft.classifier.knowledge_
     check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
@@ -133,9 +142,9 @@ def write_step(
     old_settings = {name: before.settings[name] for name in chosen}
     step = _next_step(db)
     db.execute(
-        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
+        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?)",
         (
-            *(step, time, what, note, json.dumps(counts)),
+            *(step, time, what, note, key, json.dumps(counts)),
             json.dumps(old_settings) if chosen else None,
             None if before.prior is None else before.prior[0],
         ),
