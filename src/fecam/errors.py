@@ -59,6 +59,17 @@ class RunError(FecamError):
     """A run's folder cannot be read: not there, damaged, or written by something else."""
 
 
+class ServiceError(FecamError):
+    """A service did not do what it was asked for, or cannot be reached.
+
+    ``status`` is that of HTTP, 0 if there was no answer; ``code`` is the service's word for it.
+    """
+
+    def __init__(self, message: str, status: int = 0, code: str = "unreachable") -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
 class MissingPackageError(FecamError):
     """Something needs a package that is not installed; the message names the extra that has it."""
 
