@@ -1,0 +1,34 @@
+"""Talk to a service that `fecam serve` has started: `Client`, and `AsyncClient` for asyncio."""
+
+from fecam.client.answers import (
+    Answer,
+    ClassInfo,
+    ClassMap,
+    Evaluation,
+    Forgotten,
+    History,
+    ModelInfo,
+    Predictions,
+    StepInfo,
+    Taught,
+    Undone,
+)
+from fecam.client.client import AsyncClient, Client
+from fecam.errors import ServiceError
+
+__all__ = [
+    "Answer",
+    "AsyncClient",
+    "ClassInfo",
+    "ClassMap",
+    "Client",
+    "Evaluation",
+    "Forgotten",
+    "History",
+    "ModelInfo",
+    "Predictions",
+    "ServiceError",
+    "StepInfo",
+    "Taught",
+    "Undone",
+]
