@@ -1,0 +1,243 @@
+// The page: what the person does, what the server says, and the parts that show it.
+
+import * as server from "./api.js";
+import { said as answerSaid, showAnswers } from "./answers.js";
+import { confirmForget, huesOf, showClasses } from "./classes.js";
+import { showCurve } from "./curve.js";
+import { byId, make } from "./dom.js";
+import { Guide } from "./guide.js";
+import { nextToUndo, showHistory } from "./history.js";
+import { Intake } from "./intake.js";
+import { Kept } from "./kept.js";
+import { showMap } from "./map.js";
+import { counted, many, step } from "./words.js";
+
+const PULSE = 5000; // ms between looks for what others have taught
+const BATCH = 64; // examples a request
+const BATCH_LETTERS = 12_000_000; // base64 letters a request
+
+const state = { model: null, classes: [], steps: [] };
+const kept = new Kept();
+const intake = new Intake(complain);
+const guide = new Guide(intake);
+
+// ---------------------------------------------------------------------- saying
+
+function say(text) {
+  byId("said").textContent = text;
+  byId("wrong").textContent = "";
+}
+
+function complain(text) {
+  byId("wrong").textContent = text;
+  if (text) byId("said").textContent = "";
+}
+
+// One thing at a time: a second click while the first is under way is a slip of the hand.
+let busy = false;
+async function during(work) {
+  if (busy) return false;
+  busy = true;
+  document.body.classList.add("busy");
+  document.body.setAttribute("aria-busy", "true");
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    complain(error.message);
+    return false;
+  } finally {
+    busy = false;
+    document.body.classList.remove("busy");
+    document.body.removeAttribute("aria-busy");
+  }
+}
+
+// ---------------------------------------------------------------------- what there is
+
+const labels = () => state.classes.map(({ label }) => String(label));
+
+async function refresh() {
+  const [model, { classes }, { steps }, map] = await Promise.all(
+    [server.getModel(), server.getClasses(), server.getHistory(), server.getMap()]);
+  if (state.model?.name !== model.name) kept.open(model.name);
+  Object.assign(state, { model, classes, steps });
+  show(map);
+}
+
+function show(map) {
+  const { model, classes, steps } = state;
+  byId("model-name").textContent = model.name;
+  document.title = `Teach ${model.name}`;
+  byId("model-line").textContent = classes.length
+    ? `It knows ${many(classes.length, "class", "classes")} from ${many(model.samples, "example")}.`
+    : "It knows nothing yet.";
+  const hues = huesOf(classes);
+  intake.allow(model.kind);
+  showClasses(classes, hues, forget);
+  showHistory(steps);
+  showMap(map, hues);
+  showCurve(kept.points);
+  guide.offer(classes.length);
+}
+
+// After each change: is it still right on what was kept back?
+async function measure(what) {
+  await refresh();
+  const known = new Set(labels());
+  const usable = kept.items.filter((item) => item.kind === state.model.kind && known.has(item.label));
+  if (usable.length === 0) return;
+  try {
+    const found = await server.evaluate(state.model.kind, usable.map((item) => item.payload), usable.map((item) => item.label));
+    if (found.count > 0) kept.add({ version: found.version, what, accuracy: found.accuracy, count: found.count });
+    showCurve(kept.points);
+  } catch (error) {
+    complain(`The lesson is taught, but it could not be measured: ${error.message}`);
+  }
+}
+
+// ---------------------------------------------------------------------- asking and teaching
+
+function* batches(examples) {
+  let batch = [];
+  let letters = 0;
+  for (const example of examples) {
+    const length = example.payload.length;
+    if (batch.length && (batch.length === BATCH || letters + length > BATCH_LETTERS)) {
+      yield batch;
+      [batch, letters] = [[], 0];
+    }
+    batch.push(example);
+    letters += length;
+  }
+  if (batch.length) yield batch;
+}
+
+const payloads = (examples) => examples.map((example) => example.payload);
+
+async function ask() {
+  const examples = intake.examples();
+  if (examples.length === 0) throw new Error("There is nothing to ask about yet. Draw, choose or write something above.");
+  if (state.classes.length === 0) throw new Error("It knows nothing yet. Say what this is, and press Teach.");
+  say("Looking …");
+  const reject = byId("reject").value;
+  const answers = [];
+  for (const batch of batches(examples)) {
+    const found = await server.predict(batch[0].kind, payloads(batch),
+      { reject: reject ? Number(reject) : null, version: state.model.version });
+    answers.push(...found.answers);
+  }
+  intake.done(examples);
+  showAnswers(examples, answers, labels(), correct);
+  say(answers.length === 1 ? answerSaid(answers[0]) : `${many(answers.length, "answer")} below.`);
+  byId("answers-card").scrollIntoView({ block: "nearest" });
+  guide.asked();
+}
+
+async function teach() {
+  const examples = intake.examples();
+  const label = byId("label").value.trim();
+  if (examples.length === 0) throw new Error("There is nothing to teach yet. Draw, choose or write something above.");
+  if (!label) {
+    byId("label").focus();
+    throw new Error("What is it? Give the class a name.");
+  }
+  const split = byId("keep").checked
+    ? kept.split(examples, labels().includes(label))
+    : { taught: examples, held: [], given: kept.given };
+  say("Teaching …");
+  const lesson = await lessons(split.taught, label, byId("note").value.trim());
+  await kept.take(split.held, label, split.given);
+  intake.done(examples);
+  byId("note").value = "";
+  const back = split.held.length ? ` ${split.held.length} kept back, to measure.` : "";
+  say(`${lesson}${back}`.trim());
+  await measure(`${split.taught.length} × ${label}`);
+  guide.taught(label, examples.length);
+}
+
+async function lessons(examples, label, note = "") {
+  const total = { taught: {}, known: 0, unreadable: [] };
+  for (const batch of batches(examples)) {
+    const done = await server.teach(batch[0].kind, payloads(batch), label, note);
+    for (const [name, count] of Object.entries(done.taught)) total.taught[name] = (total.taught[name] ?? 0) + count;
+    total.known += Object.values(done.known).reduce((sum, count) => sum + count, 0);
+    total.unreadable.push(...done.unreadable);
+  }
+  return [
+    Object.keys(total.taught).length ? `Taught ${counted(total.taught)}.` : "",
+    total.known ? `${many(total.known, "example")} it knew before.` : "",
+    total.unreadable.length ? `Not readable: ${total.unreadable.join("; ")}` : "",
+  ].filter(Boolean).join(" ");
+}
+
+// A correction is always taught: it is too good an example to be kept back.
+function correct(example, label) {
+  return during(async () => {
+    say("Teaching …");
+    say(await lessons([example], label));
+    await measure(`1 × ${label}, corrected`);
+  });
+}
+
+// ---------------------------------------------------------------------- taking back
+
+async function forget(label, count) {
+  const chosen = await confirmForget(label, count);
+  if (chosen === null) return;
+  await during(async () => {
+    await server.forget(label, chosen.forGood);
+    say(`Forgot ${label}.${chosen.forGood ? "" : " An undo brings it back."}`);
+    await measure(`forgot ${label}`);
+  });
+}
+
+async function undo() {
+  const next = nextToUndo(state.steps);
+  await server.undo();
+  say(`Taken back: ${step(next)}.`);
+  await measure("an undo");
+}
+
+async function download() {
+  const file = await server.getFile();
+  const link = make("a", { href: URL.createObjectURL(file), download: `${state.model.name.replace(/\.fecam$/, "")}.fecam` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+// ---------------------------------------------------------------------- beginning
+
+byId("ask").addEventListener("click", () => during(ask));
+byId("teach-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  during(teach);
+});
+byId("undo").addEventListener("click", () => during(undo));
+byId("download").addEventListener("click", () => during(download));
+byId("kept-clear").addEventListener("click", () => {
+  kept.clear();
+  showCurve(kept.points);
+});
+
+let reached = true;
+server.onReach((now) => {
+  if (now === reached) return;
+  reached = now;
+  byId("banner").hidden = now;
+  byId("banner").textContent = now ? "" : "The server does not answer. This page goes on as soon as it does.";
+});
+
+// Others may teach the same model, and a server may be started anew.
+async function pulse() {
+  if (document.hidden || busy || document.querySelector("dialog[open]")) return;
+  try {
+    const waited = !reached || state.model === null;
+    const model = await server.getModel(true);
+    if (waited || model.version !== state.model.version) await refresh();
+  } catch { /* the banner says it */ }
+}
+
+await during(refresh);
+setInterval(pulse, PULSE);
+document.addEventListener("visibilitychange", pulse);
