@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import weakref
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from fecam.model_rows import Layout, Row, check_matrices
 KEPT_BYTES = 64 * 2**20
 """Of the matrices read last, for they are often asked for again at once."""
 
+AHEAD_AFTER = 4
+"""Whoever has asked for so many matrices is about to ask for all: let the system fetch them."""
+
 Pair = list[Scatter | None]
 
 
@@ -29,7 +33,7 @@ class Shelf:
         self.path, self._size = path, size
         self._lock = threading.Lock()
         self._kept: OrderedDict[int, Pair] = OrderedDict()
-        self._bytes = 0
+        self._bytes = self._reads = 0
         self._open()
 
     def _open(self) -> None:
@@ -57,6 +61,9 @@ class Shelf:
                 self._finalizer.detach()
                 self._open()
             found = fetch(self.db, number, row)
+            self._reads += 1
+            if self._reads == AHEAD_AFTER:
+                threading.Thread(target=_fetch_ahead, args=(self.path,), daemon=True).start()
         pair = check_matrices(row, found, layout)  # the longer part, outside of the lock
         with self._lock:
             if number not in self._kept:
@@ -66,6 +73,16 @@ class Shelf:
                 _, gone = self._kept.popitem(last=False)
                 self._bytes -= sum(one.numbers.nbytes for one in gone if one is not None)
         return pair
+
+
+def _fetch_ahead(path: Path) -> None:
+    """Have the system read a file while we compute; it is only a hint, and may be ignored."""
+    with suppress(OSError, AttributeError):  # not every system knows it
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
 
 
 def fetch(db: sqlite3.Connection, number: int, row: Row) -> tuple[Any, Any]:
