@@ -1,0 +1,209 @@
+"""A small load generator: so many connections, each asking again as soon as it is answered.
+
+    python benchmarks/load.py --port 8765 --requests FILE --connections 64 --seconds 3
+
+Raw sockets and prepared bytes, so that it costs far less than what it measures. FILE holds the
+requests, one JSON string of latin-1 a line; connections take them in turn. Prints JSON: answers,
+failures, seconds, and the milliseconds of each answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def request(method: str, path: str, kind: str = "", body: bytes = b"") -> bytes:
+    """One request of HTTP/1.1."""
+    head = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
+    head += [f"Content-Type: {kind}"] if kind else []
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+@dataclass(frozen=True)
+class Load:
+    """What came of a load."""
+
+    answers: int
+    failures: int
+    seconds: float
+    milliseconds: list[float]
+    """Of each answer."""
+    statuses: dict[str, int]
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return self.answers / self.seconds
+
+    def quantile(self, share: float) -> float:
+        """Milliseconds within which that share was answered."""
+        return float(np.quantile(self.milliseconds, share)) if self.milliseconds else float("nan")
+
+
+class Connection(asyncio.Protocol):
+    """Sends, waits for the whole answer, sends the next."""
+
+    def __init__(self, asked: Sequence[bytes], at: int, found: Found) -> None:
+        self.asked, self.at, self.found = asked, at, found
+        self.buffer, self.due, self.status = bytearray(), 0, b""
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin."""
+        self.transport = transport
+        self.ask()
+
+    def ask(self) -> None:
+        """Send the next request."""
+        self.transport.write(self.asked[self.at % len(self.asked)])
+        self.at += 1
+        self.begun = time.perf_counter()
+
+    def data_received(self, data: bytes) -> None:
+        """Look whether the answer is complete."""
+        self.buffer += data
+        if not self.due:
+            end = self.buffer.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = bytes(self.buffer[:end]).lower()
+            place = head.index(b"content-length:") + 15
+            self.due = end + 4 + int(head[place:].split(b"\r\n", 1)[0])
+            self.status = head[9:12]
+        if len(self.buffer) >= self.due:
+            now = time.perf_counter()
+            self.buffer.clear()
+            self.due = 0
+            if self.found.take(self.status, self.begun, now):
+                self.ask()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is not the service that ends a connection."""
+        if not self.found.over:
+            self.found.lost += 1
+
+
+class Found:
+    """What all connections found so far."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.statuses: Counter[str] = Counter()
+        self.lost, self.over, self.counting = 0, False, False
+
+    def take(self, status: bytes, begun: float, now: float) -> bool:
+        """Count an answer; whether to go on."""
+        if self.counting and not self.over:
+            self.statuses[status.decode()] += 1
+            if status == b"200":
+                self.times.append(now - begun)
+        return not self.over
+
+
+async def run(
+    port: int, asked: Sequence[bytes], connections: int, seconds: float, warm: float
+) -> dict[str, Any]:
+    """Load a service."""
+    loop, found = asyncio.get_running_loop(), Found()
+    step = max(len(asked) // connections, 1)
+    opened = [
+        await loop.create_connection(
+            lambda number=number: Connection(asked, number * step, found), "127.0.0.1", port
+        )
+        for number in range(connections)
+    ]
+    await asyncio.sleep(warm)
+    found.counting, start = True, time.perf_counter()
+    await asyncio.sleep(seconds)
+    took, found.over = time.perf_counter() - start, True
+    for transport, _ in opened:
+        transport.abort()
+    failures = found.statuses.total() - found.statuses["200"] + found.lost
+    return {
+        "answers": len(found.times),
+        "failures": failures,
+        "seconds": took,
+        "milliseconds": [round(1e3 * one, 3) for one in found.times],
+        "statuses": dict(found.statuses),
+    }
+
+
+def load(
+    port: int,
+    asked: Sequence[bytes],
+    *,
+    connections: int = 64,
+    seconds: float = 3.0,
+    warm: float = 0.5,
+    core: int | None = None,
+) -> Load:
+    """Load a service from a process of its own; wait for what came of it."""
+    return Running(port, asked, connections, seconds, warm, core).wait()
+
+
+class Running:
+    """A load that is under way."""
+
+    def __init__(
+        self,
+        port: int,
+        asked: Sequence[bytes],
+        connections: int,
+        seconds: float,
+        warm: float,
+        core: int | None,
+    ) -> None:
+        import subprocess
+
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as file:
+            file.writelines(json.dumps(one.decode("latin-1")) + "\n" for one in asked)
+        self.file = Path(file.name)
+        command = [sys.executable, __file__, "--port", str(port), "--requests", file.name]
+        command += ["--connections", str(connections), "--seconds", str(seconds)]
+        command += ["--warm", str(warm)] + ([] if core is None else ["--core", str(core)])
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def wait(self) -> Load:
+        """What came of it."""
+        said, _ = self.process.communicate()
+        self.file.unlink()
+        if self.process.returncode:
+            raise RuntimeError(f"the load generator ended with {self.process.returncode}")
+        return Load(**json.loads(said))
+
+
+def main() -> None:
+    """Load a service, print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--requests", type=Path, required=True)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--warm", type=float, default=0.5)
+    parser.add_argument("--core", type=int)
+    args = parser.parse_args()
+    if args.core is not None:
+        os.sched_setaffinity(0, {args.core})
+    asked = [json.loads(line).encode("latin-1") for line in args.requests.open()]
+    try:
+        import uvloop as loops
+    except ImportError:
+        loops = asyncio
+    found = loops.run(run(args.port, asked, args.connections, args.seconds, args.warm))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
