@@ -20,6 +20,7 @@ from fecam.cli import (
     examine,
     exchange,
     features,
+    serve,
     teach,
     train,
 )
@@ -39,6 +40,7 @@ examine.add_to(app)
 exchange.add_to(app)
 doctor.add_to(app)
 features.add_to(app)
+serve.add_to(app)
 train.add_to(app)
 encoders.add_to(app)
 bench.add_to(app)

@@ -48,6 +48,7 @@ from fecam.model_file import ClassRecord, EncoderRecord, ModelFile, Step
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import explained
 from fecam.model_file.records import Label
+from fecam.model_file.snapshot import Snapshot
 from fecam.model_file.writing import Draft
 
 USUAL_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
@@ -130,6 +131,11 @@ class Model:
     def classifier(self) -> FeCAMClassifier:
         """What is known now. It is never changed: the next lesson makes another."""
         return self._held.snapshot.classifier
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """All that the file held when it was last looked at; it never changes. None: no file."""
+        return None if self._file is None else self._file.snapshot
 
     @property
     def classes(self) -> list[ClassRecord]:

@@ -1,0 +1,359 @@
+"""`Engine`: a model that many ask at once, and that is taught meanwhile.
+
+Three threads beside the event loop. One judges: all requests that wait at the same moment in one
+product, on a view that never changes. One encodes what is to be judged. One writes: a lesson after
+the other, and only when a lesson is on the disk a new view takes the place of the old one. A fourth
+looks a few times a second whether another process wrote to the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.encoders.catalogue import load as load_encoder
+from fecam.encoders.encoder import Encoder
+from fecam.errors import FecamError, InputError, MissingPackageError
+from fecam.features import Encoded, encode_readable
+from fecam.model import Lesson, Model, open_model
+from fecam.model.model import USUAL_ENCODERS
+from fecam.model_file import Step
+from fecam.model_file.records import Label
+from fecam.service.batches import Batcher, Outcome
+from fecam.service.problems import Problem, busy, log, too_slow, untaught
+from fecam.service.settings import ServiceSettings
+from fecam.service.views import Answer, Answers, Query, View, judge_together, warm
+
+T = TypeVar("T")
+
+FOLLOW = 0.2
+"""Seconds between two looks at what other processes wrote."""
+JUDGED_AT_ONCE = 256
+"""Rows in one product."""
+ENCODED_AT_ONCE = 32
+"""Items in one batch of the encoder."""
+EASY = 16
+"""Rows of numbers are judged so fast that so many times more of them may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """Items to be encoded, as long as somebody waits for them."""
+
+    items: Sequence[Any]
+    until: float
+
+
+class Engine:
+    """Answers and lessons for one model."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings, self.limits = settings, settings.limits
+        self.model: Model = open_model(
+            settings.model, encoder=settings.encoder, device=settings.device
+        )
+        self.view = View.of(self.model.snapshot)
+        self.trouble: Exception | None = None
+        """Why the encoder cannot be had."""
+        self._judge = Batcher[Query, Answers](
+            "answers",
+            lambda queries: judge_together(self.view, queries),
+            most=EASY * self.limits.queue,
+            size=JUDGED_AT_ONCE,
+        )
+        self._encode = Batcher[_Raw, Encoded](
+            "the encoder", self._encoded, most=self.limits.queue, size=ENCODED_AT_ONCE
+        )
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="fecam-writer")
+        self._lessons = 0
+        self._publishing, self._loading = threading.Lock(), threading.Lock()
+        self._published = threading.Condition()
+        self._follower = threading.Thread(target=self._follow, name="fecam-follower", daemon=True)
+        self._wake, self._closing = threading.Event(), False
+        self._warmed = threading.Event()
+
+    # ------------------------------------------------------------------ beginning and end
+
+    async def start(self) -> None:
+        """Begin; what takes long, as loading an encoder, goes on behind."""
+        self._judge.start()
+        self._encode.start()
+        self._follower.start()
+        threading.Thread(target=self._warm_up, name="fecam-warm-up", daemon=True).start()
+
+    async def close(self) -> None:
+        """Finish what was accepted, and let go of the file."""
+        self._closing = True
+        self._wake.set()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._encode.close()
+        self._judge.close()
+        self._writer.shutdown(wait=True)
+        self._follower.join()
+        self.model.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether answers come as fast as they will ever come."""
+        return self._warmed.is_set() and self.trouble is None
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """How many wait, and for what."""
+        return {
+            "judge": len(self._judge),
+            "encode": len(self._encode),
+            "write": self._lessons,
+        }
+
+    # ------------------------------------------------------------------ answering
+
+    async def predict(
+        self,
+        rows: NDArray[np.float32],
+        top: int = 1,
+        reject: float | None = None,
+        min_version: int | None = None,
+    ) -> Answers:
+        """What the model makes of rows of features."""
+        if min_version is not None and min_version > self.view.version:
+            await self.reach(min_version)
+        return await self._within(self._judge.submit(Query(rows, top, reject), len(rows)))
+
+    async def predict_items(
+        self,
+        kind: str,
+        items: Sequence[Any],
+        top: int = 1,
+        reject: float | None = None,
+        min_version: int | None = None,
+    ) -> Answers:
+        """What the model makes of images or texts; of one that cannot be read, why."""
+        if min_version is not None and min_version > self.view.version:
+            await self.reach(min_version)
+        found = await self.encoded(kind, items)
+        answers: list[Answer] = [{"error": ""} for _ in items]
+        for at, why in found.failed.items():
+            answers[at] = {"error": why}
+        if not found.rows:
+            return Answers(answers, self.view.version)
+        judged = await self.predict(found.features, top, reject)
+        for at, answer in zip(found.rows, judged.answers, strict=True):
+            answers[at] = answer
+        return Answers(answers, judged.version)
+
+    async def encoded(self, kind: str, items: Sequence[Any]) -> Encoded:
+        """The features of images or texts that are to be judged."""
+        self._check_kind(kind)
+        until = time.monotonic() + self.limits.seconds
+        return await self._within(self._encode.submit(_Raw(items, until), len(items)))
+
+    def _check_kind(self, kind: str) -> None:
+        if self.view.kind is None:
+            raise untaught()
+        if kind != self.view.kind:
+            raise InputError(
+                f"this model takes {self.view.kind}; these are {kind}. GET /v1/model tells what a "
+                "model takes."
+            )
+
+    def check_features(self) -> None:
+        """Refuse rows of features where the model takes something else."""
+        self._check_kind("features")
+
+    async def reach(self, version: int) -> None:
+        """Wait until the model has at least this version, whoever writes it."""
+        self._wake.set()
+        until = time.monotonic() + self.limits.seconds
+
+        def wait() -> bool:
+            with self._published:
+                return self._published.wait_for(
+                    lambda: self.view.version >= version or self._closing,
+                    until - time.monotonic(),
+                )
+
+        await asyncio.to_thread(wait)
+        if self.view.version < version:
+            raise Problem(
+                503,
+                "version",
+                f"the model has version {self.view.version}, not yet {version}. Try again.",
+                Retry_After="1",
+            )
+
+    async def _within(self, future: asyncio.Future[T]) -> T:
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                return await future
+        except TimeoutError:
+            raise too_slow(f"there was no answer within {self.limits.seconds:g} seconds.") from None
+
+    # ------------------------------------------------------------------ changing
+
+    async def teach(
+        self, kind: str, items: Any, labels: Sequence[Any], note: str = "", key: str = ""
+    ) -> tuple[Lesson, int]:
+        """Teach; when it returns, the lesson is on the disk and answers know of it."""
+
+        def learn() -> Lesson:
+            if kind != "features":
+                self._load()
+            return self.model.learn(items, self._labels(labels), note=note, key=key, strict=False)
+
+        return await self._write(learn)
+
+    async def forget(self, label: str, *, for_good: bool, note: str = "") -> tuple[Step, int]:
+        """Remove a class."""
+
+        def forget() -> Step:
+            self.model.reload()
+            if self.model.snapshot is None:
+                raise untaught()
+            return self.model.forget(self.model.label_of(label), for_good=for_good, note=note)
+
+        return await self._write(forget)
+
+    async def undo(self, count: int) -> tuple[list[Step], int]:
+        """Take back the last steps."""
+
+        def undo() -> list[Step]:
+            self.model.reload()
+            if self.model.snapshot is None:
+                raise Problem(409, "nothing_to_undo", "there is nothing left that can be undone.")
+            return self.model.undo(count)
+
+        return await self._write(undo)
+
+    async def steps(self) -> list[Step]:
+        """What happened to the model, the last step first."""
+        return await asyncio.to_thread(lambda: self.model.steps)
+
+    def _labels(self, labels: Sequence[Any]) -> list[Label]:
+        """Labels as those that are known are: a person's text may name a number."""
+        if not View(self.model.snapshot, None).numbered:
+            return list(labels)
+        try:
+            return [int(label) for label in labels]
+        except ValueError:
+            raise InputError(
+                "the classes of this model are whole numbers, so labels must be, too."
+            ) from None
+
+    async def _write(self, change: Callable[[], T]) -> tuple[T, int]:
+        """Make a change when its turn comes; one that has begun is finished."""
+        if self._closing or self._lessons >= self.limits.queue:
+            raise busy("the writer")
+
+        def run() -> tuple[T, int]:
+            done = change()
+            self.publish()
+            return done, self.model.version
+
+        self._lessons += 1
+        try:
+            future = self._writer.submit(run)
+            waiting = asyncio.wrap_future(future)
+            await asyncio.wait({waiting}, timeout=self.limits.seconds)
+            if not waiting.done() and future.cancel():
+                raise too_slow("other lessons took too long; nothing was changed.")
+            return await waiting
+        finally:
+            self._lessons -= 1
+
+    # ------------------------------------------------------------------ threads
+
+    def publish(self) -> None:
+        """Let answers come from what the file holds now, once all is derived that they need."""
+        with self._publishing:
+            snapshot = self.model.snapshot
+            if snapshot is not None:
+                warm(snapshot.classifier)
+            self.view = View.of(snapshot)
+        with self._published:
+            self._published.notify_all()
+
+    def _follow(self) -> None:
+        """Take over what other processes write."""
+        while not self._closing:
+            self._wake.wait(FOLLOW)
+            self._wake.clear()
+            if self._closing:
+                break
+            try:
+                if self.model.reload() or self.model.snapshot is not self.view.snapshot:
+                    self.publish()
+            except (FecamError, OSError) as error:
+                log.warning("cannot follow the file: %s", error)
+
+    def _warm_up(self) -> None:
+        """What the first request would else have to wait for."""
+        try:
+            self.publish()
+            encoder = self._load()
+            if encoder is None and self.view.kind is None and self.settings.encoder is None:
+                # Most begin with images; loaded once, the encoder is there in no time.
+                encoder = load_encoder(USUAL_ENCODERS["images"], device=self.settings.device)
+            if encoder is not None:
+                blank = np.zeros((32, 32, 3), np.uint8)
+                encoder.encode(["" if encoder.kind == "texts" else blank])
+        except MissingPackageError as error:
+            if self.view.kind is not None:
+                self.trouble = error
+        except Exception as error:
+            log.error("the encoder cannot be loaded: %s", error)
+            self.trouble = error
+        finally:
+            self._warmed.set()
+
+    def _load(self) -> Encoder | None:
+        """The encoder, loaded by one thread only; None if the model has none, or none yet."""
+        with self._loading:
+            return self.model.encoder
+
+    def _encoded(self, jobs: Sequence[_Raw]) -> Sequence[Outcome[Encoded]]:
+        encoder = self._load()
+        if encoder is None:
+            return [untaught()] * len(jobs)
+        items = [item for job in jobs for item in job.items]
+        until = max(job.until for job in jobs)
+        features, failed = list[NDArray[Any]](), dict[int, str]()
+        rows: list[int] = []
+        for start in range(0, len(items), ENCODED_AT_ONCE):
+            if time.monotonic() > until:
+                raise too_slow("encoding takes too long.")
+            found = encode_readable(items[start : start + ENCODED_AT_ONCE], encoder)
+            features.append(found.features)
+            rows += [start + at for at in found.rows]
+            failed |= {start + at: why for at, why in found.failed.items()}
+        return _apart(jobs, np.concatenate(features), rows, failed)
+
+
+def _apart(
+    jobs: Sequence[_Raw], features: NDArray[Any], rows: list[int], failed: dict[int, str]
+) -> list[Outcome[Encoded]]:
+    """What belongs to each job."""
+    outcomes, start = list[Outcome[Encoded]](), 0
+    places = np.asarray(rows)
+    for job in jobs:
+        end = start + len(job.items)
+        mine = (places >= start) & (places < end)
+        outcomes.append(
+            Encoded(
+                features[mine],
+                (places[mine] - start).tolist(),
+                {at - start: why for at, why in failed.items() if start <= at < end},
+            )
+        )
+        start = end
+    return outcomes

@@ -1,0 +1,77 @@
+"""Changing: teach, forget, undo. Answered only when it is on the disk."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from starlette.responses import Response
+
+from fecam.model_file import Step
+from fecam.service.engine import Engine
+from fecam.service.problems import without_paths
+from fecam.service.routes.answers import answered
+from fecam.service.uploads import invalid, read_labelled, read_object
+
+router = APIRouter(prefix="/v1", tags=["teach"])
+
+MAX_KEY = 200
+MAX_UNDO = 20
+
+
+@router.post("/teach")
+async def teach(
+    request: Request, idempotency_key: Annotated[str, Header(max_length=MAX_KEY)] = ""
+) -> Response:
+    """Teach examples of one class, or of several."""
+    begun = time.perf_counter()
+    engine: Engine = request.app.state.engine
+    given = await read_labelled(request, engine.limits)
+    lesson, version = await engine.teach(
+        given.kind, given.items, given.labels, given.note, idempotency_key
+    )
+    model = engine.settings.model
+    body = {
+        "step": None if lesson.step is None else lesson.step.number,
+        "taught": {str(label): count for label, count in lesson.taught.items()},
+        "known": {str(label): count for label, count in lesson.known.items()},
+        "unreadable": [without_paths(why, model) for why in lesson.unreadable],
+        "new_classes": list(lesson.new_classes),
+    }
+    return answered(engine, begun, body, version)
+
+
+@router.delete("/classes/{label:path}")
+async def forget(request: Request, label: str, for_good: bool = False) -> Response:
+    """Remove a class; it can be undone, unless it is for good."""
+    begun = time.perf_counter()
+    engine: Engine = request.app.state.engine
+    step, version = await engine.forget(label, for_good=for_good)
+    return answered(engine, begun, {"step": step.number, **told(step)}, version)
+
+
+@router.post("/undo")
+async def undo(request: Request) -> Response:
+    """Take back the last steps."""
+    begun = time.perf_counter()
+    engine: Engine = request.app.state.engine
+    asked = await read_object(request, engine.limits)
+    count = asked.pop("steps", 1)
+    if asked or type(count) is not int or not 1 <= count <= MAX_UNDO:
+        raise invalid(f'the body must be {{"steps": n}}, n a whole number from 1 to {MAX_UNDO}.')
+    steps, version = await engine.undo(count)
+    return answered(engine, begun, {"undone": [told(step) for step in steps]}, version)
+
+
+def told(step: Step) -> dict[str, Any]:
+    """A step, as answers have it."""
+    return {
+        "number": step.number,
+        "time": step.time,
+        "what": step.what,
+        "note": step.note,
+        "counts": {str(label): count for label, count in step.counts.items()},
+        "undone": step.undone,
+        "can_undo": step.can_undo,
+    }

@@ -1,0 +1,78 @@
+"""Looking: the model, its classes, its history; whether the service lives."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from fecam.model_file import ClassRecord
+from fecam.service.engine import Engine
+from fecam.service.problems import json_response
+from fecam.service.routes.answers import answered
+from fecam.service.routes.lessons import told
+
+router = APIRouter()
+
+
+@router.get("/v1/model", tags=["look"])
+async def model(request: Request) -> Response:
+    """What the model is; its kind is null if nothing is taught yet."""
+    begun = time.perf_counter()
+    engine: Engine = request.app.state.engine
+    view = engine.view
+    body = {
+        "name": engine.settings.model.name,
+        "kind": view.kind,
+        "encoder": None if view.encoder is None else view.encoder.name,
+        "width": view.width,
+        "classes": len(view.classes),
+        "samples": sum(one.count for one in view.classes),
+    }
+    return answered(engine, begun, body, view.version)
+
+
+@router.get("/v1/classes", tags=["look"])
+async def classes(request: Request) -> Response:
+    """What is known about each class."""
+    begun = time.perf_counter()
+    engine: Engine = request.app.state.engine
+    view = engine.view
+    return answered(engine, begun, {"classes": list(map(_told, view.classes))}, view.version)
+
+
+def _told(one: ClassRecord) -> dict[str, object]:
+    found = asdict(one)
+    return {
+        "label": found.pop("label"),
+        "count": found.pop("count"),
+        "lessons": found.pop("visits"),
+        **found,
+    }
+
+
+@router.get("/v1/history", tags=["look"])
+async def history(request: Request) -> Response:
+    """What happened to the model, the last step first."""
+    begun = time.perf_counter()
+    engine: Engine = request.app.state.engine
+    steps = [told(step) for step in await engine.steps()]
+    return answered(engine, begun, {"steps": steps}, engine.view.version)
+
+
+@router.get("/healthz", tags=["run"])
+async def health() -> Response:
+    """Whether the process lives."""
+    return json_response({"status": "ok"})
+
+
+@router.get("/readyz", tags=["run"])
+async def ready(request: Request) -> Response:
+    """Whether answers come at once: 503 until the encoder is loaded."""
+    engine: Engine = request.app.state.engine
+    if engine.ready:
+        return json_response({"status": "ready"})
+    status = "loading" if engine.trouble is None else "the encoder cannot be loaded"
+    return json_response({"status": status}, 503, {"Retry-After": "1"})

@@ -1,0 +1,153 @@
+"""What a model knows at one moment, and answers from it: nothing here waits for a writer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.classifier import FeCAMClassifier, novelty_limit
+from fecam.errors import FecamError, InputError
+from fecam.model.model import CONSIDERED
+from fecam.model_file import ClassRecord, EncoderRecord
+from fecam.model_file.snapshot import Snapshot
+from fecam.service.problems import untaught
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """A snapshot, and a classifier that only the thread that judges uses."""
+
+    snapshot: Snapshot | None
+    classifier: FeCAMClassifier | None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot | None) -> View:
+        """A view; its classifier derives for itself, so that no thread sees another's half."""
+        return cls(snapshot, None if snapshot is None else snapshot.classifier.fork())
+
+    @cached_property
+    def version(self) -> int:
+        """Of the model; 0 if there is none yet."""
+        return 0 if self.snapshot is None else self.snapshot.version
+
+    @cached_property
+    def encoder(self) -> EncoderRecord | None:
+        """The encoder that the features come from."""
+        return None if self.snapshot is None else self.snapshot.encoder
+
+    @cached_property
+    def kind(self) -> str | None:
+        """What goes in; None if nothing is taught yet."""
+        if self.snapshot is None:
+            return None
+        return "features" if self.encoder is None else self.encoder.kind
+
+    @cached_property
+    def classes(self) -> list[ClassRecord]:
+        """What is known about each class."""
+        return [] if self.snapshot is None else self.snapshot.classes
+
+    @cached_property
+    def width(self) -> int | None:
+        """How many features there are."""
+        return None if self.snapshot is None else self.snapshot.layout.width
+
+    @cached_property
+    def numbered(self) -> bool:
+        """Whether the labels are whole numbers."""
+        return any(isinstance(one.label, int) for one in self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Rows of features, and what is asked about them."""
+
+    rows: NDArray[np.float32]
+    top: int = 1
+    reject: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What was found out, and by which version of the model."""
+
+    answers: list[Answer]
+    version: int
+
+
+def warm(classifier: FeCAMClassifier) -> None:
+    """Derive all that an answer needs, so that the first one comes as fast as the others."""
+    classes = classifier.knowledge_.classes
+    if classes:
+        row = np.asarray(next(iter(classes.values())).raw_mean)[None, :]
+        classifier.predict_proba(row)
+        classifier.judge(row, min(CONSIDERED, len(classes)))
+
+
+def judge_together(view: View, queries: Sequence[Query]) -> list[Answers | Exception]:
+    """An answer, or an error, for each query; those that ask alike are judged in one product."""
+    known = 0 if view.classifier is None else len(view.classifier.knowledge_.classes)
+    if view.classifier is None or not known:
+        return [untaught()] * len(queries)
+    found: list[Answers | Exception] = [untaught()] * len(queries)
+    groups: dict[int, list[int]] = {}
+    for at, query in enumerate(queries):
+        if query.rows.shape[1] != view.width:
+            found[at] = InputError(
+                f"the features have {query.rows.shape[1]} columns; the model was taught with "
+                f"{view.width}. Use the same encoder."
+            )
+        else:
+            # How many classes are looked at decides what a probability is a share of: it must not
+            # depend on who else asks at the same moment.
+            groups.setdefault(min(max(query.top, CONSIDERED), known), []).append(at)
+    for considered, places in groups.items():
+        some = [queries[at] for at in places]
+        for at, outcome in zip(places, _judged(view, some, considered), strict=True):
+            found[at] = outcome
+    return found
+
+
+def _judged(view: View, queries: Sequence[Query], considered: int) -> Sequence[Answers | Exception]:
+    assert view.classifier is not None, "it was looked at"
+    rows = queries[0].rows if len(queries) == 1 else np.concatenate([q.rows for q in queries])
+    try:
+        judged = view.classifier.judge(rows, considered)
+    except (FecamError, ValueError) as error:
+        if len(queries) == 1:
+            return [error]
+        # Somebody's rows cannot be judged: the others should not suffer from it.
+        return [one for query in queries for one in _judged(view, [query], considered)]
+    start, outcomes = 0, list[Answers | Exception]()
+    for query in queries:
+        end = start + len(query.rows)
+        try:
+            outcomes.append(Answers(_answers(query, judged, slice(start, end)), view.version))
+        except FecamError as error:
+            outcomes.append(error)
+        start = end
+    return outcomes
+
+
+def _answers(query: Query, judged: Any, some: slice) -> list[Answer]:
+    limit = np.inf if query.reject is None else novelty_limit(query.reject)
+    labels, distances, shares = (values[some, : query.top].tolist() for values in judged[:3])
+    novelty = judged.novelty[some].tolist()
+    return [
+        {
+            "label": None if novel > limit else names[0],
+            "novelty": novel,
+            "nearest": [
+                {"label": label, "probability": share, "distance": distance}
+                for label, share, distance in zip(names, of_row, far, strict=True)
+            ],
+        }
+        for names, far, of_row, novel in zip(labels, distances, shares, novelty, strict=True)
+    ]
