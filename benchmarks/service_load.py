@@ -1,0 +1,317 @@
+"""How many answers a service gives, and how long they take while it is taught.
+
+    python benchmarks/service_load.py [--seconds 3] [--rounds 5] [--per-class 5 60] [--quick]
+
+All on loopback, all in one run, the rounds of what is compared interleaved: requests a second of an
+endpoint of FastAPI that does nothing, and of predictions from embeddings, 100 classes of 512
+features, one row a request, as JSON and as bytes; batches of 256 against the same call without a
+service; and how long predictions take while lessons come in. With two cores or more the service has
+one of them and the load another; the computation in the process has the same core that the service
+has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fecam
+import problems
+from fecam.client import Client
+from load import Load, Running, load, request
+from reporting import apart, markdown, options, say, write
+from serving import Served, free_port, service
+
+GOALS = {"one": 0.60, "batch": 0.70, "p99": 3.0}
+"""Shares of an empty endpoint and of the process; how much longer an answer may take."""
+CONNECTIONS, BATCH = 64, 256
+EMPTY = """
+from fastapi import FastAPI
+
+app = FastAPI()
+
+@app.get("/")
+async def empty():
+    return {}
+"""
+
+
+def cores() -> tuple[int | None, int | None]:
+    """One for the service, one for the load; nothing if there is one only."""
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        return None, None
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    return second, first
+
+
+@contextmanager
+def empty_service(folder: Path, core: int | None) -> Iterator[Served]:
+    """An endpoint that does nothing, run as the service is run."""
+    (folder / "empty.py").write_text(EMPTY)
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "empty:app", "--app-dir", str(folder)]
+    command += ["--port", str(port), "--no-access-log", "--log-level", "warning"]
+    with Served(command, port, ready="/", core=core) as running:
+        yield running
+
+
+def taught(path: Path, problem: problems.Problem) -> None:
+    """A model of the problem in a file."""
+    with fecam.open(path) as model:
+        samples, labels = [], list[str]()
+        for label, X in problem.lessons():
+            samples.append(X)
+            labels += [f"class {label}"] * len(X)
+        model.learn(np.concatenate(samples), labels)
+
+
+def as_json(rows: np.ndarray) -> bytes:
+    """A request to predict, as JSON."""
+    body = json.dumps({"features": np.round(rows.astype(float), 6).tolist()}).encode()
+    return request("POST", "/v1/predict", "application/json", body)
+
+
+def as_bytes(rows: np.ndarray) -> bytes:
+    """The same as bytes."""
+    body = np.ascontiguousarray(rows, "<f4").tobytes()
+    return request("POST", "/v1/predict", "application/octet-stream", body)
+
+
+def batches(queries: np.ndarray, count: int) -> list[np.ndarray]:
+    """Queries in batches; some come again where there are too few."""
+    rows = np.resize(np.arange(len(queries)), max(count * 8, len(queries)) // count * count)
+    return [queries[some] for some in rows.reshape(-1, count)]
+
+
+def interleaved(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[Any]]:
+    """What each case gives, round by round, so that noise hits all alike."""
+    found: dict[str, list[Any]] = {name: [] for name in cases}
+    for number in range(rounds):
+        for name, case in cases.items():
+            say(f"  round {number + 1} of {rounds}: {name}")
+            found[name].append(case())
+    return found
+
+
+def in_process(case: dict[str, Any]) -> dict[str, Any]:
+    """Rows a second without a service, on the core that the service has."""
+    if case["core"] is not None:
+        os.sched_setaffinity(0, {case["core"]})
+    queries = np.load(case["queries"])
+    with fecam.open(case["model"], readonly=True) as model:
+        parts = cycle(batches(queries, BATCH))
+        for _ in range(3):
+            model.judge_features(next(parts))
+        count, start = 0, time.perf_counter()
+        while time.perf_counter() - start < case["seconds"]:
+            model.judge_features(next(parts))
+            count += BATCH
+        return {"rate": count / (time.perf_counter() - start)}
+
+
+class Teacher(threading.Thread):
+    """Teaches a service lesson after lesson until it is told to stop."""
+
+    def __init__(self, url: str, samples: np.ndarray, pause: float) -> None:
+        super().__init__(daemon=True)
+        self.url, self.samples, self.pause = url, samples, pause
+        self.lessons, self.seconds, self.ending = 0, list[float](), threading.Event()
+
+    def run(self) -> None:
+        """Lessons of ten samples about one class after another."""
+        rng = np.random.default_rng(1)
+        with Client(self.url) as client:
+            while not self.ending.is_set():
+                rows = self.samples[rng.integers(len(self.samples), size=10)]
+                rows = rows * rng.uniform(0.9, 1.1, size=rows.shape).astype(np.float32)
+                start = time.perf_counter()
+                client.teach(f"class {self.lessons % 20}", rows)
+                self.seconds.append(time.perf_counter() - start)
+                self.lessons += 1
+                self.ending.wait(self.pause)
+
+    def stop(self) -> None:
+        """After the lesson that has begun."""
+        self.ending.set()
+        self.join()
+
+
+def while_taught(
+    running: Served,
+    asked: Sequence[bytes],
+    connections: int,
+    args: Any,
+    core: int | None,
+    *,
+    samples: np.ndarray,
+    pause: float,
+) -> tuple[Load, int]:
+    """A load while lessons come in, and how many came."""
+    teacher = Teacher(running.url, samples, pause)
+    under_way = Running(running.port, asked, connections, args.seconds, 0.5, core)
+    teacher.start()
+    found = under_way.wait()
+    teacher.stop()
+    return found, teacher.lessons
+
+
+def measure(args: Any, per_class: int) -> dict[str, Any]:
+    """All of it, for classes of so many samples."""
+    classes, width = (10, 32) if args.quick else (100, problems.WIDTH)
+    problem = problems.made_up(classes, per_class, width, 512)
+    serving_core, load_core = cores()
+    say(f"{problem}: teaching ...")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path, saved = folder / "model.fecam", folder / "queries.npy"
+        taught(path, problem)
+        np.save(saved, problem.queries)
+        case = {"model": str(path), "queries": str(saved), "core": serving_core}
+        ones, many = batches(problem.queries, 1), batches(problem.queries, BATCH)
+        with (
+            empty_service(folder, serving_core) as empty,
+            service(path, core=serving_core) as ours,
+        ):
+
+            def asks(port: int, asked: list[bytes], connections: int) -> Callable[[], Load]:
+                return lambda: load(
+                    port, asked, connections=connections, seconds=args.seconds, core=load_core
+                )
+
+            one_by_one = {
+                "empty": asks(empty.port, [request("GET", "/")], CONNECTIONS),
+                "json": asks(ours.port, [as_json(row) for row in ones], CONNECTIONS),
+                "bytes": asks(ours.port, [as_bytes(row) for row in ones], CONNECTIONS),
+            }
+            in_batches = {
+                "process": lambda: apart(__file__, case | {"seconds": args.seconds}),
+                "batch json": asks(ours.port, [as_json(rows) for rows in many], 4),
+                "batch bytes": asks(ours.port, [as_bytes(rows) for rows in many], 4),
+            }
+            found = interleaved(one_by_one | in_batches, args.rounds)
+            asked = [as_bytes(row) for row in ones]
+            taught_while: dict[str, Any] = {}
+            for connections in (8, CONNECTIONS):
+                cases: dict[str, Callable[[], Any]] = {"idle": asks(ours.port, asked, connections)}
+                for what, pause in (("five lessons a second", 0.2), ("lesson after lesson", 0.0)):
+                    cases[what] = lambda pause=pause, connections=connections: while_taught(
+                        ours, asked, connections, args, load_core,
+                        samples=problem.queries, pause=pause,
+                    )  # fmt: skip
+                say(f"{connections} connections, taught meanwhile:")
+                taught_while[str(connections)] = interleaved(cases, args.rounds)
+    return {"per_class": per_class, "classes": classes, "width": width} | summary(
+        found, taught_while
+    )
+
+
+def summary(found: dict[str, list[Any]], taught_while: dict[str, Any]) -> dict[str, Any]:
+    """Medians over the rounds."""
+    loads = [one for name, some in found.items() if name != "process" for one in some]
+    rates = {name: median(one.rate for one in found[name]) for name in found if name != "process"}
+    rates["process"] = median(one["rate"] for one in found["process"]) / BATCH
+    lessons = []
+    for connections, cases in taught_while.items():
+        idle = cases.pop("idle")
+        calm = median(one.quantile(0.99) for one in idle)
+        loads += idle
+        for what, some in cases.items():
+            loads += [one for one, _ in some]
+            lessons.append(
+                {
+                    "connections": int(connections),
+                    "what": what,
+                    "lessons_a_second": median(count / one.seconds for one, count in some),
+                    "idle_ms": calm,
+                    "ms": median(one.quantile(0.99) for one, _ in some),
+                    "rate": median(one.rate for one, _ in some),
+                }
+            )
+    failures = sum(one.failures for one in loads)
+    return {
+        "rates": rates,
+        "taught": lessons,
+        "failures": failures,
+        "answers": sum(one.answers for one in loads),
+    }
+
+
+def median(values: Iterator[float]) -> float:
+    """The middle one."""
+    return statistics.median(values)
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """What was measured beside what it is compared with, and the goal."""
+    rows = []
+    for one in results:
+        size, rates = f"{one['classes']} x {one['width']}, n = {one['per_class']}", one["rates"]
+        for what, name, base, goal in (
+            ("one row, JSON", "json", "empty", "one"),
+            ("one row, bytes", "bytes", "empty", "one"),
+            ("256 rows, JSON", "batch json", "process", "batch"),
+            ("256 rows, bytes", "batch bytes", "process", "batch"),
+        ):
+            against = "an empty endpoint" if base == "empty" else "without a service"
+            share = rates[name] / rates[base]
+            rows.append(
+                [
+                    size,
+                    what,
+                    f"{rates[name]:,.0f} /s" if base == "empty" else f"{rates[name]:,.1f} /s",
+                    f"{against}: {rates[base]:,.1f} /s",
+                    f"{share:.0%}",
+                    f"at least {GOALS[goal]:.0%}",
+                ]
+            )
+        for lesson in one["taught"]:
+            rows.append(
+                [
+                    size,
+                    f"p99, {lesson['connections']} connections, {lesson['what']} "
+                    f"({lesson['lessons_a_second']:.1f} /s)",
+                    f"{lesson['ms']:.0f} ms",
+                    f"not taught: {lesson['idle_ms']:.0f} ms",
+                    f"{lesson['ms'] / lesson['idle_ms']:.1f} x",
+                    f"at most {GOALS['p99']:.0f} x",
+                ]
+            )
+        failed = f"{one['failures']} of {one['answers']:,}"
+        rows.append([size, "requests that failed", failed, "", "", "0"])
+    return markdown(["model", "what", "measured", "against", "ratio", "goal"], rows)
+
+
+def main() -> int:
+    """Measure, tell, write down."""
+    parser = options(__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--per-class", type=int, nargs="+", default=[5, 60])
+    parser.add_argument("--case", help="for itself")
+    args = parser.parse_args()
+    if args.case:
+        print(json.dumps(in_process(json.loads(args.case))))
+        return 0
+    if args.quick:
+        args.seconds, args.rounds, args.per_class = 0.5, 1, [5]
+    results = [measure(args, per_class) for per_class in args.per_class]
+    shown = table(results)
+    print(shown)
+    write("service_load", shown, {"results": results}, quick=args.quick)
+    return 1 if any(one["failures"] for one in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
