@@ -1,6 +1,10 @@
-"""What several tests need: features shaped like those of real encoders."""
+"""What several tests need: features shaped like those of real encoders, and the program."""
 
 from __future__ import annotations
+
+import io
+import json
+import sys
 
 import numpy as np
 import pytest
@@ -48,3 +52,39 @@ def digits():
         X.astype(np.float32), y, test_size=0.5, stratify=y, random_state=0
     )
     return X_train, y_train, X_test, y_test
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to work in, with a cache of its own."""
+    monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FECAM_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("FECAM_MODEL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def fecam(place, monkeypatch, capsys):
+    """The program, in this process; what it prints comes back."""
+    from fecam.cli.app import main
+
+    def run(*arguments, code=0, stdin=None):
+        monkeypatch.setattr(sys, "argv", ["fecam", *map(str, arguments)])
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert (end.value.code or 0) == code, printed
+        assert "Traceback" not in printed.err
+        return printed
+
+    return run
+
+
+@pytest.fixture
+def answer(fecam):
+    """What a command says to programs."""
+    return lambda *arguments, code=0: json.loads(fecam(*arguments, "--json", code=code).out)

@@ -16,7 +16,6 @@ import pytest
 
 from fecam.bench import runner, spec
 from fecam.bench.results import read_records
-from fecam.cli.app import main
 
 DIGITS = """
 title = "Digits"
@@ -46,30 +45,10 @@ RECORDS = 2 * 3 * 5
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(place):
     """A folder to work in, with the experiment many.toml."""
-    monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FECAM_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "many.toml").write_text(DIGITS)
-    return tmp_path
-
-
-@pytest.fixture
-def fecam(place, monkeypatch, capsys):
-    """The program, in this process; what it prints comes back."""
-
-    def run(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["fecam", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        printed = capsys.readouterr()
-        assert (end.value.code or 0) == code, printed
-        assert "Traceback" not in printed.err
-        return printed
-
-    return run
+    (place / "many.toml").write_text(DIGITS)
+    return place
 
 
 @pytest.fixture

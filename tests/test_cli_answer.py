@@ -20,37 +20,24 @@ import small_encoders
 from conftest import relu_features
 from fecam.cli import answer as command
 from fecam.cli import material
-from fecam.cli.app import main
 
 WIDTH = 12
 LABELS = np.asarray(["ant", "bee", "cow"])
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.delenv("FECAM_MODEL", raising=False)
-    monkeypatch.setattr("fecam.model.load_encoder", small_encoders.load)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def place(place, monkeypatch):
+    """A folder to work in, and small encoders."""
+    monkeypatch.setattr("fecam.model.model.load_encoder", small_encoders.load)
+    return place
 
 
 @pytest.fixture
-def predict(place, monkeypatch, capsys):
-    """`fecam predict`, in this process, with something on the standard input."""
-
-    def run(*arguments, code=0, stdin=b"", model="m.fecam"):
-        monkeypatch.setattr(sys, "argv", ["fecam", "predict", *map(str, arguments), "-m", model])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as end:
-            main()
-        printed = capsys.readouterr()
-        assert (end.value.code or 0) == code, printed
-        assert "Traceback" not in printed.err
-        return printed
-
-    return run
+def predict(fecam):
+    """`fecam predict`, with something on the standard input."""
+    return lambda *arguments, model="m.fecam", **rest: fecam(
+        "predict", *arguments, "-m", model, **rest
+    )
 
 
 @pytest.fixture
@@ -76,7 +63,7 @@ def photos(tmp_path_factory):
             Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{at}.png")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FECAM_CACHE", str(folder / "cache"))
-        patch.setattr("fecam.model.load_encoder", small_encoders.load)
+        patch.setattr("fecam.model.model.load_encoder", small_encoders.load)
         with package.open(folder / "p.fecam", encoder="colours") as model:
             paths = [folder / name / f"{at}.png" for name in ("blue", "red") for at in range(4)]
             model.learn(paths, ["blue"] * 4 + ["red"] * 4)

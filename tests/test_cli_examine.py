@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,45 +14,11 @@ import fecam as package
 from conftest import relu_features
 from fecam.cli import completion
 from fecam.cli import doctor as doctor_command
-from fecam.cli.app import main
 from fecam.encoders import catalogue
 
 NAMES = np.array(["ant", "bee", "cow", "dog"])
 ENCODER = "efficientnet-lite0?resolution=32&runtime=torch"
 COMMANDS = ("evaluate", "classes", "inspect", "doctor", "export", "import")
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder to work in, with a cache of its own."""
-    monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FECAM_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.delenv("FECAM_MODEL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def fecam(place, monkeypatch, capsys):
-    """The program, in this process; what it prints comes back."""
-
-    def run(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["fecam", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        printed = capsys.readouterr()
-        assert (end.value.code or 0) == code, printed
-        assert "Traceback" not in printed.err
-        return printed
-
-    return run
-
-
-@pytest.fixture
-def answer(fecam):
-    """What a command says to programs."""
-    return lambda *arguments, code=0: json.loads(fecam(*arguments, "--json", code=code).out)
 
 
 @pytest.fixture

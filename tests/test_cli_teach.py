@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from PIL import Image
 import fecam as package
 import small_encoders
 from conftest import relu_features
-from fecam.cli.app import main
 from fecam.features.store import Filling
 
 ENCODER = ("-e", "colours")
@@ -22,37 +20,10 @@ WIDTH = 12
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder to work in, with a cache of its own."""
-    monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FECAM_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.delenv("FECAM_MODEL", raising=False)
-    monkeypatch.setattr("fecam.model.load_encoder", small_encoders.load)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def fecam(place, monkeypatch, capsys):
-    """The program, in this process; what it prints comes back."""
-
-    def run(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["fecam", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        printed = capsys.readouterr()
-        assert (end.value.code or 0) == code, printed
-        assert "Traceback" not in printed.err
-        return printed
-
-    return run
-
-
-@pytest.fixture
-def answer(fecam):
-    """What a command says to programs."""
-    return lambda *arguments, code=0: json.loads(fecam(*arguments, "--json", code=code).out)
+def place(place, monkeypatch):
+    """A folder to work in, and small encoders."""
+    monkeypatch.setattr("fecam.model.model.load_encoder", small_encoders.load)
+    return place
 
 
 def picture(path, colour, seed):
@@ -194,7 +165,7 @@ def stop(self, *rest):
 Filling.add = stop
 sys.path.insert(0, {tests!r})
 import fecam.model, small_encoders
-fecam.model.load_encoder = small_encoders.load
+fecam.model.model.load_encoder = small_encoders.load
 from fecam.cli.app import main
 sys.argv = ["fecam", *{arguments!r}]
 main()
