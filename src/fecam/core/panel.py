@@ -107,7 +107,10 @@ class Panel:
 
 def middle(centres: Array) -> Array:
     """A point in the midst of most centres, however far away some lie."""
-    return namespace(centres).sort(centres, axis=0)[centres.shape[0] // 2, :]
+    half = centres.shape[0] // 2
+    if isinstance(centres, np.ndarray):  # the array API only knows how to sort all of them
+        return np.partition(centres, half, axis=0)[half, :]
+    return namespace(centres).sort(centres, axis=0)[half, :]
 
 
 def nearest(distances: Array, k: int) -> Array:
