@@ -2,6 +2,7 @@
 
 from fecam.client.answers import (
     Answer,
+    Candidate,
     ClassInfo,
     ClassMap,
     Evaluation,
@@ -19,6 +20,7 @@ from fecam.errors import ServiceError
 __all__ = [
     "Answer",
     "AsyncClient",
+    "Candidate",
     "ClassInfo",
     "ClassMap",
     "Client",

@@ -7,9 +7,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
 from fecam.errors import ServiceError
-from fecam.model.answers import Candidate
-from fecam.model_file.records import Label
 
+Label = str | int
 T = TypeVar("T")
 
 
@@ -38,6 +37,16 @@ class ClassInfo:
     changed: str
     note: str
     bytes: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A class that an item may belong to."""
+
+    label: Label
+    probability: float
+    distance: float
+    """Squared."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data.images import png
+from fecam.data.items import as_rows, kind_of
 from fecam.errors import InputError, ItemError
-from fecam.model.material import as_rows, kind_of
 
 
 def as_json(items: Any) -> dict[str, list[Any]]:

@@ -30,7 +30,9 @@ class Tries:
         if isinstance(outcome, httpx.Response) and outcome.is_success:
             return None
         self.count += 1
-        pause: float = min(FIRST_PAUSE * 2 ** (self.count - 1), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
+        pause: float = min(FIRST_PAUSE * 2 ** (self.count - 1), LONGEST_PAUSE) * random.uniform(
+            0.5, 1.0
+        )
         if isinstance(outcome, httpx.Response):
             again = outcome.status_code in BUSY
             pause = max(pause, _seconds(outcome.headers.get("Retry-After")))

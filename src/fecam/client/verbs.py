@@ -21,6 +21,7 @@ from fecam.client.answers import (
     Evaluation,
     Forgotten,
     History,
+    Label,
     ModelInfo,
     Predictions,
     Taught,
@@ -28,7 +29,6 @@ from fecam.client.answers import (
 )
 from fecam.client.items import as_json, is_rows, rows_of
 from fecam.errors import InputError, ServiceError
-from fecam.model_file.records import Label
 
 if TYPE_CHECKING:
     from fecam.client.client import AsyncClient, Client

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.data.dataset import Dataset, Kind
+from fecam.data.dataset import Dataset
+from fecam.data.items import as_rows
 from fecam.encoders.encoder import Encoder
 from fecam.errors import InputError
 from fecam.features import Encoded, Report, encode_dataset, encode_readable
@@ -70,51 +69,6 @@ def readable(found: Encoded) -> Encoded:
     for at, why in found.failed.items():
         raise InputError(f"item {at} cannot be read, {why}. Leave it out, or mend it.")
     return found
-
-
-def as_sequence(items: Any) -> Any:
-    """Items, if there can be several of them."""
-    if isinstance(items, (str, bytes, os.PathLike)) or not hasattr(items, "__len__"):
-        raise InputError(f"items must be a list, not {type(items).__name__}; write [item] for one.")
-    return items
-
-
-def kind_of(items: Any) -> Kind:
-    """What a new model is taught: numbers are features, paths and pictures are images."""
-    items = as_sequence(items)
-    first: Any = items[0] if len(items) else None
-    if isinstance(first, str) and not _is_image_path(first):
-        return "texts"
-    if isinstance(first, (str, bytes, os.PathLike)) or hasattr(first, "getbands"):
-        return "images"
-    shape = np.shape(first) if not hasattr(first, "shape") else tuple(first.shape)
-    return "images" if len(shape) >= 2 else "features"
-
-
-def _is_image_path(text: str) -> bool:
-    from fecam.data.images import IMAGE_SUFFIXES
-
-    return Path(text).suffix.lower() in IMAGE_SUFFIXES
-
-
-def as_rows(items: Any, width: int | None) -> NDArray[Any]:
-    """Rows of features as the classifier takes them; it looks at them more closely."""
-    items = items.detach().cpu().numpy() if hasattr(items, "detach") else items
-    try:
-        rows = np.asarray(items, np.float64 if _is_double(items) else np.float32)
-    except (TypeError, ValueError):
-        raise InputError(
-            "this model has no encoder, so it takes rows of numbers. Encode the items as you did "
-            "when it was taught."
-        ) from None
-    if rows.ndim != 2 or (width is not None and rows.shape[1] != width):
-        due = "" if width is None else f" with {width} columns"
-        raise InputError(f"features of shape {rows.shape} are not a table{due}.")
-    return rows
-
-
-def _is_double(items: Any) -> bool:
-    return getattr(items, "dtype", None) == np.float64
 
 
 def listed(values: Any) -> Any:

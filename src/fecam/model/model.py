@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier, novelty_limit
 from fecam.data.dataset import Dataset
+from fecam.data.items import as_rows, as_sequence, kind_of
 from fecam.data.marks import Marks, marks_of
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
@@ -27,11 +28,8 @@ from fecam.features import Report, encode_readable
 from fecam.model.answers import Candidate, Judgement, Lesson
 from fecam.model.material import (
     Material,
-    as_rows,
-    as_sequence,
     encoded,
     has_cache,
-    kind_of,
     listed,
     readable,
 )

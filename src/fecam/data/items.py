@@ -1,0 +1,57 @@
+"""What users hand in as items: which kind they are, and rows of features as an array."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.data.dataset import Kind
+from fecam.data.images import IMAGE_SUFFIXES
+from fecam.errors import InputError
+
+
+def as_sequence(items: Any) -> Any:
+    """Items, if there can be several of them."""
+    if isinstance(items, (str, bytes, os.PathLike)) or not hasattr(items, "__len__"):
+        raise InputError(f"items must be a list, not {type(items).__name__}; write [item] for one.")
+    return items
+
+
+def kind_of(items: Any) -> Kind:
+    """What a new model is taught: numbers are features, paths and pictures are images."""
+    items = as_sequence(items)
+    first: Any = items[0] if len(items) else None
+    if isinstance(first, str) and not _is_image_path(first):
+        return "texts"
+    if isinstance(first, (str, bytes, os.PathLike)) or hasattr(first, "getbands"):
+        return "images"
+    shape = np.shape(first) if not hasattr(first, "shape") else tuple(first.shape)
+    return "images" if len(shape) >= 2 else "features"
+
+
+def _is_image_path(text: str) -> bool:
+    return Path(text).suffix.lower() in IMAGE_SUFFIXES
+
+
+def as_rows(items: Any, width: int | None) -> NDArray[Any]:
+    """Rows of features as the classifier takes them; it looks at them more closely."""
+    items = items.detach().cpu().numpy() if hasattr(items, "detach") else items
+    try:
+        rows = np.asarray(items, np.float64 if _is_double(items) else np.float32)
+    except (TypeError, ValueError):
+        raise InputError(
+            "this model has no encoder, so it takes rows of numbers. Encode the items as you did "
+            "when it was taught."
+        ) from None
+    if rows.ndim != 2 or (width is not None and rows.shape[1] != width):
+        due = "" if width is None else f" with {width} columns"
+        raise InputError(f"features of shape {rows.shape} are not a table{due}.")
+    return rows
+
+
+def _is_double(items: Any) -> bool:
+    return getattr(items, "dtype", None) == np.float64
