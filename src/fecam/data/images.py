@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, overload
+from typing import IO, TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ IMAGE_SUFFIXES = frozenset(
 )
 """How the names of image files end, in lower case."""
 
+T = TypeVar("T")
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 _ORIENTATION = 0x0112
 
@@ -83,6 +84,21 @@ def png(source: Any) -> bytes:
     return content.getvalue()
 
 
+def pixels_of(content: bytes) -> int:
+    """How many pixels the header of an image file promises; nothing is decoded.
+
+    Raises:
+        ItemError: it is no image.
+    """
+
+    def look() -> int:
+        with _identified(BytesIO(content)) as image:
+            return int(image.size[0] * image.size[1])
+
+    _pillow()
+    return _guarded(f"{len(content)} bytes", look)
+
+
 class ImageFiles(Sequence[NDArray[np.uint8]]):
     """Image files, each read when it is asked for."""
 
@@ -133,7 +149,7 @@ def _pillow() -> Any:
     return Image
 
 
-def _guarded(item: object, read: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+def _guarded(item: object, read: Callable[[], T]) -> T:
     """Run a reader; all that can go wrong inside a decoder becomes one error about the item."""
     try:
         return read()
@@ -157,20 +173,24 @@ def _opened_path(path: Path) -> NDArray[np.uint8]:
 
 
 def _opened(file: IO[bytes]) -> NDArray[np.uint8]:
+    with _identified(file) as image:
+        return _decoded(image)
+
+
+def _identified(file: IO[bytes]) -> Image.Image:
+    """An image of which the header has been read."""
     from PIL import Image, UnidentifiedImageError
 
     if not (hasattr(file, "seekable") and file.seekable()):  # A reply from the network, say.
         file = BytesIO(file.read())
     try:
-        image = Image.open(file, formats=_FORMATS)
+        return Image.open(file, formats=_FORMATS)
     except UnidentifiedImageError:
         empty = not file.seek(0, os.SEEK_END)
         what = "the file is empty" if empty else f"not an image, or none of {', '.join(_FORMATS)}"
         raise _Refused(what) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _Refused(f"more than {MAX_PIXELS:,} pixels. Remedy: make it smaller") from None
-    with image:
-        return _decoded(image)
 
 
 def _decoded(image: Image.Image) -> NDArray[np.uint8]:

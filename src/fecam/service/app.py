@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from sklearn.exceptions import NotFittedError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from fecam import __version__
 from fecam.errors import FecamError
+from fecam.service import logs
+from fecam.service.access import Access
 from fecam.service.engine import Engine
+from fecam.service.guard import Guard
+from fecam.service.metrics import Metrics
 from fecam.service.problems import Problem, problem_of
 from fecam.service.routes import answers, files, lessons, state
+from fecam.service.schemas import request_schemas
 from fecam.service.settings import ServiceSettings
 
 ENVIRONMENT = "FECAM_SERVICE"
@@ -41,11 +48,34 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         docs_url="/docs" if settings.docs else None,
         redoc_url=None,
     )
-    app.state.engine, app.state.settings = engine, settings
+    app.state.engine, app.state.metrics = engine, Metrics()
+    app.add_middleware(Guard, settings=settings, access=Access(settings), metrics=app.state.metrics)
+    if settings.cors:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
+            expose_headers=["Retry-After", "X-Request-ID"],
+        )
+    _describe(app)
     _explain_errors(app, settings)
     for routes in (answers, lessons, state, files):
         app.include_router(routes.router)
     return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Put the bodies of requests, which are read by hand, into the OpenAPI document."""
+    made = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schemas = made()["components"]["schemas"]
+            schemas.update(request_schemas())
+        return made()
+
+    app.openapi = described  # type: ignore[method-assign]
 
 
 def _explain_errors(app: FastAPI, settings: ServiceSettings) -> None:
@@ -77,4 +107,6 @@ def _explain_errors(app: FastAPI, settings: ServiceSettings) -> None:
 
 def app_of_environment() -> FastAPI:
     """The application of a worker process, whose settings are in its environment."""
-    return create_app(ServiceSettings.from_json(os.environ[ENVIRONMENT]))
+    settings = ServiceSettings.from_json(os.environ[ENVIRONMENT])
+    logs.set_up(settings)
+    return create_app(settings)

@@ -13,22 +13,28 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fecam.data.images import pixels_of
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
-from fecam.errors import FecamError, InputError, MissingPackageError
+from fecam.errors import FecamError, InputError, ItemError, MissingPackageError
 from fecam.features import Encoded, encode_readable
 from fecam.model import Lesson, Model, open_model
 from fecam.model.model import USUAL_ENCODERS
 from fecam.model_file import Step
 from fecam.model_file.records import Label
+from fecam.model_file.snapshot import Snapshot
 from fecam.service.batches import Batcher, Outcome
-from fecam.service.problems import Problem, busy, log, too_slow, untaught
+from fecam.service.copies import copy_of
+from fecam.service.logs import log
+from fecam.service.maps import map_of
+from fecam.service.problems import Problem, busy, too_slow, untaught
 from fecam.service.settings import ServiceSettings
 from fecam.service.views import Answer, Answers, Query, View, judge_together, warm
 
@@ -77,6 +83,7 @@ class Engine:
         self._publishing, self._loading = threading.Lock(), threading.Lock()
         self._published = threading.Condition()
         self._follower = threading.Thread(target=self._follow, name="fecam-follower", daemon=True)
+        self._map: tuple[Snapshot, dict[str, Any]] | None = None
         self._wake, self._closing = threading.Event(), False
         self._warmed = threading.Event()
 
@@ -123,11 +130,8 @@ class Engine:
         rows: NDArray[np.float32],
         top: int = 1,
         reject: float | None = None,
-        min_version: int | None = None,
     ) -> Answers:
         """What the model makes of rows of features."""
-        if min_version is not None and min_version > self.view.version:
-            await self.reach(min_version)
         return await self._within(self._judge.submit(Query(rows, top, reject), len(rows)))
 
     async def predict_items(
@@ -136,11 +140,8 @@ class Engine:
         items: Sequence[Any],
         top: int = 1,
         reject: float | None = None,
-        min_version: int | None = None,
     ) -> Answers:
         """What the model makes of images or texts; of one that cannot be read, why."""
-        if min_version is not None and min_version > self.view.version:
-            await self.reach(min_version)
         found = await self.encoded(kind, items)
         answers: list[Answer] = [{"error": ""} for _ in items]
         for at, why in found.failed.items():
@@ -154,11 +155,12 @@ class Engine:
 
     async def encoded(self, kind: str, items: Sequence[Any]) -> Encoded:
         """The features of images or texts that are to be judged."""
-        self._check_kind(kind)
+        self.check_kind(kind)
         until = time.monotonic() + self.limits.seconds
         return await self._within(self._encode.submit(_Raw(items, until), len(items)))
 
-    def _check_kind(self, kind: str) -> None:
+    def check_kind(self, kind: str) -> None:
+        """Refuse items of another kind than the model takes."""
         if self.view.kind is None:
             raise untaught()
         if kind != self.view.kind:
@@ -166,10 +168,6 @@ class Engine:
                 f"this model takes {self.view.kind}; these are {kind}. GET /v1/model tells what a "
                 "model takes."
             )
-
-    def check_features(self) -> None:
-        """Refuse rows of features where the model takes something else."""
-        self._check_kind("features")
 
     async def reach(self, version: int) -> None:
         """Wait until the model has at least this version, whoever writes it."""
@@ -208,8 +206,24 @@ class Engine:
 
         def learn() -> Lesson:
             if kind != "features":
+                self._warmed.wait()  # what is being loaded is not loaded twice
                 self._load()
-            return self.model.learn(items, self._labels(labels), note=note, key=key, strict=False)
+            self.model.reload()
+            named = self.labels(labels)
+            if kind != "images":
+                return self.model.learn(items, named, note=note, key=key, strict=False)
+            refused = too_large(items, self.limits.max_pixels)
+            keep = [at for at in range(len(items)) if at not in refused]
+            if not keep:
+                return Lesson(None, {}, {}, list(refused.values()), [], 0.0)
+            lesson = self.model.learn(
+                [items[at] for at in keep],
+                [named[at] for at in keep],
+                note=note,
+                key=key,
+                strict=False,
+            )
+            return replace(lesson, unreadable=[*refused.values(), *lesson.unreadable])
 
         return await self._write(learn)
 
@@ -239,7 +253,23 @@ class Engine:
         """What happened to the model, the last step first."""
         return await asyncio.to_thread(lambda: self.model.steps)
 
-    def _labels(self, labels: Sequence[Any]) -> list[Label]:
+    async def map(self) -> tuple[dict[str, Any], int]:
+        """The classes in the plane; made once for each version."""
+        view = self.view
+        if view.snapshot is None:
+            return {"points": [], "explained": None}, 0
+        if self._map is None or self._map[0] is not view.snapshot:
+            made = await asyncio.to_thread(map_of, view.snapshot.classifier)
+            self._map = view.snapshot, made
+        return self._map[1], view.version
+
+    async def copy(self) -> Path:
+        """A copy of the file, which whoever asked for it removes."""
+        if self.view.snapshot is None:
+            raise untaught()
+        return await asyncio.to_thread(copy_of, self.model.path)
+
+    def labels(self, labels: Sequence[Any]) -> list[Label]:
         """Labels as those that are known are: a person's text may name a number."""
         if not View(self.model.snapshot, None).numbered:
             return list(labels)
@@ -332,11 +362,29 @@ class Engine:
         for start in range(0, len(items), ENCODED_AT_ONCE):
             if time.monotonic() > until:
                 raise too_slow("encoding takes too long.")
-            found = encode_readable(items[start : start + ENCODED_AT_ONCE], encoder)
+            some = items[start : start + ENCODED_AT_ONCE]
+            refused = too_large(some, self.limits.max_pixels) if encoder.kind == "images" else {}
+            keep = [at for at in range(len(some)) if at not in refused]
+            found = encode_readable([some[at] for at in keep], encoder)
             features.append(found.features)
-            rows += [start + at for at in found.rows]
-            failed |= {start + at: why for at, why in found.failed.items()}
+            rows += [start + keep[at] for at in found.rows]
+            failed |= {start + at: why for at, why in refused.items()}
+            failed |= {start + keep[at]: why for at, why in found.failed.items()}
         return _apart(jobs, np.concatenate(features), rows, failed)
+
+
+def too_large(images: Sequence[bytes], most: int) -> dict[int, str]:
+    """By their places the images that are not to be decoded, and why."""
+    refused: dict[int, str] = {}
+    for at, content in enumerate(images):
+        try:
+            pixels = pixels_of(content)
+        except ItemError as error:
+            refused[at] = str(error)
+            continue
+        if pixels > most:
+            refused[at] = f"{pixels:,} pixels are more than the {most:,} that are taken here"
+    return refused
 
 
 def _apart(

@@ -6,7 +6,6 @@ to know is written to its log.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from fecam.errors import (
     ModelFileError,
     UnknownLabelError,
 )
-
-log = logging.getLogger("fecam.service")
+from fecam.service.logs import log
 
 
 class Problem(Exception):

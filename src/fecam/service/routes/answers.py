@@ -9,32 +9,85 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from fecam.service.engine import Engine
-from fecam.service.problems import json_response
-from fecam.service.uploads import read_question
+from fecam.service.evaluation import evaluation
+from fecam.service.problems import json_response, without_paths
+from fecam.service.schemas import (
+    LABEL_FORM,
+    LABELLED,
+    LESSONS,
+    QUESTION_FORM,
+    QUESTIONS,
+    Evaluation,
+    Prediction,
+    body,
+    responses,
+)
+from fecam.service.uploads import read_labelled, read_question
 
 router = APIRouter(prefix="/v1", tags=["ask"])
 
+_QUERY = [
+    {"name": name, "in": "query", "required": False, "schema": schema}
+    for name, schema in QUESTION_FORM.items()
+]
 
-def answered(engine: Engine, begun: float, body: dict[str, Any], version: int) -> Response:
+
+def answered(begun: float, found: dict[str, Any], version: int) -> Response:
     """An answer with what every answer has."""
-    body["version"] = version
-    body["milliseconds"] = round(1000 * (time.perf_counter() - begun), 3)
-    return json_response(body)
+    found["version"] = version
+    found["milliseconds"] = round(1000 * (time.perf_counter() - begun), 3)
+    return json_response(found)
 
 
-@router.post("/predict")
+@router.post(
+    "/predict",
+    responses=responses(Prediction),
+    openapi_extra=body(*QUESTIONS, form=QUESTION_FORM, raw=True) | {"parameters": _QUERY},
+)
 async def predict(request: Request) -> Response:
-    """What the model makes of images, texts or rows of features."""
+    """What the model makes of images, texts or rows of features.
+
+    The parameters in the query are for bodies of plain numbers, application/octet-stream.
+    """
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
     view = engine.view
     width = view.width if view.kind == "features" else None
     asked = await read_question(request, engine.limits, width)
+    if asked.min_version is not None and asked.min_version > engine.view.version:
+        await engine.reach(asked.min_version)
     if asked.kind == "features":
-        engine.check_features()
-        found = await engine.predict(asked.items, asked.top, asked.reject, asked.min_version)
+        engine.check_kind("features")
+        found = await engine.predict(asked.items, asked.top, asked.reject)
     else:
-        found = await engine.predict_items(
-            asked.kind, asked.items, asked.top, asked.reject, asked.min_version
-        )
-    return answered(engine, begun, {"answers": found.answers}, found.version)
+        found = await engine.predict_items(asked.kind, asked.items, asked.top, asked.reject)
+    request.app.state.metrics.predicted.inc(len(asked.items))
+    return answered(begun, {"answers": found.answers}, found.version)
+
+
+@router.post(
+    "/evaluate",
+    responses=responses(Evaluation),
+    openapi_extra=body(*LABELLED, *LESSONS, form=LABEL_FORM),
+)
+async def evaluate(request: Request) -> Response:
+    """How well the model does on labelled items. Nothing is kept of them."""
+    begun = time.perf_counter()
+    engine: Engine = request.app.state.engine
+    given = await read_labelled(request, engine.limits)
+    labels, unreadable = engine.labels(given.labels), list[str]()
+    if given.kind == "features":
+        engine.check_kind("features")
+        judged = await engine.predict(given.items)
+    else:
+        judged = await engine.predict_items(given.kind, given.items)
+    truths, said = [], []
+    for label, answer in zip(labels, judged.answers, strict=True):
+        if "error" in answer:
+            unreadable.append(without_paths(answer["error"], engine.settings.model))
+        else:
+            truths.append(label)
+            said.append(answer["label"])
+    known = {one.label for one in engine.view.classes}
+    found = {**evaluation(truths, said, known), "unreadable": unreadable}
+    return answered(begun, found, judged.version)

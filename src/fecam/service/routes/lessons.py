@@ -10,8 +10,20 @@ from starlette.responses import Response
 
 from fecam.model_file import Step
 from fecam.service.engine import Engine
+from fecam.service.logs import event
 from fecam.service.problems import without_paths
 from fecam.service.routes.answers import answered
+from fecam.service.schemas import (
+    LABEL_FORM,
+    LABELLED,
+    LESSONS,
+    Forgotten,
+    Taught,
+    Undone,
+    UndoRequest,
+    body,
+    responses,
+)
 from fecam.service.uploads import invalid, read_labelled, read_object
 
 router = APIRouter(prefix="/v1", tags=["teach"])
@@ -20,38 +32,48 @@ MAX_KEY = 200
 MAX_UNDO = 20
 
 
-@router.post("/teach")
+@router.post(
+    "/teach",
+    responses=responses(Taught),
+    openapi_extra=body(*LESSONS, *LABELLED, form=LABEL_FORM),
+)
 async def teach(
     request: Request, idempotency_key: Annotated[str, Header(max_length=MAX_KEY)] = ""
 ) -> Response:
-    """Teach examples of one class, or of several."""
+    """Teach examples of one class, or of several; answered when the lesson is on the disk.
+
+    A lesson with an Idempotency-Key is taught once, however often it is sent.
+    """
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
     given = await read_labelled(request, engine.limits)
     lesson, version = await engine.teach(
         given.kind, given.items, given.labels, given.note, idempotency_key
     )
-    model = engine.settings.model
-    body = {
+    model, count = engine.settings.model, sum(lesson.taught.values())
+    request.app.state.metrics.taught.inc(count)
+    event("taught", items=count, new_classes=len(lesson.new_classes), version=version)
+    found = {
         "step": None if lesson.step is None else lesson.step.number,
         "taught": {str(label): count for label, count in lesson.taught.items()},
         "known": {str(label): count for label, count in lesson.known.items()},
         "unreadable": [without_paths(why, model) for why in lesson.unreadable],
         "new_classes": list(lesson.new_classes),
     }
-    return answered(engine, begun, body, version)
+    return answered(begun, found, version)
 
 
-@router.delete("/classes/{label:path}")
+@router.delete("/classes/{label:path}", responses=responses(Forgotten))
 async def forget(request: Request, label: str, for_good: bool = False) -> Response:
     """Remove a class; it can be undone, unless it is for good."""
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
     step, version = await engine.forget(label, for_good=for_good)
-    return answered(engine, begun, {"step": step.number, **told(step)}, version)
+    event("forgotten", for_good=for_good, version=version)
+    return answered(begun, {"step": step.number, **told(step)}, version)
 
 
-@router.post("/undo")
+@router.post("/undo", responses=responses(Undone), openapi_extra=body(UndoRequest))
 async def undo(request: Request) -> Response:
     """Take back the last steps."""
     begun = time.perf_counter()
@@ -61,7 +83,8 @@ async def undo(request: Request) -> Response:
     if asked or type(count) is not int or not 1 <= count <= MAX_UNDO:
         raise invalid(f'the body must be {{"steps": n}}, n a whole number from 1 to {MAX_UNDO}.')
     steps, version = await engine.undo(count)
-    return answered(engine, begun, {"undone": [told(step) for step in steps]}, version)
+    event("undone", steps=count, version=version)
+    return answered(begun, {"undone": [told(step) for step in steps]}, version)
 
 
 def told(step: Step) -> dict[str, Any]:

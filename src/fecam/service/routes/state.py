@@ -6,18 +6,20 @@ import time
 from dataclasses import asdict
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, PlainTextResponse, Response
 
 from fecam.model_file import ClassRecord
 from fecam.service.engine import Engine
 from fecam.service.problems import json_response
 from fecam.service.routes.answers import answered
 from fecam.service.routes.lessons import told
+from fecam.service.schemas import Classes, History, Map, ModelAnswer, Status, responses
 
 router = APIRouter()
 
 
-@router.get("/v1/model", tags=["look"])
+@router.get("/v1/model", tags=["look"], responses=responses(ModelAnswer))
 async def model(request: Request) -> Response:
     """What the model is; its kind is null if nothing is taught yet."""
     begun = time.perf_counter()
@@ -31,16 +33,16 @@ async def model(request: Request) -> Response:
         "classes": len(view.classes),
         "samples": sum(one.count for one in view.classes),
     }
-    return answered(engine, begun, body, view.version)
+    return answered(begun, body, view.version)
 
 
-@router.get("/v1/classes", tags=["look"])
+@router.get("/v1/classes", tags=["look"], responses=responses(Classes))
 async def classes(request: Request) -> Response:
     """What is known about each class."""
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
     view = engine.view
-    return answered(engine, begun, {"classes": list(map(_told, view.classes))}, view.version)
+    return answered(begun, {"classes": list(map(_told, view.classes))}, view.version)
 
 
 def _told(one: ClassRecord) -> dict[str, object]:
@@ -53,22 +55,51 @@ def _told(one: ClassRecord) -> dict[str, object]:
     }
 
 
-@router.get("/v1/history", tags=["look"])
+@router.get("/v1/history", tags=["look"], responses=responses(History))
 async def history(request: Request) -> Response:
     """What happened to the model, the last step first."""
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
     steps = [told(step) for step in await engine.steps()]
-    return answered(engine, begun, {"steps": steps}, engine.view.version)
+    return answered(begun, {"steps": steps}, engine.view.version)
 
 
-@router.get("/healthz", tags=["run"])
+@router.get("/v1/map", tags=["look"], responses=responses(Map))
+async def class_map(request: Request) -> Response:
+    """The classes in the plane: prototypes, and ellipses for how their samples spread."""
+    begun = time.perf_counter()
+    engine: Engine = request.app.state.engine
+    found, version = await engine.map()
+    return answered(begun, dict(found), version)
+
+
+@router.get("/v1/model/file", tags=["look"], response_class=FileResponse)
+async def file(request: Request) -> Response:
+    """The model's file itself, a consistent copy."""
+    engine: Engine = request.app.state.engine
+    copy = await engine.copy()
+    return FileResponse(
+        copy,
+        media_type="application/vnd.sqlite3",
+        filename=engine.settings.model.name,
+        background=BackgroundTask(copy.unlink, missing_ok=True),
+    )
+
+
+@router.get("/metrics", tags=["run"], response_class=PlainTextResponse)
+async def metrics(request: Request) -> Response:
+    """Numbers for Prometheus."""
+    found: Response = request.app.state.metrics.response(request.app.state.engine)
+    return found
+
+
+@router.get("/healthz", tags=["run"], responses={200: {"model": Status}})
 async def health() -> Response:
     """Whether the process lives."""
     return json_response({"status": "ok"})
 
 
-@router.get("/readyz", tags=["run"])
+@router.get("/readyz", tags=["run"], responses={200: {"model": Status}, 503: {"model": Status}})
 async def ready(request: Request) -> Response:
     """Whether answers come at once: 503 until the encoder is loaded."""
     engine: Engine = request.app.state.engine

@@ -1,0 +1,97 @@
+"""Whether a request may be served: where it was sent to, which page sent it, what token it has.
+
+A service on loopback without tokens is open to the programs of this machine, and so to every page
+that its browser shows. Two checks keep those out: the name that was asked for must be one of this
+machine (a foreign name that was made to point here would be another), and a page must be our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from fecam.service.problems import Problem
+from fecam.service.settings import ServiceSettings
+from fecam.service.tokens import TokenFile
+
+Headers = Mapping[bytes, bytes]
+
+_LOCAL = {"127.0.0.1", "localhost", "[::1]"}
+_LIVENESS = {"/healthz", "/readyz"}
+_OPEN = {"/", "/openapi.json", "/docs", *_LIVENESS}
+_OWN_PAGE = {b"same-origin", b"none"}
+_TEACHING = {("POST", "/v1/teach"), ("POST", "/v1/undo")}
+
+
+class Access:
+    """The rules of one service."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+        self._tokens = None if settings.tokens is None else TokenFile(settings.tokens)
+        host = settings.host
+        self._hosts = {*_LOCAL, f"[{host}]" if ":" in host else host}
+
+    def check(self, method: str, path: str, headers: Headers) -> None:
+        """Refuse what may not be served."""
+        if self._tokens is None and path not in _LIVENESS:
+            self._check_host(headers)
+        if path in _OPEN or path.startswith("/page/"):
+            return
+        self._check_origin(headers)
+        if self._tokens is not None:
+            self._check_token(self._tokens, method, path, headers)
+
+    def _check_host(self, headers: Headers) -> None:
+        if _name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
+            raise Problem(
+                403,
+                "foreign_host",
+                "this service answers under the names of its own machine only. Ask for "
+                f"http://127.0.0.1:{self._settings.port}, or serve with --tokens.",
+            )
+
+    def _check_origin(self, headers: Headers) -> None:
+        origin = headers.get(b"origin")
+        if origin is not None:
+            text = origin.decode("latin-1")
+            if text in self._settings.cors:
+                return
+            if urlsplit(text).netloc.lower() == headers.get(b"host", b"").decode("latin-1").lower():
+                return
+        elif headers.get(b"sec-fetch-site", b"none") in _OWN_PAGE:
+            return
+        raise Problem(
+            403,
+            "foreign_page",
+            "a page from elsewhere may not ask here. Serve with --cors ORIGIN to let it.",
+        )
+
+    def _check_token(self, tokens: TokenFile, method: str, path: str, headers: Headers) -> None:
+        kind, _, text = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        scope = tokens.scope_of(text.strip()) if kind.lower() == "bearer" else None
+        if scope is None:
+            raise Problem(
+                401,
+                "token",
+                "a token is needed: Authorization: Bearer TOKEN. `fecam token add` makes one.",
+                WWW_Authenticate='Bearer realm="fecam"',
+            )
+        if scope != "teach" and (method == "DELETE" or (method, path.rstrip("/")) in _TEACHING):
+            raise Problem(
+                403,
+                "scope",
+                "this token may only read. To teach, forget and undo, use one of scope teach.",
+                WWW_Authenticate='Bearer realm="fecam", error="insufficient_scope", scope="teach"',
+            )
+
+
+def _name(host: str) -> str:
+    """A host without its port.
+
+    >>> _name("LocalHost:8765"), _name("[::1]:80"), _name("example.org")
+    ('localhost', '[::1]', 'example.org')
+    """
+    end = host.rfind("]") if host.startswith("[") else -1
+    colon = host.rfind(":")
+    return (host[:colon] if colon > end else host).lower()

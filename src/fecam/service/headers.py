@@ -1,0 +1,57 @@
+"""What stands at the top of every answer: its number, and what a browser may do with it."""
+
+from __future__ import annotations
+
+import os
+import re
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+_ID = re.compile(rb"[\w.-]{1,64}")
+_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    b"media-src 'self' blob:; connect-src 'self'; font-src 'self'; manifest-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_DOCS_POLICY = (
+    b"default-src 'none'; script-src 'unsafe-inline' https://cdn.jsdelivr.net; "
+    b"style-src 'unsafe-inline' https://cdn.jsdelivr.net; connect-src 'self'; "
+    b"img-src data: https://fastapi.tiangolo.com; frame-ancestors 'none'"
+)
+_ALWAYS: RawHeaders = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
+]
+_ANSWER: RawHeaders = [
+    *_ALWAYS,
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+]
+_PAGE: RawHeaders = [
+    *_ALWAYS,
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-cache"),  # asked again each time; what has not changed is not sent
+    (b"content-security-policy", _POLICY),
+]
+_DOCS: RawHeaders = [*_ALWAYS, (b"content-security-policy", _DOCS_POLICY)]
+
+
+def headers_for(path: str) -> RawHeaders:
+    """What keeps an answer from being misused in a browser."""
+    if path == "/" or path.startswith("/page"):
+        return _PAGE
+    return _DOCS if path == "/docs" else _ANSWER
+
+
+def request_id(given: bytes | None) -> bytes:
+    """The number of a request: the caller's own, if it is harmless.
+
+    >>> request_id(b"abc-1"), len(request_id(b"<script>"))
+    (b'abc-1', 16)
+    """
+    if given is not None and _ID.fullmatch(given):
+        return given
+    return os.urandom(8).hex().encode()
