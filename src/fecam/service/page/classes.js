@@ -20,7 +20,7 @@ function entry({ label, count, lessons, taught, changed, note, bytes }, hues, fo
   const name = String(label);
   const dot = make("span", { class: "dot", "aria-hidden": "true" });
   dot.style.setProperty("--hue", hues.get(name));
-  const times = changed && changed !== taught ? `taught ${when(taught)}, changed ${when(changed)}` : `taught ${when(taught)}`;
+  const times = when(changed) === when(taught) ? `taught ${when(taught)}` : `taught ${when(taught)}, last ${when(changed)}`;
   return make("li", {},
     dot,
     make("div", { class: "about" },

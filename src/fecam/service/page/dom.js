@@ -30,6 +30,13 @@ export function fillTable(table, caption, head, rows) {
   );
 }
 
+// A drawing has a unit of one pixel, so that its letters are as large on a phone as on a desk.
+export function sheet(svg, height) {
+  const width = Math.max(260, Math.round(svg.parentElement.clientWidth));
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  return width;
+}
+
 // A number that only the page knows needs no secure context, which crypto.randomUUID would.
 export function randomKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));

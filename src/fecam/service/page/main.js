@@ -16,7 +16,7 @@ const PULSE = 5000; // ms between looks for what others have taught
 const BATCH = 64; // examples a request
 const BATCH_LETTERS = 12_000_000; // base64 letters a request
 
-const state = { model: null, classes: [], steps: [] };
+const state = { model: null, classes: [], steps: [], map: null };
 const kept = new Kept();
 const intake = new Intake(complain);
 const guide = new Guide(intake);
@@ -61,14 +61,16 @@ async function refresh() {
   const [model, { classes }, { steps }, map] = await Promise.all(
     [server.getModel(), server.getClasses(), server.getHistory(), server.getMap()]);
   if (state.model?.name !== model.name) kept.open(model.name);
-  Object.assign(state, { model, classes, steps });
-  show(map);
+  Object.assign(state, { model, classes, steps, map });
+  show();
 }
 
-function show(map) {
+const title = () => state.model.name.replace(/\.fecam$/, "");
+
+function show() {
   const { model, classes, steps } = state;
-  byId("model-name").textContent = model.name;
-  document.title = `Teach ${model.name}`;
+  byId("model-name").textContent = title();
+  document.title = `Teach ${title()}`;
   byId("model-line").textContent = classes.length
     ? `It knows ${many(classes.length, "class", "classes")} from ${many(model.samples, "example")}.`
     : "It knows nothing yet.";
@@ -76,9 +78,14 @@ function show(map) {
   intake.allow(model.kind);
   showClasses(classes, hues, forget);
   showHistory(steps);
-  showMap(map, hues);
-  showCurve(kept.points);
+  showDrawings();
   guide.offer(classes.length);
+}
+
+function showDrawings() {
+  if (state.map === null) return;
+  showMap(state.map, huesOf(state.classes));
+  showCurve(kept.points);
 }
 
 // After each change: is it still right on what was kept back?
@@ -201,7 +208,7 @@ async function undo() {
 
 async function download() {
   const file = await server.getFile();
-  const link = make("a", { href: URL.createObjectURL(file), download: `${state.model.name.replace(/\.fecam$/, "")}.fecam` });
+  const link = make("a", { href: URL.createObjectURL(file), download: `${title()}.fecam` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
@@ -219,6 +226,8 @@ byId("kept-clear").addEventListener("click", () => {
   kept.clear();
   showCurve(kept.points);
 });
+
+addEventListener("resize", showDrawings);
 
 let reached = true;
 server.onReach((now) => {

@@ -1,9 +1,9 @@
 // The classes as the model sees them: prototypes, and ellipses for how examples spread around them.
 
-import { byId, draw, fillTable } from "./dom.js";
+import { byId, draw, fillTable, sheet } from "./dom.js";
 import { percent } from "./words.js";
 
-const [WIDTH, HEIGHT, EDGE] = [640, 420, 56];
+const [LOWEST, HIGHEST, ACROSS, UP] = [170, 400, 48, 36];
 
 let before = new Map();
 
@@ -37,12 +37,15 @@ export function showMap({ points: raw, explained }, hues) {
   const boxes = points.map(({ x, y, ellipse }) => [x, y, ...reach(ellipse)]);
   const [left, right] = [Math.min(...boxes.map(([x, , w]) => x - w)), Math.max(...boxes.map(([x, , w]) => x + w))];
   const [low, high] = [Math.min(...boxes.map(([, y, , h]) => y - h)), Math.max(...boxes.map(([, y, , h]) => y + h))];
-  const scale = Math.min((WIDTH - 2 * EDGE) / (right - left || 1), (HEIGHT - 2 * EDGE) / (high - low || 1));
-  const at = ({ x, y }) => [
-    WIDTH / 2 + scale * (x - (left + right) / 2),
-    HEIGHT / 2 - scale * (y - (low + high) / 2),
-  ];
   const map = byId("map");
+  const width = sheet(map, HIGHEST);
+  const scale = Math.min((width - 2 * ACROSS) / (right - left || 1), (HIGHEST - 2 * UP) / (high - low || 1));
+  const height = Math.max(LOWEST, scale * (high - low) + 2 * UP); // two classes lie on a line: no empty sheet
+  sheet(map, height);
+  const at = ({ x, y }) => [
+    width / 2 + scale * (x - (left + right) / 2),
+    height / 2 - scale * (y - (low + high) / 2),
+  ];
   const places = new Map([...map.children].map((place) => [place.dataset.label, place]));
   const named = [];
   const groups = points.map((point) => {

