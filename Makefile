@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs browser bench bench-growth clean
+.PHONY: demo test check docs browser audit bench bench-growth clean
 .DEFAULT_GOAL := test
 
 .venv/bin/python:
@@ -42,8 +42,15 @@ check: .venv/.ready-test
 docs: .venv/.ready-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
 
-# A test opens a report in a real browser. Root can have one installed, once; others are told.
+# Tests open pages in a real browser, and run the curl lines of the docs. Root can have both
+# installed, once; others are told.
 browser:
+	@if command -v curl >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get -qq update >/dev/null 2>&1; \
+	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y curl >/dev/null 2>&1 || \
+	    echo "curl cannot be had; the test that runs the docs' curl lines is skipped"; \
+	else echo "curl is not installed: the test that runs the docs' curl lines is skipped"; fi
 	@if command -v chromium >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "Installing chromium to open a report in it, once ..."; \
@@ -51,6 +58,14 @@ browser:
 	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y chromium >/dev/null 2>&1 || \
 	    echo "... it cannot be had; the tests that open a report in a browser are skipped"; \
 	else echo "chromium is not installed: the tests that open a report in a browser are skipped"; fi
+
+# Known weaknesses of the packages that are installed, as the Python Package Index lists them: it
+# needs the network, so it is no part of the tests. The tool has an environment of its own.
+audit: .venv/.ready-test
+	@$(PYTHON) -m venv .venv/audit
+	@.venv/audit/bin/python -m pip install -q --disable-pip-version-check pip-audit || \
+	  { echo "pip-audit cannot be had: the audit is skipped"; exit 0; }; \
+	.venv/audit/bin/python deploy/audit.py .venv/lib/python*/site-packages
 
 # One BLAS thread a worker: two workers on two cores would otherwise fight for them.
 test: check docs browser
