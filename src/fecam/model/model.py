@@ -196,15 +196,17 @@ class Model:
         again: bool = False,
         key: str = "",
         strict: bool = True,
+        kind: str | None = None,
     ) -> Lesson:
         """Teach items: images (paths, bytes, Pillow images, arrays), texts, or rows of features.
 
         Items that were taught before under the same label are left out unless ``again``, so a
         program that was stopped can simply start over. A lesson with a ``key`` is taught once:
         the same key again gives back what was done then. An item that cannot be read is an error,
-        or left out and named if not ``strict``.
+        or left out and named if not ``strict``. What comes from strangers should say its
+        ``kind``, images, texts or features: else a text may be taken for the path of an image.
         """
-        material = self._as_material(items, labels)
+        material = self._as_material(items, labels, kind)
         return self._teach(material, note, again, strict=strict, key=key)
 
     def learn_dataset(
@@ -434,8 +436,13 @@ class Model:
             "them as you did then, or teach another file."
         )
 
-    def _as_material(self, items: Any, labels: Sequence[Any]) -> Material:
-        kind = self.kind or kind_of(items)
+    def _as_material(
+        self, items: Any, labels: Sequence[Any], kind: str | None = None
+    ) -> Material:
+        due = self.kind
+        if kind is not None and due not in (None, kind):
+            raise InputError(f"{self.path} takes {due}; these are {kind}. Teach another file.")
+        kind = kind or due or kind_of(items)
         rows = as_rows(items, self._width) if kind == "features" else as_sequence(items)
         named = [one.item() if hasattr(one, "item") else one for one in labels]
         if len(named) != len(rows):
