@@ -1,0 +1,133 @@
+"""A block of a data set, which is a table of Arrow: which column is what, and its items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.data.images import read_image
+from fecam.errors import InputError
+
+USUAL_ITEMS = ("bytes", "image", "text", "embedding", "features", "item", "path")
+"""What a column of items is called, if nothing is said; the first that is there."""
+
+
+def item_columns(table: Any, label: str | None, item: str | Sequence[str] | None) -> list[str]:
+    """The columns that make up an item: one, or those that hold a number each."""
+    names = [name for name in table.column_names if name != label]
+    if item is not None:
+        chosen = [item] if isinstance(item, str) else list(item)
+        for name in chosen:
+            _check_there(table, name, "item")
+        return chosen
+    usual = [name for name in USUAL_ITEMS if name in names]
+    if usual:
+        return usual[:1]
+    numbers = [name for name in names if _is_number(table.schema.field(name).type)]
+    if len(names) == 1 or not numbers:
+        numbers = names[:1] if len(names) == 1 else []
+    if not numbers:
+        raise InputError(
+            f"none of the columns {names} is called one of {', '.join(USUAL_ITEMS)}. Name the one "
+            "that holds the items: item='...'"
+        )
+    return numbers
+
+
+def labels_of(table: Any, label: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The labels of a block as integers or strings, and which rows have one."""
+    import pyarrow as pa
+
+    _check_there(table, label, "label")
+    column = table.column(label)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    there = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        held = column.drop_null().to_numpy(zero_copy_only=False)
+        return np.asarray(held, np.int64), there
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.asarray(column.drop_null().to_pylist(), dtype=str), there
+    raise InputError(f"the column {label!r} holds {kind}. Labels are whole numbers or strings.")
+
+
+def items_of(table: Any, columns: Sequence[str]) -> Any:
+    """The items of a block: a matrix of numbers, or a list of texts, paths, bytes or arrays."""
+    import pyarrow as pa
+
+    if len(columns) > 1 or _is_number(table.schema.field(columns[0]).type):
+        parts = [table.column(name).to_numpy(zero_copy_only=False) for name in columns]
+        return np.stack(parts, axis=1)
+    column = table.column(columns[0])
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _matrix(column.combine_chunks(), columns[0])
+    if isinstance(kind, pa.BaseExtensionType):
+        whole = column.combine_chunks()
+        chunks = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
+        arrays = [chunk.to_numpy(zero_copy_only=False) for chunk in chunks if len(chunk)]
+        return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+    return column.to_pylist()
+
+
+def _matrix(column: Any, name: str) -> Any:
+    """A column of lists as a matrix, without a copy where it lies in one piece."""
+    import pyarrow as pa
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    found = []
+    for chunk in chunks:
+        if not len(chunk):
+            continue
+        if pa.types.is_nested(chunk.type.value_type):
+            return column.to_pylist()  # arrays of arrays: images, most likely
+        if pa.types.is_fixed_size_list(chunk.type):
+            width = chunk.type.list_size
+        else:
+            lengths = np.unique(np.diff(chunk.offsets.to_numpy()))
+            if len(lengths) > 1:
+                raise InputError(
+                    f"the column {name!r} holds lists of {lengths[0]} and of {lengths[-1]} numbers. "
+                    "Make all of them as long."
+                )
+            width = int(lengths[0])
+        numbers = chunk.flatten().to_numpy(zero_copy_only=False)
+        if len(numbers) != width * len(chunk):
+            raise InputError(f"the column {name!r} has rows without a list. Leave them out.")
+        found.append(numbers.reshape(len(chunk), width))
+    return np.concatenate(found) if len(found) > 1 else found[0]
+
+
+class Images(Sequence[Any]):
+    """Images of a block, each decoded when it is asked for."""
+
+    def __init__(self, sources: Sequence[Any]) -> None:
+        self._sources = sources
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def content(self, at: int) -> Any:
+        """What the item at that place is made of: see `fecam.data.marks`."""
+        return self._sources[at]
+
+    def __getitem__(self, at: Any) -> Any:
+        return read_image(self._sources[at])
+
+
+def _check_there(table: Any, name: str, option: str) -> None:
+    if name not in table.column_names:
+        raise InputError(
+            f"there is no column {name!r}, only {', '.join(table.column_names)}. Name the right "
+            f"one: {option}='...'"
+        )
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    )

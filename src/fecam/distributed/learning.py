@@ -1,0 +1,413 @@
+"""Learning from a data set of Ray: the same model as on one machine, up to rounding."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.classifier import FeCAMClassifier
+from fecam.core.cache import FactorCache
+from fecam.core.calibration import sample_distances
+from fecam.core.statistics import ClassStatistics
+from fecam.distributed.cluster import blocks_of, over_blocks, the_ray
+from fecam.distributed.lessons import Plan, as_lesson, pack, parts_of, unpack
+from fecam.distributed.reading import Account, Source, read_block
+from fecam.distributed.tree import MOST_HEAPS, Tree
+from fecam.encoders.encoder import Encoder
+from fecam.errors import EncoderError, FecamError, InputError
+from fecam.features import Report
+from fecam.features.extraction import Progress
+from fecam.model.provenance import joined
+from fecam.model.same_encoder import record_of
+from fecam.model_file import EncoderRecord, ModelFile
+from fecam.model_file.creation import create_file
+from fecam.model_file.file import explained
+from fecam.model_file.writing import Draft
+
+PEEKED = 64
+"""Rows that are looked at before the work begins: how wide are features, is any negative?"""
+TRIES = 3
+"""A run whose results are lost with a node, and cannot be made again alone, is begun anew."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What became of a data set."""
+
+    classifier: FeCAMClassifier
+    """That knows all of it."""
+    taught: Mapping[Hashable, int]
+    """How many items of each class were learnt."""
+    known: int
+    """How many were left out, because the file had been taught the very same items before."""
+    unreadable: int
+    reasons: Sequence[str]
+    """Why, for the first of them."""
+    seconds: float
+
+
+def learn(dataset: Any, **options: Any) -> FeCAMClassifier:
+    """Learn a data set of Ray; options as for `teach`, which also tells what could not be read."""
+    return teach(dataset, **options).classifier
+
+
+def teach(
+    dataset: Any,
+    *,
+    encoder: str | Encoder | None = None,
+    classifier: FeCAMClassifier | None = None,
+    label: str = "label",
+    item: str | Sequence[str] | None = None,
+    into: str | os.PathLike[str] | None = None,
+    concurrency: int | None = None,
+    gpus: float = 0,
+    report: Report | None = None,
+    again: bool = False,
+    note: str = "",
+) -> Learnt:
+    """Learn a data set of Ray on its cluster, as one lesson.
+
+    Each block becomes the statistics of its classes where it is read; these are added up in a tree
+    of tasks. No sample is sent to another machine but up to 32 rows a class, with which novelty is
+    calibrated and which are kept nowhere. The driver holds the model and nothing else.
+
+    Parameters
+    ----------
+    dataset
+        A ``ray.data.Dataset`` with a column of labels and one of items: images (bytes, arrays,
+        paths that every machine can read), texts, or embeddings (lists, arrays, or a column a
+        number).
+    encoder
+        A name, which each worker loads by itself, or an encoder, which is sent to them. None for
+        embeddings.
+    classifier
+        Settings, and what is known already; it is left as it is. A new one with the usual settings
+        if not given. ``tukey="auto"`` looks at the first 64 rows, as it would at a first lesson.
+    label, item
+        The columns. Items are found by the usual names if not given.
+    into
+        A ``.fecam`` file to write, in one step. If it is there, it is taught what it does not know
+        yet: it remembers its items.
+    concurrency
+        How many workers encode, or tasks read, at a time; all there is room for if not given.
+    gpus
+        Of each worker.
+    report
+        Hears how many items are done; the total is 0, as nobody knows it beforehand.
+    again
+        Also teach ``into`` what it was taught before.
+    note
+        Kept in the file with the step.
+    """
+    start = time.monotonic()
+    target = None if into is None else Path(os.path.realpath(into))
+    known = _Known.of(target, classifier, encoder)
+    source = Source(known.encoder, label, tuple(item) if isinstance(item, (list, tuple)) else item)
+    glance = _peek(dataset, source, concurrency, gpus)
+    known.check(glance)
+    plan = known.plan(glance)
+    marks = {} if again else known.marks
+    for attempt in range(1, TRIES + 1):
+        try:
+            tables, account = _run(
+                dataset, source, plan, marks, concurrency=concurrency, gpus=gpus, report=report
+            )
+            lesson, marked = _fetched(tables, plan)
+            if not lesson and not account.known:
+                raise _nothing(account)
+            found = _written(target, known, tables, lesson, marked, plan, glance.record, note)
+            break
+        except the_ray().exceptions.ObjectLostError:
+            if attempt == TRIES:
+                raise
+    return Learnt(
+        found,
+        {name: one.count for name, one in lesson.items()},
+        account.known,
+        account.unreadable,
+        account.reasons,
+        time.monotonic() - start,
+    )
+
+
+# -- before ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What there is before: a classifier, and a file that holds it."""
+
+    classifier: FeCAMClassifier
+    encoder: str | Encoder | None
+    record: EncoderRecord | None
+    marks: Mapping[Hashable, NDArray[np.uint64]]
+    path: Path | None
+
+    @classmethod
+    def of(
+        cls, path: Path | None, classifier: FeCAMClassifier | None, encoder: str | Encoder | None
+    ) -> _Known:
+        if path is None or not path.exists():
+            return cls((classifier or FeCAMClassifier()).fork(), encoder, None, {}, path)
+        if classifier is not None:
+            raise InputError(f"{path} has its own classifier. Leave classifier out.")
+        with ModelFile(path) as file:
+            held = file.snapshot
+        marks: dict[Hashable, NDArray[np.uint64]] = {
+            label: np.frombuffer(one.comes_of.marks, "<u8") for label, one in held.held.items()
+        }
+        if encoder is None and held.encoder is not None:
+            encoder = held.encoder.name
+        return cls(held.classifier.fork(), encoder, held.encoder, marks, path)
+
+    def check(self, glance: _Glance) -> None:
+        """Refuse features of another encoder, or of another width, than those before."""
+        there, here = self.record, glance.record
+        if self.path is not None and self.encoder is not None and here is None:
+            raise EncoderError(
+                "the encoder has no fingerprint, so nobody could tell later whether the model is "
+                "used with the same one. Give it one: wrap(..., fingerprint='my-net-1')."
+            )
+        if there is not None and (here is None or there.fingerprint != here.fingerprint):
+            other = "no encoder" if here is None else here.name
+            raise InputError(
+                f"{self.path} was taught with the encoder {there.name}; {other} gives other "
+                "features. Use the same, or teach another file."
+            )
+        before = self.classifier._knowledge
+        if before is not None and before.width != glance.width:
+            raise InputError(
+                f"the features have {glance.width} numbers, those taught before {before.width}. "
+                "Use the same encoder, or teach another model."
+            )
+
+    def plan(self, glance: _Glance) -> Plan:
+        before, dtype = self.classifier._knowledge, self.classifier.dtype
+        if before is None:
+            metric = self.classifier._metric()
+            before = self.classifier._begin(
+                np.full((1, glance.width), glance.lowest, dtype), metric
+            )
+        return Plan(before.transform, before.form, glance.width, dtype, self.path is not None)
+
+
+@dataclass(frozen=True)
+class _Glance:
+    """What the first rows tell."""
+
+    width: int
+    lowest: float
+    record: EncoderRecord | None
+
+
+class _Peek:
+    """In a worker: look at the first rows."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._encoder = source.loaded()
+
+    def __call__(self, table: Any) -> Any:
+        import pyarrow as pa
+
+        about: dict[str, Any] = {}
+        try:
+            account = Account()
+            found = read_block(table, self._source, self._encoder, account)
+            about = {"width": found.features.shape[1], "reasons": account.reasons}
+            if len(found.features):
+                about["lowest"] = float(found.features.min())
+            if self._encoder is not None and self._encoder.fingerprint:
+                about["record"] = asdict(record_of(self._encoder))  # type: ignore[call-overload]
+        except FecamError as error:
+            about["error"] = str(error)
+        return pa.table({"about": [json.dumps(about)]})
+
+
+def _peek(dataset: Any, source: Source, concurrency: int | None, gpus: float) -> _Glance:
+    ray = the_ray()
+    stage = over_blocks(
+        dataset.limit(PEEKED),
+        _Peek,
+        source,
+        actors=source.encoder is not None,
+        concurrency=None if source.encoder is None else 1,
+        gpus=gpus,
+    )
+    width, lowest, record = 0, np.inf, None
+    reasons: list[str] = []
+    for block in blocks_of(stage):
+        for text in ray.get(block).column("about").to_pylist():
+            about = json.loads(text)
+            if "error" in about:
+                raise InputError(about["error"])
+            width, lowest = about["width"], min(lowest, about.get("lowest", np.inf))
+            record = EncoderRecord(**about["record"]) if "record" in about else record
+            reasons += about["reasons"]
+    if not width or lowest == np.inf:
+        raise _nothing(Account(reasons=reasons))
+    return _Glance(width, lowest, record)
+
+
+def _nothing(account: Account) -> InputError:
+    why = f"; the first: {account.reasons[0]}" if account.reasons else ""
+    return InputError(f"the data set holds no item that can be learnt{why}. Give it some.")
+
+
+# -- the work --------------------------------------------------------------------------------------
+
+
+class _Summarize:
+    """In a worker: a block becomes a table of statistics."""
+
+    def __init__(self, source: Source, plan: Plan, known: Any) -> None:
+        self._source, self._plan, self._known = source, plan, known
+        self._encoder: Encoder | None = None
+        self._ready = False
+
+    def __call__(self, table: Any) -> Any:
+        if not self._ready:
+            self._encoder, self._ready = self._source.loaded(), True
+        account = Account()
+        try:
+            known = the_ray().get(self._known)
+            block = read_block(table, self._source, self._encoder, account)
+            parts = parts_of(block, self._plan, known, account)
+        except FecamError as error:
+            parts, account = {}, Account(items=table.num_rows, error=str(error))
+        return pack(parts, account, self._plan)
+
+
+def _run(
+    dataset: Any,
+    source: Source,
+    plan: Plan,
+    known: Mapping[Hashable, NDArray[np.uint64]],
+    *,
+    concurrency: int | None,
+    gpus: float,
+    report: Report | None,
+) -> tuple[list[Any], Account]:
+    """References to the tables of all classes, and the account of all items."""
+    ray = the_ray()
+    stage = over_blocks(
+        dataset,
+        _Summarize,
+        source,
+        plan,
+        ray.put(dict(known)),
+        actors=source.encoder is not None,
+        concurrency=concurrency,
+        gpus=gpus,
+    )
+    tree = Tree(plan, min(max(int(ray.cluster_resources().get("CPU", 1)), 1), MOST_HEAPS))
+    for block in blocks_of(stage):
+        tree.add(block)
+        _tell(tree.account, report)
+    tables = tree.finish()
+    _tell(tree.account, report)
+    return tables, tree.account
+
+
+def _tell(account: Account, report: Report | None) -> None:
+    if account.error:
+        raise InputError(account.error)
+    if report is not None:
+        report(Progress(account.items, 0, account.unreadable))
+
+
+# -- after -----------------------------------------------------------------------------------------
+
+
+def _fetched(
+    tables: list[Any], plan: Plan
+) -> tuple[dict[Hashable, ClassStatistics], dict[Hashable, NDArray[np.uint64]]]:
+    """The statistics and the marks of all classes, without the rows to measure."""
+    ray = the_ray()
+    bare = ray.remote(num_cpus=0, max_retries=-1)(_without_rows)
+    lesson: dict[Hashable, ClassStatistics] = {}
+    marks: dict[Hashable, NDArray[np.uint64]] = {}
+    for table in [bare.remote(one) for one in tables]:
+        parts, _ = unpack(ray.get(table), plan)
+        lesson |= as_lesson(parts)
+        marks |= {label: np.array(part.marks) for label, part in parts.items()}
+    return lesson, marks
+
+
+def _without_rows(table: Any) -> Any:
+    import pyarrow as pa
+
+    at = table.column_names.index("sample")
+    return table.set_column(at, "sample", pa.nulls(table.num_rows, pa.large_binary()))
+
+
+def _rows(tables: list[Any], plan: Plan) -> Iterator[tuple[Hashable, NDArray[Any]]]:
+    """A few transformed rows of each class, one heap of classes after the other."""
+    ray = the_ray()
+    for table in tables:
+        parts, _ = unpack(ray.get(table), plan)
+        for label, part in parts.items():
+            yield label, part.sample[:, 1:]
+
+
+def absorb(
+    classifier: FeCAMClassifier,
+    lesson: Mapping[Hashable, ClassStatistics],
+    rows: Iterable[tuple[Hashable, NDArray[Any]]],
+    plan: Plan,
+) -> None:
+    """Teach a classifier a lesson of which the statistics are known, and a few rows.
+
+    The rows are measured when all is added up, with the yardstick of the whole: as one machine
+    would that had seen everything in one lesson.
+    """
+    metric, before = classifier._metric(), classifier._knowledge
+    if before is None:
+        begun = classifier._begin(np.ones((1, plan.width), plan.dtype), metric)
+        before = replace(begun, transform=plan.transform)  # which was decided before
+    after = before.learn(lesson, average_domains=metric.average_domains)
+    prior = FactorCache().renewed_prior(after, metric, may_lag=False)
+    sampled = {
+        label: sample_distances(np.array(some), after.classes[label], metric, prior)
+        for label, some in rows
+    }
+    classifier._hold(after.with_samples(sampled)).refresh()
+
+
+def _written(
+    target: Path | None,
+    known: _Known,
+    tables: list[Any],
+    lesson: Mapping[Hashable, ClassStatistics],
+    marks: Mapping[Hashable, NDArray[np.uint64]],
+    plan: Plan,
+    record: EncoderRecord | None,
+    note: str,
+) -> FeCAMClassifier:
+    def change(draft: Draft) -> None:
+        absorb(draft.classifier, lesson, _rows(tables, plan), plan)
+        for name, some in marks.items():
+            label: Any = name
+            draft.marks[label] = joined(draft.marks.get(label, b""), some)
+
+    draft = Draft(known.classifier, encoder=record, needs_prior=True)
+    if target is None:
+        change(draft)
+        return draft.classifier
+    if not target.exists():
+        change(draft)
+        with explained(target):
+            create_file(target, draft, "learn", note, replace=False)
+        return draft.classifier
+    with ModelFile(target) as file:
+        if lesson:
+            file.write("learn", change, note)
+        return file.snapshot.classifier
