@@ -270,7 +270,7 @@ def test_something_else_at_that_address(answer):
 
 def test_half_a_file_leaves_the_older_one(tmp_path):
     (tmp_path / "copy.fecam").write_text("older")
-    half = (200, {"Content-Length": "99"}, b"half of it")
+    half = (200, {"Content-Length": "99", "Connection": "close"}, b"half of it")
     lost = pytest.raises(ServiceError, match="did not answer")
     with scripted(*[half] * 4) as (url, _), Client(url, patience=0.05) as client, lost:
         client.download(tmp_path / "copy.fecam")
