@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 FOLLOW = 0.2
 """Seconds between two looks at what other processes wrote."""
+PATIENCE = 2.0
+"""Seconds to wait for a version that another process writes."""
 JUDGED_AT_ONCE = 256
 """Rows in one product."""
 ENCODED_AT_ONCE = 32
@@ -54,6 +56,7 @@ EASY = 16
 class _Raw:
     """Items to be encoded, as long as somebody waits for them."""
 
+    kind: str
     items: Sequence[Any]
     until: float
 
@@ -81,7 +84,6 @@ class Engine:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="fecam-writer")
         self._lessons = 0
         self._publishing, self._loading = threading.Lock(), threading.Lock()
-        self._published = threading.Condition()
         self._follower = threading.Thread(target=self._follow, name="fecam-follower", daemon=True)
         self._map: tuple[Snapshot, dict[str, Any]] | None = None
         self._wake, self._closing = threading.Event(), False
@@ -157,7 +159,7 @@ class Engine:
         """The features of images or texts that are to be judged."""
         self.check_kind(kind)
         until = time.monotonic() + self.limits.seconds
-        return await self._within(self._encode.submit(_Raw(items, until), len(items)))
+        return await self._within(self._encode.submit(_Raw(kind, items, until), len(items)))
 
     def check_kind(self, kind: str) -> None:
         """Refuse items of another kind than the model takes."""
@@ -171,24 +173,17 @@ class Engine:
 
     async def reach(self, version: int) -> None:
         """Wait until the model has at least this version, whoever writes it."""
-        self._wake.set()
-        until = time.monotonic() + self.limits.seconds
-
-        def wait() -> bool:
-            with self._published:
-                return self._published.wait_for(
-                    lambda: self.view.version >= version or self._closing,
-                    until - time.monotonic(),
+        until = time.monotonic() + min(PATIENCE, self.limits.seconds)
+        while self.view.version < version:
+            if time.monotonic() > until:
+                raise Problem(
+                    409,
+                    "version",
+                    f"the model has version {self.view.version}, not {version}. Give a version "
+                    "that an answer had.",
                 )
-
-        await asyncio.to_thread(wait)
-        if self.view.version < version:
-            raise Problem(
-                503,
-                "version",
-                f"the model has version {self.view.version}, not yet {version}. Try again.",
-                Retry_After="1",
-            )
+            self._wake.set()
+            await asyncio.sleep(0.01)
 
     async def _within(self, future: asyncio.Future[T]) -> T:
         try:
@@ -211,7 +206,7 @@ class Engine:
             self.model.reload()
             named = self.labels(labels)
             if kind != "images":
-                return self.model.learn(items, named, note=note, key=key, strict=False)
+                return self.model.learn(items, named, note=note, key=key, strict=False, kind=kind)
             refused = too_large(items, self.limits.max_pixels)
             keep = [at for at in range(len(items)) if at not in refused]
             if not keep:
@@ -222,6 +217,7 @@ class Engine:
                 note=note,
                 key=key,
                 strict=False,
+                kind=kind,
             )
             return replace(lesson, unreadable=[*refused.values(), *lesson.unreadable])
 
@@ -310,8 +306,6 @@ class Engine:
             if snapshot is not None:
                 warm(snapshot.classifier)
             self.view = View.of(snapshot)
-        with self._published:
-            self._published.notify_all()
 
     def _follow(self) -> None:
         """Take over what other processes write."""
@@ -353,8 +347,8 @@ class Engine:
 
     def _encoded(self, jobs: Sequence[_Raw]) -> Sequence[Outcome[Encoded]]:
         encoder = self._load()
-        if encoder is None:
-            return [untaught()] * len(jobs)
+        if encoder is None or any(job.kind != encoder.kind for job in jobs):
+            return [untaught()] * len(jobs)  # another file has taken the place of the old one
         items = [item for job in jobs for item in job.items]
         until = max(job.until for job in jobs)
         features, failed = list[NDArray[Any]](), dict[int, str]()

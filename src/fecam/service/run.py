@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+from typing import Any
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
 
 from fecam.errors import SettingsError
 from fecam.service import logs
@@ -18,6 +18,16 @@ from fecam.service.tokens import TokenFile
 
 GRACE = 600
 """Seconds that requests are given to finish after the signal to end: longer than any takes."""
+BUSY = 60
+"""Seconds that a worker may be silent, as while torch is loaded, before it is taken for dead."""
+OPTIONS: dict[str, Any] = {
+    "log_config": None,
+    "access_log": False,
+    "server_header": False,
+    "ws": "none",
+    "lifespan": "on",
+    "timeout_graceful_shutdown": GRACE,
+}
 
 
 def run(settings: ServiceSettings) -> None:
@@ -28,35 +38,30 @@ def run(settings: ServiceSettings) -> None:
     listening = _listen(settings)
     port = listening.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    app = create_app(settings)  # what is wrong with the model is told now
     logs.event("serving", model=settings.model.name, url=f"http://{host}:{port}")
     if settings.workers == 1:
-        _server(create_app(settings)).run(sockets=[listening])
+        uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listening])
     else:
+        app.state.engine.model.close()
         _run_workers(settings, listening)
 
 
 def _run_workers(settings: ServiceSettings, listening: socket.socket) -> None:
     """Several processes; what they count is put together in a folder that goes with them."""
-    create_app(settings).state.engine.model.close()  # what is wrong is told once, here
     with tempfile.TemporaryDirectory(prefix="fecam-metrics-") as folder:
         os.environ[ENVIRONMENT], os.environ[SHARED] = settings.to_json(), folder
-        server = _server("fecam.service.app:app_of_environment", workers=settings.workers)
-        Multiprocess(server.config, target=server.run, sockets=[listening]).run()
-
-
-def _server(app: object, workers: int = 1) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        factory=isinstance(app, str),
-        workers=workers,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        lifespan="on",
-        timeout_graceful_shutdown=GRACE,
-    )
-    return uvicorn.Server(config)
+        host, port = listening.getsockname()[:2]
+        listening.close()  # the workers' parent listens itself
+        uvicorn.run(
+            "fecam.service.app:app_of_environment",
+            factory=True,
+            host=host,
+            port=port,
+            workers=settings.workers,
+            timeout_worker_healthcheck=BUSY,
+            **OPTIONS,
+        )
 
 
 def _listen(settings: ServiceSettings) -> socket.socket:
@@ -68,5 +73,4 @@ def _listen(settings: ServiceSettings) -> socket.socket:
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}. Choose another "
             "with --port, or end the program that has it."
         ) from None
-    listening.set_inheritable(True)
     return listening

@@ -104,11 +104,12 @@ def invalid(message: str) -> Problem:
 # ---------------------------------------------------------------------- bytes
 
 
-def _too_large(limits: Limits) -> Problem:
+def _too_large(limits: Limits, **headers: str) -> Problem:
     return Problem(
         413,
         "too_large",
         f"a request may have {limits.max_bytes:,} bytes. Send fewer items at a time.",
+        **headers,
     )
 
 
@@ -131,8 +132,8 @@ async def _stream(request: Request, limits: Limits) -> AsyncIterator[bytes]:
         if part is None:
             return
         count += len(part)
-        if count > limits.max_bytes:
-            raise _too_large(limits)
+        if count > limits.max_bytes:  # of which nobody said how much more there is
+            raise _too_large(limits, Connection="close")
         if part:
             yield part
 
