@@ -28,7 +28,7 @@ FLAGS = (
     *("--disable-component-update", "--disable-sync"),
     *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
 )
-SLOW = 120_000
+SLOW = 60_000
 HOSTILE = '<img src=x onerror=alert(1)> "&amp; a/b?c#d%20'
 
 
@@ -270,7 +270,7 @@ def sketches(tmp_path_factory, browser):
 def numbers(tmp_path):
     """The file of a model of features."""
     path, rng = tmp_path / "numbers.fecam", np.random.default_rng(0)
-    rows = np.concatenate([rng.normal(at, 0.3, (8, 3)) for at in (0, 5)])
+    rows = np.concatenate([rng.normal(at, 0.3, (8, 3)) for at in ((6, 1, 0), (0, 1, 6))])
     with fecam.open(path) as model:
         model.learn(rows, ["low"] * 8 + ["high"] * 8, note="the first lesson")
     return path
@@ -476,13 +476,12 @@ def test_rows_of_numbers(numbers, browser, scheme):
         visit.says("columns", "#wrong")
         assert visit["#rows"].input_value() == "1; 2"
         visit.problems.clear()  # a browser notes every 422
-        visit["#rows"].fill("0.1, 0.2, 0.1\n5 5.2 5.1\n-90\t90\t30")
+        visit["#rows"].fill("6, 1, 0.2\n0.1 1 5.8\n-90\t90\t30")
         visit.ask()
         visit.expect(visit["#answers h3"]).to_have_text(["low", "high", "None of these"])
-        visit.expect(visit["#answers li"].nth(4)).not_to_contain_text("unlike")
         visit.says("unlike anything it was taught", "#answers > li:nth-child(3)")
         # A name that tries to be more than a name.
-        visit["#rows"].fill("9 0 0\n9 0 1\n9 1 0\n9 1 1\n8 0 0\n8 0 1")
+        visit["#rows"].fill("0 9 0\n0 9 1\n1 9 0\n1 9 1\n0 8 0\n0 8 1")
         visit.teach(HOSTILE)
         visit.says(f"Taught 5 × {HOSTILE}. 1 kept back")
         visit.has(**{HOSTILE: 5, "high": 8, "low": 8})
@@ -511,7 +510,7 @@ def test_the_page_outlives_its_server(numbers, browser):
     with serving(numbers) as url:
         visit = Visit(browser, url)
     with visit:
-        visit["#rows"].fill("0 0 0.2")
+        visit["#rows"].fill("6 1 0.2")
         visit["#teach-form #label"].fill("low")
         visit["#teach"].click()
         visit.expect(visit["#banner"]).to_contain_text("does not answer")
@@ -539,7 +538,7 @@ def test_a_token_is_asked_for_and_kept(numbers, browser, tmp_path):
             page.locator("#token").fill(token)
             dialog.get_by_role("button", name="Use it").click()
         page.locator("#classes strong").first.wait_for()
-        page.locator("#rows").fill("0 0 0.2")
+        page.locator("#rows").fill("6 1 0.2")
         page.locator("#label").fill("low")
         page.locator("#teach").click()
         page.locator("#wrong", has_text="teach").wait_for()

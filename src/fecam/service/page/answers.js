@@ -70,9 +70,9 @@ function fixes(example, label, nearest, known, correct) {
   box.append(
     make("p", {}, label === null ? "It is …" : "No, it is …"),
     make("div", { class: "row" },
-      ...others.slice(0, OTHERS).map((one) => button(one, one, `${label === null ? "It" : "No, it"} is ${one}: teach that`)),
+      ...others.slice(0, OTHERS).map((one) => button(one, one, `${label === null ? "It" : "No, it"} is ${one}`)),
       make("button", { type: "button", "aria-expanded": "false", onclick: (event) => another(event.target, box, choose) }, "something else"),
-      label === null ? null : button("Yes, learn it", label, `Yes, it is ${label}: teach that`)));
+      label === null ? null : button("Yes, learn it", label, `Yes, learn it as ${label}`)));
   return box;
 }
 

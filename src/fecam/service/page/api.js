@@ -3,7 +3,9 @@
 import { byId, randomKey } from "./dom.js";
 
 const TOKEN = "fecam.token";
-const TRIES = 5;
+const PATIENCE = 60_000; // ms: a server that is started anew is back by then
+const WHO = "This server asks who you are. Whoever runs it can give you a token.";
+const UNKNOWN = "The server does not know this token. Give another one.";
 
 export class ServerError extends Error {
   constructor(message, status = 0, code = "unreachable") {
@@ -19,6 +21,9 @@ let listener = () => {};
 export const onReach = (callback) => { listener = callback; };
 
 let asking = null;
+
+// A button of the kind "submit" would be what Enter presses.
+byId("token-cancel").addEventListener("click", () => byId("token-dialog").close("cancel"));
 
 // One dialog for all calls that are turned away at the same moment.
 function askForToken(message) {
@@ -58,30 +63,29 @@ function send(method, path, body, key, token) {
 
 // `again`: the call may be repeated without harm, because it changes nothing or has a key.
 async function call(method, path, { body, key, again = method === "GET", quiet = false } = {}) {
-  for (let attempt = 1; ; attempt += 1) {
+  const until = Date.now() + PATIENCE;
+  for (let attempt = 0; ; attempt += 1) {
+    const patient = again && !quiet && Date.now() < until;
     const token = sessionStorage.getItem(TOKEN);
     let response;
     try {
       response = await send(method, path, body, key, token);
     } catch {
       listener(false);
-      if (!again || quiet || attempt >= TRIES) {
-        throw new ServerError("The server does not answer. Is it still running?");
-      }
-      await wait(Math.min(2 ** (attempt - 2), 4));
+      if (!patient) throw new ServerError("The server does not answer. Is it still running?");
+      await wait(Math.min(0.25 * 2 ** attempt, 2));
       continue;
     }
     listener(true);
     if (response.ok) return response;
     const error = await explained(response);
     if (response.status === 401 && !quiet) {
-      if (token && token !== sessionStorage.getItem(TOKEN)) continue; // another call got a new one
-      const message = token ? "The server does not know this token. Give another one." : undefined;
+      if (token !== sessionStorage.getItem(TOKEN)) continue; // another call got a new one
       sessionStorage.removeItem(TOKEN);
-      if (await askForToken(message ?? "This server asks who you are. Whoever runs it can give you a token.")) continue;
+      if (await askForToken(token ? UNKNOWN : WHO)) continue;
       throw new ServerError("Without a token this server says nothing. Reload the page to give one.", 401, error.code);
     }
-    if ((response.status === 429 || response.status === 503) && again && !quiet && attempt < TRIES) {
+    if ((response.status === 429 || response.status === 503) && patient) {
       await wait(Math.min(Number(response.headers.get("Retry-After")) || 1, 10));
       continue;
     }
