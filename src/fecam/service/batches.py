@@ -18,8 +18,6 @@ from fecam.service.problems import busy
 J = TypeVar("J")
 R = TypeVar("R")
 
-Outcome = R | Exception
-
 
 @dataclass(slots=True)
 class _Waiting(Generic[J]):
@@ -38,7 +36,7 @@ class Batcher(Generic[J, R]):
     def __init__(
         self,
         name: str,
-        work: Callable[[Sequence[J]], Sequence[Outcome[R]]],
+        work: Callable[[Sequence[J]], Sequence[R | Exception]],
         *,
         most: int,
         size: int,
@@ -80,7 +78,7 @@ class Batcher(Generic[J, R]):
     def _run(self) -> None:
         while batch := self._next():
             try:
-                outcomes: Sequence[Outcome[R]] = self._work([one.job for one in batch])
+                outcomes: Sequence[R | Exception] = self._work([one.job for one in batch])
             except Exception as error:  # whoever waits is told, whatever it is
                 outcomes = [error] * len(batch)
             loop = self._loop

@@ -30,7 +30,7 @@ from fecam.model.model import USUAL_ENCODERS
 from fecam.model_file import Step
 from fecam.model_file.records import Label
 from fecam.model_file.snapshot import Snapshot
-from fecam.service.batches import Batcher, Outcome
+from fecam.service.batches import Batcher
 from fecam.service.copies import copy_of
 from fecam.service.logs import log
 from fecam.service.maps import map_of
@@ -345,7 +345,7 @@ class Engine:
         with self._loading:
             return self.model.encoder
 
-    def _encoded(self, jobs: Sequence[_Raw]) -> Sequence[Outcome[Encoded]]:
+    def _encoded(self, jobs: Sequence[_Raw]) -> Sequence[Encoded | Exception]:
         encoder = self._load()
         if encoder is None or any(job.kind != encoder.kind for job in jobs):
             return [untaught()] * len(jobs)  # another file has taken the place of the old one
@@ -383,9 +383,9 @@ def too_large(images: Sequence[bytes], most: int) -> dict[int, str]:
 
 def _apart(
     jobs: Sequence[_Raw], features: NDArray[Any], rows: list[int], failed: dict[int, str]
-) -> list[Outcome[Encoded]]:
+) -> list[Encoded | Exception]:
     """What belongs to each job."""
-    outcomes, start = list[Outcome[Encoded]](), 0
+    outcomes, start = list[Encoded | Exception](), 0
     places = np.asarray(rows)
     for job in jobs:
         end = start + len(job.items)

@@ -299,7 +299,9 @@ _ERRORS = {
 
 def responses(answer: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """What a route may answer."""
-    errors = {code: {"model": Error, "description": text} for code, text in _ERRORS.items()}
+    errors: dict[int | str, dict[str, Any]] = {
+        code: {"model": Error, "description": text} for code, text in _ERRORS.items()
+    }
     return {200: {"model": answer}, **errors}
 
 
@@ -338,6 +340,6 @@ LABEL_FORM = {
 
 def request_schemas() -> dict[str, Any]:
     """The schemas of all request bodies, by name."""
-    models = [*QUESTIONS, *LESSONS, *LABELLED, UndoRequest]
+    models: list[type[BaseModel]] = [*QUESTIONS, *LESSONS, *LABELLED, UndoRequest]
     _, found = models_json_schema([(one, "validation") for one in models], ref_template=REFERENCE)
     return dict(found["$defs"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +113,7 @@ def _too_large(limits: Limits, **headers: str) -> Problem:
     )
 
 
-async def _stream(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+async def _stream(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
     declared = request.headers.get("content-length")
     if declared is not None and declared.isdecimal() and int(declared) > limits.max_bytes:
         raise _too_large(limits)
