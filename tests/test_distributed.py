@@ -8,14 +8,14 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import relu_features, signed_features
-from small_encoders import Colours, Letters
 
 import fecam
+from conftest import relu_features, signed_features
 from fecam import FeCAMClassifier
 from fecam.core.scatter import dense
 from fecam.encoders import wrap
 from fecam.errors import InputError
+from small_encoders import Colours, Letters
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -35,7 +35,16 @@ STORE = 80 * 2**20
 
 @pytest.fixture(scope="module")
 def cluster():
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    here = os.path.dirname(__file__)
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # or a busy machine would let workers starve
+        "OPENBLAS_NUM_THREADS": "1",
+        # Workers find the encoders of the tests.
+        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
+    }
+    before = dict(os.environ)
+    os.environ.update(settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import ray
@@ -45,20 +54,15 @@ def cluster():
         head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
         found = Cluster(initialize_head=True, head_node_args=head)
         found.add_node(num_cpus=1, object_store_memory=STORE)
-        # Workers find the encoders of the tests.
-        paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
-        ray.init(
-            address=found.address,
-            log_to_driver=False,
-            logging_level="ERROR",
-            runtime_env={"env_vars": {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}},
-        )
+        ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
         ray.data.DataContext.get_current().enable_progress_bars = False
     yield found
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray.shutdown()
         found.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def blocks(columns, count=6):

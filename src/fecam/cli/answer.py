@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from fecam.cli import cluster
 from fecam.cli.answer_formats import Format, format_of, writing
 from fecam.cli.data import Device
 from fecam.cli.material import Entry, entries
@@ -61,6 +62,7 @@ def predict(
         list[str] | None, typer.Option("--option", help="Of a table, as name=value: text=review.")
     ] = None,
     device: Device = None,
+    ray: cluster.Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what items are: class, probability, squared distance, and how novel they are.
@@ -73,6 +75,10 @@ def predict(
     """
     if reject is not None and not 0 < reject < 1:
         raise InputError(f"--reject {reject}: give a share between 0 and 1, such as 0.05")
+    if ray is not None:
+        asked = {"top": top, "reject": reject, "texts": text, "option": option}
+        found = cluster.predict_on(ray, paths, model, output=output, **asked)  # type: ignore[arg-type]
+        return cluster.tell_answers(found, output or model, as_json)
     chosen = Format.jsonl if as_json else form or format_of(output)
     options = parse_options(option or [])
     with open_existing(model, device=device) as opened:
@@ -89,9 +95,9 @@ def predict(
         first = list(islice(batches, 1))  # a mistake is told before anything is written
         with writing(output, chosen, labels, top) as (write, flush):
             for batch in chain(first, batches):
-                for name, found in _judged(opened, batch, top, reject):
-                    write(name, found)
-                    unreadable += isinstance(found, ItemError)
+                for name, one in _judged(opened, batch, top, reject):
+                    write(name, one)
+                    unreadable += isinstance(one, ItemError)
                 count += len(batch)
                 flush(count)
     if unreadable:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import fecam
-from fecam.cli import completion
+from fecam.cli import cluster, completion
 from fecam.cli.change import Note, counted_classes, steps_option
 from fecam.cli.data import Device, Download, Options, Root
 from fecam.cli.material import check_width, load_lessons
@@ -104,6 +104,7 @@ def learn(
     download: Download = False,
     option: Options = None,
     device: Device = None,
+    ray: cluster.Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Teach a model; the file is made if it is not there. Run it again to go on after a stop.
@@ -115,6 +116,13 @@ def learn(
     """
     name = _encoder_name(encoder, encoder_option)
     settings = None if preset is None else settings_of(preset)
+    if ray is not None:
+        if strict or device is not None:
+            raise InputError("--ray takes neither --strict nor --device. Remedy: leave them out")
+        given = {"encoder": name, "settings": settings, "note": note, "again": again}
+        where = {"as_label": as_label, "root": root, "download": download, "option": option}
+        lessons = cluster.learn_on(ray, paths, model, **given, **where)  # type: ignore[arg-type]
+        return cluster.tell(lessons, model, as_json)
     with fecam.open(model, encoder=name, device=device, settings=settings) as opened:
         if settings is not None and opened.exists:
             _refuse_other_settings(opened, str(preset), settings)

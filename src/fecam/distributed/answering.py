@@ -78,9 +78,9 @@ def predict(
 
     A row holds the columns of the item, but for bulky ones; then ``answer`` (none where nothing
     fits, with ``reject``), ``novelty``, ``nearest``, ``probability`` and ``distance`` of the
-    ``top`` classes as lists, and ``unreadable`` for an item that cannot be read. Called again, it goes
-    on where it was stopped. The folder is one that every machine can write to: a shared disk, or an
-    address such as ``s3://...``.
+    ``top`` classes as lists, and ``unreadable`` for an item that cannot be read. Called again, it
+    goes on where it was stopped. The folder is one that every machine can write to: a shared disk,
+    or an address such as ``s3://...``.
     """
     _check_asked(top, reject)
     sent, checksum = _sent(model)

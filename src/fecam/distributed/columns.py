@@ -89,8 +89,8 @@ def _matrix(column: Any, name: str) -> Any:
             lengths = np.unique(np.diff(chunk.offsets.to_numpy()))
             if len(lengths) > 1:
                 raise InputError(
-                    f"the column {name!r} holds lists of {lengths[0]} and of {lengths[-1]} numbers. "
-                    "Make all of them as long."
+                    f"the column {name!r} holds lists of {lengths[0]} and of {lengths[-1]} "
+                    "numbers. Make all of them as long."
                 )
             width = int(lengths[0])
         numbers = chunk.flatten().to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""A block on its way to features, in a worker: what cannot be read is counted and harms no other."""
+"""A block on its way to features, in a worker; what cannot be read is counted."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Tables of statistics added up on the cluster: a tree of pure tasks, of which the driver holds the
-references and nothing else.
+"""Tables of statistics added up on the cluster, in a tree of pure tasks.
 
-A task that is lost with its node is simply done again by Ray, from the same inputs; what it gives
-is counted once, because it is one and the same object. The classes lie in heaps, so no task ever
-holds more than a few blocks, or a few tables of one heap.
+The driver holds references and nothing else. A task that is lost with its node is simply done again
+by Ray, from the same inputs; what it gives is counted once, because it is one and the same object.
+The classes lie in heaps, so no task ever holds more than a few blocks, or a few tables of one heap.
 """
 
 from __future__ import annotations
