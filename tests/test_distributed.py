@@ -94,8 +94,8 @@ def assert_same(found, expected, X):
         ):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * np.abs(b).max())
     assert (found.predict(X) == expected.predict(X)).all()
-    # Which rows novelty is calibrated with differs, so it agrees as two samples do.
-    np.testing.assert_allclose(found.novelty(X), expected.novelty(X), atol=0.25)
+    # It is calibrated with other rows of each class, so it agrees as two samples of 32 do.
+    np.testing.assert_allclose(found.novelty(X), expected.novelty(X), atol=0.15, rtol=0.2)
 
 
 def picture(colour, seed, size=12):

@@ -121,8 +121,8 @@ def learn(
             raise InputError("--ray takes neither --strict nor --device. Remedy: leave them out")
         given = {"encoder": name, "settings": settings, "note": note, "again": again}
         where = {"as_label": as_label, "root": root, "download": download, "option": option}
-        lessons = cluster.learn_on(ray, paths, model, **given, **where)  # type: ignore[arg-type]
-        return cluster.tell(lessons, model, as_json)
+        learnt = cluster.learn_on(ray, paths, model, **given, **where)  # type: ignore[arg-type]
+        return cluster.tell(learnt, model, as_json)
     with fecam.open(model, encoder=name, device=device, settings=settings) as opened:
         if settings is not None and opened.exists:
             _refuse_other_settings(opened, str(preset), settings)

@@ -25,7 +25,7 @@ from fecam.data.marks import marks_of
 from fecam.distributed.cluster import blocks_of, over_blocks, the_ray
 from fecam.distributed.columns import item_columns, items_of
 from fecam.distributed.folder import Folder
-from fecam.distributed.reading import REASONS, Account, Source, read_block
+from fecam.distributed.reading import REASONS, Account, Source, chosen_columns, read_block
 from fecam.encoders.encoder import Encoder
 from fecam.errors import FecamError, InputError, ModelFileError
 from fecam.features import Report
@@ -87,7 +87,7 @@ def predict(
     folder = Folder(str(output))
     _claim(folder, {"model": checksum, "top": top, "reject": reject})
     found, parts = Answered(), set[str]()
-    arguments = (sent, encoder, _tuple(item), top, reject, folder)
+    arguments = (sent, encoder, chosen_columns(item), top, reject, folder)
     for about in _over(dataset, _Write, arguments, concurrency, gpus):
         _add(found, about, report)
         parts |= {about["part"]} - {""}
@@ -113,7 +113,7 @@ def evaluate(
     _check_asked(1, reject)
     sent, _ = _sent(model)
     found = Answered()
-    arguments = (sent, encoder, _tuple(item), label, reject)
+    arguments = (sent, encoder, chosen_columns(item), label, reject)
     for about in _over(dataset, _Count, arguments, concurrency, gpus):
         _add(found, about, report)
         found.confusions.update({(a, b): count for a, b, count in about["pairs"]})
@@ -127,10 +127,6 @@ def _check_asked(top: int, reject: float | None) -> None:
         raise InputError(f"top={top!r} must be a whole number of at least 1.")
     if reject is not None:
         novelty_limit(reject)
-
-
-def _tuple(item: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
-    return item if item is None or isinstance(item, str) else tuple(item)
 
 
 def _over(

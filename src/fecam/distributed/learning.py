@@ -19,7 +19,7 @@ from fecam.core.calibration import sample_distances
 from fecam.core.statistics import ClassStatistics
 from fecam.distributed.cluster import blocks_of, over_blocks, the_ray
 from fecam.distributed.lessons import Plan, as_lesson, pack, parts_of, unpack
-from fecam.distributed.reading import Account, Source, read_block
+from fecam.distributed.reading import Account, Source, chosen_columns, read_block
 from fecam.distributed.tree import MOST_HEAPS, Tree
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, FecamError, InputError
@@ -110,7 +110,7 @@ def teach(
     start = time.monotonic()
     target = None if into is None else Path(os.path.realpath(into))
     known = _Known.of(target, classifier, encoder)
-    source = Source(known.encoder, label, tuple(item) if isinstance(item, (list, tuple)) else item)
+    source = Source(known.encoder, label, chosen_columns(item))
     glance = _peek(dataset, source, concurrency, gpus)
     known.check(glance)
     plan = known.plan(glance)
@@ -226,7 +226,8 @@ class _Peek:
             if len(found.features):
                 about["lowest"] = float(found.features.min())
             if self._encoder is not None and self._encoder.fingerprint:
-                about["record"] = asdict(record_of(self._encoder))  # type: ignore[call-overload]
+                record = record_of(self._encoder)
+                about["record"] = None if record is None else asdict(record)
         except FecamError as error:
             about["error"] = str(error)
         return pa.table({"about": [json.dumps(about)]})
@@ -250,7 +251,7 @@ def _peek(dataset: Any, source: Source, concurrency: int | None, gpus: float) ->
             if "error" in about:
                 raise InputError(about["error"])
             width, lowest = about["width"], min(lowest, about.get("lowest", np.inf))
-            record = EncoderRecord(**about["record"]) if "record" in about else record
+            record = EncoderRecord(**about["record"]) if about.get("record") else record
             reasons += about["reasons"]
     if not width or lowest == np.inf:
         raise _nothing(Account(reasons=reasons))

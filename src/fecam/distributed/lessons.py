@@ -140,7 +140,7 @@ def pack(parts: Mapping[Hashable, Part], account: Account | None, plan: Plan) ->
     rows: dict[str, list[Any]] = {name: [] for name in _columns()}
     for label, part in parts.items():
         one = part.statistics
-        values = (
+        values: tuple[Any, ...] = (
             json.dumps(label),
             one.count,
             np.asarray(one.raw_mean, plan.dtype).tobytes(),

@@ -75,6 +75,11 @@ class Source:
         return load(self.encoder) if isinstance(self.encoder, str) else self.encoder
 
 
+def chosen_columns(item: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    """The columns of items as a source takes them."""
+    return item if item is None or isinstance(item, str) else tuple(item)
+
+
 def read_block(table: Any, source: Source, encoder: Encoder | None, account: Account) -> Block:
     """The features and labels of a block."""
     account.items += table.num_rows
