@@ -24,6 +24,7 @@ from conftest import relu_features
 from fecam import FeCAMClassifier, load
 from fecam.errors import InputError, ModelFileError, UnknownLabelError
 from fecam.model_file import ModelFile, check, compact, facts, shelf
+from fecam.model_file.descriptors import Connection
 from test_model_file import arrays_of
 
 X, Y = relu_features(4, 12, 6, 0)
@@ -487,7 +488,7 @@ def test_without_a_log_it_works_as_well(path, monkeypatch):
     """As on a network drive."""
     connect = sqlite3.connect
 
-    class NoLog(sqlite3.Connection):
+    class NoLog(Connection):
         def execute(self, sql, *values):
             if "= WAL" in sql:
                 raise sqlite3.OperationalError("no shared memory here")
@@ -495,7 +496,7 @@ def test_without_a_log_it_works_as_well(path, monkeypatch):
 
     teach(path)
     before = state(path)
-    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, factory=NoLog, **k))
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k | {"factory": NoLog}))
     teach(path, X[:5] + 1, ["emu"] * 5)
     with fecam.open(path) as model:
         model.forget("dog")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fecam.model_file.descriptors import Connection
 from fecam.model_file.header import check_journal, journal_of, log_bytes
 from fecam.model_rows import flaw
 
@@ -97,18 +98,24 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _connect(path: Path, mode: str, size: int) -> sqlite3.Connection:
-    db = sqlite3.connect(
+    db: Connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{mode}",
         uri=True,
         isolation_level=None,
         timeout=PATIENCE,
         check_same_thread=False,
+        factory=Connection,
     )
-    # No honest file takes that many steps; one whose pages point at each other would never end.
-    db.set_progress_handler(lambda: 1, min(1_000_000 + size, 2**31 - 1))
+    db.share(path)
+    limit_queries(db, size)
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
     return db
+
+
+def limit_queries(db: sqlite3.Connection, size: int) -> None:
+    """Give up what no honest file of that size takes: pages may point at each other for ever."""
+    db.set_progress_handler(lambda: 1, min(1_000_000 + size, 2**31 - 1))
 
 
 def _take_back(path: Path, size: int) -> None:

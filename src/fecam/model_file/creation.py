@@ -13,6 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from fecam.core.knowledge import Knowledge
+from fecam.errors import ModelFileError
 from fecam.model_file.header import APPLICATION_ID, VERSION
 from fecam.model_file.priors import insert_prior
 from fecam.model_file.schema import create
@@ -101,6 +102,8 @@ def _placing(target: Path, *, replace: bool) -> Iterator[Path]:
             shutil.copymode(target, temporary)
         yield temporary
         _flush(temporary, os.O_RDWR)
+        if not replace and target.exists():  # and its log is not ours to take away
+            raise _made_meanwhile()
         # What a file that was here before has left would be taken for that of the new one.
         for ending in ("-journal", "-wal", "-shm"):
             target.with_name(target.name + ending).unlink(missing_ok=True)
@@ -116,11 +119,15 @@ def _place(temporary: Path, target: Path, replace: bool) -> None:
         try:
             os.link(temporary, target)
         except FileExistsError:
-            raise flaw("another program has just made it.", "Open it again.") from None
+            raise _made_meanwhile() from None
         except OSError:  # not every system knows links
             replace = True
     if replace:
         os.replace(temporary, target)
+
+
+def _made_meanwhile() -> ModelFileError:
+    return flaw("another program has just made it.", "Try again: it is then added to.")
 
 
 def _flush(path: Path, flags: int) -> None:

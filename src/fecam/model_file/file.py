@@ -14,10 +14,12 @@ from fecam.core.prior import Prior
 from fecam.errors import FecamError, ModelFileError
 from fecam.model_file.connection import (
     close_writing,
+    limit_queries,
     open_for_reading,
     open_for_writing,
     transaction,
 )
+from fecam.model_file.descriptors import identity
 from fecam.model_file.header import VERSION, check_header
 from fecam.model_file.journal import erase, forget_steps, read_steps, step_with, take_back
 from fecam.model_file.migrations import migrate, migrated_copy
@@ -47,6 +49,7 @@ class ModelFile:
             self.snapshot = self._first()
 
     def _first(self) -> Snapshot:
+        self._identity = identity(self.path)
         self._size, version = check_header(self.path)
         if version < VERSION:
             with migrated_copy(self.path, self._size) as db:
@@ -72,6 +75,9 @@ class ModelFile:
             db.execute("BEGIN")
         try:
             check_schema(db)
+            # It may have grown since it was opened: by now it is as large as what is seen of it.
+            self._size = max(self._size, check_header(self.path)[0])
+            limit_queries(db, self._size)
             return read_snapshot(db, self._size, self._shelf, before, priors)
         finally:
             if not within:
@@ -80,10 +86,10 @@ class ModelFile:
     def reload(self) -> bool:
         """Take over what other programs wrote; whether there was anything."""
         with self._lock, explained(self.path):
-            self._size, version = check_header(self.path)
             before = self.snapshot
-            if version < VERSION:
-                return False
+            self._follow()
+            if check_header(self.path)[1] < VERSION:
+                return self.snapshot is not before
             db = self._writer or (self._shelf.db if self._shelf else None)
             if db is not None:
                 self.snapshot = self._newest(db)
@@ -96,10 +102,26 @@ class ModelFile:
             return self.snapshot is not before
 
     def _newest(self, db: sqlite3.Connection) -> Snapshot:
-        value = db.execute("SELECT value FROM settings WHERE name = 'version_'").fetchone()
-        if value is not None and value[0] == self.snapshot.settings["version_"]:
+        value = db.execute("SELECT value FROM settings WHERE name = 'checksum_'").fetchone()
+        if value is not None and value[0] == self.snapshot.checksum:
             return self.snapshot
-        return self._read(db, self.snapshot)
+        try:
+            return self._read(db, self.snapshot)
+        except ModelFileError:
+            # Records of a file that was written over this one may have the same numbers.
+            if self._shelf is not None:
+                self._shelf = Shelf(self.path, self._size)
+            return self._read(db)
+
+    def _follow(self) -> None:
+        """Take up the file that was put in the place of the one that was opened, if there is one.
+
+        Whoever still reads matrices of the old one may do so.
+        """
+        if identity(self.path) != self._identity:
+            self._shelf = None
+            self.close()
+            self.snapshot = self._first()
 
     def write(
         self,
@@ -150,15 +172,17 @@ class ModelFile:
             with transaction(db):
                 before = self._newest(db)
                 number = take_back(db, before)
+                self._read(db, before)  # a history that is damaged must not damage the model
             return self._after(db, before, number, None)
 
     @property
     def steps(self) -> list[Step]:
         """What happened to the file, the last step first."""
         with self._lock, explained(self.path):
-            if check_header(self.path)[1] < VERSION:
+            size, version = check_header(self.path)
+            if version < VERSION:
                 return []
-            db = self._writer or open_for_reading(self.path, self._size)
+            db = self._writer or open_for_reading(self.path, size)
             try:
                 return read_steps(db)
             finally:
@@ -181,6 +205,7 @@ class ModelFile:
         self.close()
 
     def _writing(self) -> sqlite3.Connection:
+        self._follow()
         if self._writer is None:
             self._size, version = check_header(self.path)
             if version < VERSION:
@@ -216,8 +241,14 @@ def explained(path: str | os.PathLike[str], *, reading: bool = False) -> Iterato
         yield
     except ModelFileError as error:
         message = str(error)
-        raise ModelFileError(message if str(path) in message else f"{path}: {message}") from None
-    except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
+        named = message.startswith((f"{path}: ", f"{path} was "))
+        raise ModelFileError(message if named else f"{path}: {message}") from None
+    except OSError as error:
+        raise ModelFileError(
+            f"{path}: {error.strerror or error}. Check that it and its folder may be read and "
+            "written, and that the disk has room."
+        ) from None
+    except (ValueError, OverflowError, sqlite3.Error) as error:
         # While reading, whatever is not one of our own errors comes of what is in the file.
         if isinstance(error, FecamError) or (isinstance(error, ValueError) and not reading):
             raise

@@ -6,6 +6,7 @@ import os
 import struct
 from pathlib import Path
 
+from fecam.model_file.descriptors import beginning, identity
 from fecam.model_rows import flaw
 
 APPLICATION_ID = 0x4665434D  # "FeCM"
@@ -21,12 +22,12 @@ def check_header(path: Path) -> tuple[int, int]:
 
     What is in a write-ahead log beside it counts.
     """
-    if not path.exists():
+    if identity(path) is None:
         raise flaw("there is no such file.", "Check the path.")
     if not path.is_file():  # opening a pipe, say, would wait for ever
         raise flaw("it is a folder or something else that is not a file.", NOT_OURS)
-    with path.open("rb") as file:
-        header, size = file.read(100), os.fstat(file.fileno()).st_size
+    log = log_bytes(path)  # before and after: meanwhile it may go into the file
+    header, size = beginning(path, 100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise flaw("it is not a model file, or only the beginning of one.", NOT_OURS)
     version, application = struct.unpack_from(">I4xI", header, 60)
@@ -38,7 +39,7 @@ def check_header(path: Path) -> tuple[int, int]:
     if version < 1 or header[18:20] not in (b"\1\1", b"\2\2"):  # 2 while there is a log beside it
         raise flaw("its header is damaged.")
     page_size, pages = struct.unpack_from(">H10xI", header, 16)
-    log = log_bytes(path)
+    log = max(log, log_bytes(path))
     if size < page_size * pages and not log and not journal_of(path).exists():
         raise flaw(f"it is cut off: {size} of {page_size * pages} bytes are left.")
     return size + log, version

@@ -36,11 +36,14 @@ def _step(values: tuple[Any, ...]) -> Step:
     if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts):
         raise flaw(f"step {number} of its history is not text, or too long.")
     found = parsed(f"history of step {number}", counts, longest=float("inf"))
-    if not isinstance(found, dict) or {*map(type, found.values())} > {int}:
+    if not isinstance(found, dict):
         raise flaw(f"step {number} of its history is damaged.")
-    by_label: dict[Label, int] = {
-        parsed("label", text): count for text, count in found.items() if isinstance(count, int)
-    }
+    by_label: dict[Label, int] = {}
+    for text, count in found.items():
+        label = parsed("label", text)
+        if type(label) not in (int, str) or type(count) is not int:
+            raise flaw(f"step {number} of its history is damaged.")
+        by_label[label] = count
     is_undone = undone not in (None, FOR_GOOD)
     can_undo = bool(kept) and not is_undone
     return Step(number, time, what, note, key, by_label, is_undone, can_undo)
@@ -68,13 +71,20 @@ def take_back(db: sqlite3.Connection, before: Snapshot) -> int:
             f"step {step} cannot be undone: it is older than the last {UNDO_STEPS} steps, was "
             "done for good, or the history was dropped."
         )
+    again = {} if settings is None else parsed(f"settings of step {step}", settings)
+    is_right = isinstance(again, dict) and again.keys() <= before.settings.keys()
+    if not is_right or not all(isinstance(value, str) for value in again.values()):
+        raise _damaged(step)
     for text, old, new in changed:
+        if old is not None:
+            found = db.execute("SELECT label FROM records WHERE id = ?", (old,)).fetchone()
+            if found != (text,):
+                raise _damaged(step)
         point(db, text, old)
         _drop_record(db, new)
     db.execute("DELETE FROM changes WHERE step = ?", (step,))
     db.execute("UPDATE steps SET undone = ? WHERE number = ?", (now(), step))
     known = db.execute("SELECT 1 FROM priors WHERE id = ?", (prior,)).fetchone()
-    again = {} if settings is None else parsed(f"settings of step {step}", settings)
     after = {**before.settings, **again}
     after["version_"] = json.dumps(before.version + 1)
     after["prior_"] = json.dumps(prior if known else None)
@@ -84,6 +94,13 @@ def take_back(db: sqlite3.Connection, before: Snapshot) -> int:
     write_settings(db, after, [checksum for (checksum,) in rows.fetchall()])
     drop_priors(db)
     return int(step)
+
+
+def _damaged(step: int) -> ModelFileError:
+    return flaw(
+        f"step {step} cannot be undone: its history is damaged. Nothing was changed.",
+        "`fecam unlearn` takes the samples out again.",
+    )
 
 
 def forget_steps(db: sqlite3.Connection, keep: int = UNDO_STEPS) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from fecam.model_file.connection import (
     close_writing,
+    limit_queries,
     open_for_reading,
     open_for_writing,
     transaction,
@@ -48,7 +49,7 @@ def migrated_copy(path: Path, size: int) -> Iterator[sqlite3.Connection]:
     source, copy = open_for_reading(path, size), sqlite3.connect(":memory:", isolation_level=None)
     try:
         source.backup(copy)
-        copy.set_progress_handler(lambda: 1, min(1_000_000 + size, 2**31 - 1))
+        limit_queries(copy, size)
         copy.execute("PRAGMA trusted_schema = OFF")
         _upgrade(copy, size)
         yield copy

@@ -15,7 +15,8 @@ from fecam.core.arrays import Array
 from fecam.core.scatter import Scatter
 from fecam.errors import ModelFileError
 from fecam.model_file.connection import open_for_reading
-from fecam.model_rows import Layout, Row, check_matrices
+from fecam.model_file.descriptors import descriptor_of
+from fecam.model_rows import Layout, Row, check_matrices, flaw
 
 KEPT_BYTES = 64 * 2**20
 """Of the matrices read last, for they are often asked for again at once."""
@@ -60,7 +61,7 @@ class Shelf:
             if self._process != os.getpid():  # a connection must not be taken through a fork
                 self._finalizer.detach()
                 self._open()
-            found = fetch(self.db, number, row)
+            found = self._fetch(number, row)
             self._reads += 1
             if self._reads == AHEAD_AFTER:
                 threading.Thread(target=_fetch_ahead, args=(self.path,), daemon=True).start()
@@ -74,15 +75,23 @@ class Shelf:
                 self._bytes -= sum(one.numbers.nbytes for one in gone if one is not None)
         return pair
 
+    def _fetch(self, number: int, row: Row) -> tuple[Any, Any]:
+        try:
+            return fetch(self.db, number, row)
+        except sqlite3.ProgrammingError:
+            raise flaw(
+                f"the matrix of class {row.label} cannot be read: {self.path} was closed.",
+                "Open it again.",
+            ) from None
+        except sqlite3.Error as error:
+            what = f"{self.path}: the matrix of class {row.label} cannot be read: {error}."
+            raise flaw(what) from None
+
 
 def _fetch_ahead(path: Path) -> None:
     """Have the system read a file while we compute; it is only a hint, and may be ignored."""
-    with suppress(OSError, AttributeError):  # not every system knows it
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
-        finally:
-            os.close(descriptor)
+    with suppress(OSError, AttributeError), descriptor_of(path) as descriptor:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)  # not every system knows it
 
 
 def fetch(db: sqlite3.Connection, number: int, row: Row) -> tuple[Any, Any]:

@@ -69,6 +69,8 @@ class Snapshot:
     layout: Layout
     held: dict[Label, Held]
     prior: tuple[int, Prior] | None
+    checksum: str
+    """Of all of it, as the settings have it: no other state has the same."""
 
     @property
     def version(self) -> int:
@@ -152,7 +154,7 @@ def read_snapshot(
         raise flaw(f"its settings do not fit its classes: {error}") from None
     prior = _prior(db, json.loads(settings["prior_"]), layout, before, priors or {})
     classifier._derived.start_from(metric, None if prior is None else prior[1])
-    return Snapshot(settings, classifier, layout, held, prior)
+    return Snapshot(settings, classifier, layout, held, prior, checksum)
 
 
 def _unpacked(settings: dict[str, str]) -> tuple[FeCAMClassifier, Knowledge]:

@@ -50,12 +50,23 @@ def now() -> str:
 
 
 def check_texts(**texts: str) -> None:
-    """Refuse what would be too long to be read back."""
+    """Refuse what could not be read back."""
     for name, text in texts.items():
+        if not isinstance(text, str) or not _is_unicode(text):
+            raise InputError(f"the {name} {text!r} is not text. Write it in UTF-8.")
         if len(text) > LONGEST_TEXT:
             raise InputError(
                 f"the {name} has {len(text)} characters. Keep it below {LONGEST_TEXT}."
             )
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it is text: bytes that were none come as halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def settings_of(draft: Draft, version: int, prior: int | None) -> dict[str, str]:
