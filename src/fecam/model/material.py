@@ -13,6 +13,7 @@ from fecam.data.items import as_rows
 from fecam.encoders.encoder import Encoder
 from fecam.errors import InputError
 from fecam.features import Encoded, Report, encode_dataset, encode_readable
+from fecam.model_rows import LABELS
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,22 @@ def readable(found: Encoded) -> Encoded:
     """The same, if every item could be read."""
     for at, why in found.failed.items():
         raise InputError(f"item {at} cannot be read, {why}. Leave it out, or mend it.")
+    return found
+
+
+def as_labels(labels: Any) -> list[Any]:
+    """Labels as plain numbers and strings, one an item."""
+    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
+        raise InputError(
+            f"labels must be a list, one an item, not {labels!r}; write [label] * len(items) for "
+            "items of one class."
+        )
+    found = listed(labels) if hasattr(labels, "dtype") else list(labels)
+    found = [one.item() if np.ndim(one) == 0 and hasattr(one, "item") else one for one in found]
+    for one in found:
+        too_large = isinstance(one, int) and not -(2**63) <= one < 2**64
+        if not isinstance(one, (int, str)) or too_large or str(one).endswith("\0"):
+            raise InputError(f"{one!r} cannot be a label. {LABELS}")
     return found
 
 

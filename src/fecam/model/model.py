@@ -28,6 +28,7 @@ from fecam.features import Report, encode_readable
 from fecam.model.answers import Candidate, Judgement, Lesson
 from fecam.model.material import (
     Material,
+    as_labels,
     encoded,
     has_cache,
     listed,
@@ -36,7 +37,9 @@ from fecam.model.material import (
 from fecam.model.provenance import (
     by_label,
     check_apart,
+    is_fresh,
     joined,
+    marks_by_label,
     refuse_strange,
     take_provenance,
     without,
@@ -115,8 +118,9 @@ class Model:
                 f"{self.path}: there is no such file. Check the path, or teach a new model: "
                 f"fecam learn FOLDER -m {self.path}"
             )
-        else:
-            FeCAMClassifier(**self._settings)  # what it does not know is refused before the work
+        else:  # what cannot be done is told before the work
+            FeCAMClassifier(**self._settings)
+            _check_folder(self.path)
 
     # ------------------------------------------------------------------ what there is
 
@@ -263,8 +267,9 @@ class Model:
         they would count twice.
         """
         theirs = other if isinstance(other, Model) else Model(other, readonly=True)
+        name = theirs.path.name.encode(errors="replace").decode()
         try:
-            return self._merge(theirs, min_count, again, note or f"merged {theirs.path.name}")
+            return self._merge(theirs, min_count, again, note or f"merged {name}")
         finally:
             if theirs is not other:
                 theirs.close()
@@ -274,6 +279,12 @@ class Model:
         if count < 1:
             raise InputError(f"count={count!r} must be at least 1.")
         file = self._writable()
+        possible = sum(step.can_undo for step in file.steps)
+        if count > possible > 0:
+            raise InputError(
+                f"{self.path}: {count} steps are to be taken back, but {possible} can be. "
+                "Nothing was changed."
+            )
         return [file.undo() for _ in range(count)]
 
     def reload(self) -> bool:
@@ -436,15 +447,13 @@ class Model:
             "them as you did then, or teach another file."
         )
 
-    def _as_material(
-        self, items: Any, labels: Sequence[Any], kind: str | None = None
-    ) -> Material:
+    def _as_material(self, items: Any, labels: Sequence[Any], kind: str | None = None) -> Material:
         due = self.kind
         if kind is not None and due not in (None, kind):
             raise InputError(f"{self.path} takes {due}; these are {kind}. Teach another file.")
         kind = kind or due or kind_of(items)
         rows = as_rows(items, self._width) if kind == "features" else as_sequence(items)
-        named = [one.item() if hasattr(one, "item") else one for one in labels]
+        named = as_labels(labels)
         if len(named) != len(rows):
             raise InputError(f"there are {len(rows)} items but {len(named)} labels.")
         if not named:
@@ -487,7 +496,8 @@ class Model:
         marks = marks_of(material.items, material.kind)
         known: Counter[Label] = Counter()
         if not again and self._file is not None:
-            fresh = self._fresh(material, marks)
+            there = marks_by_label(self._file.snapshot.held)
+            fresh = is_fresh(material.labels, marks, there)
             known.update(material.labels[at] for at in np.flatnonzero(~fresh))
             material, marks = material.subset(fresh), marks[fresh]
         before = {} if self._file is None else self._file.snapshot.held
@@ -495,46 +505,42 @@ class Model:
         if len(material):
             found = encoded(material, encoder, strict, report, self._width)
             failed = list(found.failed.values())
-            labels = [material.labels[at] for at in found.rows]
-            taught.update(labels)
-        if taught:
-            new_marks = by_label(labels, marks[found.rows])
-            step = self._learn(found.features, labels, new_marks, encoder, note, key)
+            lesson = [material.labels[at] for at in found.rows], marks[found.rows]
+            if lesson[0]:
+                step, fresh = self._learn(found.features, *lesson, encoder, note, key, again)
+                taught.update(lesson[0][at] for at in np.flatnonzero(fresh))
+                known.update(lesson[0][at] for at in np.flatnonzero(~fresh))
         new = [label for label in taught if label not in before]
         return Lesson(step, dict(taught), dict(known), failed, new, time.monotonic() - start)
-
-    def _fresh(self, material: Material, marks: Marks) -> NDArray[np.bool_]:
-        """Which items were not taught before under their labels."""
-        fresh = np.ones(len(material), bool)
-        held = self._held.snapshot.held
-        places: dict[Label, list[int]] = {}
-        for at, label in enumerate(material.labels):
-            if label in held:
-                places.setdefault(label, []).append(at)
-        for label, here in places.items():
-            taught = np.frombuffer(held[label].comes_of.marks, "<u8")
-            fresh[here] = ~np.isin(marks[here], taught)
-        return fresh
 
     def _learn(
         self,
         X: NDArray[Any],
         labels: list[Label],
-        marks: dict[Label, Marks],
+        marks: Marks,
         encoder: Encoder | None,
         note: str,
         key: str,
-    ) -> Step | None:
+        again: bool,
+    ) -> tuple[Step | None, NDArray[np.bool_]]:
+        """The step, and which items were learnt in it."""
+        fresh = np.ones(len(labels), bool)
+
         def change(draft: Draft) -> None:
-            draft.classifier.partial_fit(X, labels)
-            for label, some in marks.items():
+            if not again:  # another program may have taught them since we looked
+                fresh[:] = is_fresh(labels, marks, draft.marks)
+            chosen = [labels[at] for at in np.flatnonzero(fresh)]
+            if not chosen:
+                return
+            draft.classifier.partial_fit(X[fresh], chosen)
+            for label, some in by_label(chosen, marks[fresh]).items():
                 draft.marks[label] = joined(draft.marks.get(label, b""), some)
 
         if self._file is not None:
-            return self._write("learn", change, note, key)
+            return self._write("learn", change, note, key), fresh
         draft = Draft(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
         change(draft)
-        return self._create(draft, "learn", note, key)
+        return self._create(draft, "learn", note, key), fresh
 
     def _create(self, draft: Draft, what: str, note: str, key: str = "") -> Step:
         if self.readonly:
@@ -590,14 +596,24 @@ class Model:
             return self._create(draft, "merge", note)
         paths = self.path, other.path
         check_same_encoder(self.encoder_record, theirs.encoder, paths)
-        if not again:
-            self._file.reload()
-            check_apart(self._file.snapshot.held, held, paths)
 
         def change(draft: Draft) -> None:
+            if not again:
+                check_apart(draft.marks, marks_by_label(held), paths)
             draft.classifier.merge(classifier)
             take_provenance(draft, held)
 
         step = self._write("merge", change, note)
         assert step is not None, "something was added"
         return step
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse a place where no file can be made."""
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise ModelFileError(f"{path}: there is no folder {folder}. Make it, or give another path.")
+    if not os.access(folder, os.W_OK):
+        raise ModelFileError(
+            f"{path}: the folder {folder} may not be written to. Give another path."
+        )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fecam.data.marks import Marks
 from fecam.errors import InputError
@@ -21,6 +22,25 @@ def by_label(labels: list[Label], marks: Marks) -> dict[Label, Marks]:
     for label, mark in zip(labels, marks.tolist(), strict=True):
         found.setdefault(label, []).append(mark)
     return {label: np.asarray(some, np.uint64) for label, some in found.items()}
+
+
+def is_fresh(
+    labels: Sequence[Label], marks: Marks, taught: Mapping[Label, bytes]
+) -> NDArray[np.bool_]:
+    """Which items were not taught before under their labels."""
+    fresh = np.ones(len(labels), bool)
+    places: dict[Label, list[int]] = {}
+    for at, label in enumerate(labels):
+        if label in taught:
+            places.setdefault(label, []).append(at)
+    for label, here in places.items():
+        fresh[here] = ~np.isin(marks[here], np.frombuffer(taught[label], "<u8"))
+    return fresh
+
+
+def marks_by_label(held: Mapping[Label, Held]) -> dict[Label, bytes]:
+    """The marks of all that each class was taught."""
+    return {label: one.comes_of.marks for label, one in held.items()}
 
 
 def joined(before: bytes, new: Marks) -> bytes:
@@ -54,12 +74,12 @@ def take_provenance(draft: Draft, held: Mapping[Label, Held]) -> None:
 
 
 def check_apart(
-    ours: Mapping[Label, Held], theirs: Mapping[Label, Held], paths: tuple[Path, Path]
+    ours: Mapping[Label, bytes], theirs: Mapping[Label, bytes], paths: tuple[Path, Path]
 ) -> None:
     """Refuse to count samples twice that were taught to both of two files."""
     shared: dict[Label, int] = {}
     for label in ours.keys() & theirs.keys():
-        a, b = (np.frombuffer(some[label].comes_of.marks, "<u8") for some in (ours, theirs))
+        a, b = (np.frombuffer(some[label], "<u8") for some in (ours, theirs))
         if count := len(np.intersect1d(a, b)):
             shared[label] = count
     if shared:
