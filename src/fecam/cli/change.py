@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ import fecam
 from fecam.cli import completion
 from fecam.cli.model import ModelPath, open_existing, quoted
 from fecam.cli.output import AsJson, counted, in_a_line, say, show_json, show_table
-from fecam.errors import InputError
+from fecam.errors import FecamError, InputError
 
 if TYPE_CHECKING:
     from fecam.model_file.records import Step
@@ -96,17 +97,23 @@ def merge(
         raise InputError(f"{model} cannot be merged with itself. Remedy: give other files")
     left_out: dict[str, dict[str, int]] = {}
     added: Counter[Any] = Counter()
-    steps = []
-    with fecam.open(model) as opened:
+    steps: list[int] = []
+    with fecam.open(model) as opened, ExitStack() as stack:
+        sources = [(path, stack.enter_context(open_existing(path))) for path in other]
         before = {one.label for one in opened.classes} if opened.exists else set()
-        for path in other:
-            with open_existing(path) as source:
-                small = {one.label: one.count for one in source.classes if one.count < min_count}
-                if small:
-                    left_out[str(path)] = {str(label): count for label, count in small.items()}
-                if len(small) == len(source.classes) > 0:
-                    continue
+        for path, source in sources:
+            small = {one.label: one.count for one in source.classes if one.count < min_count}
+            if small:
+                left_out[str(path)] = {str(label): count for label, count in small.items()}
+            if len(small) == len(source.classes) > 0:
+                continue
+            try:
                 step = opened.merge(source, min_count=min_count, again=again, note=note)
+            except FecamError:
+                if steps:  # each file is one step
+                    back = f"`fecam undo -m {quoted(model)}{steps_option(len(steps))}`"
+                    say(f"{counted(len(steps), 'file')} merged before; {back} takes that back")
+                raise
             steps.append(step.number)
             added.update(step.counts)
         after = [one.label for one in opened.classes]
