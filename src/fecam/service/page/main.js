@@ -159,7 +159,7 @@ async function teach() {
   byId("note").value = "";
   const back = split.held.length ? ` ${split.held.length} kept back, to measure.` : "";
   say(`${lesson}${back}`.trim());
-  await measure(`${split.taught.length} × ${label}`);
+  await measure(`${label} (${split.taught.length})`);
   guide.taught(label, examples.length);
 }
 
@@ -183,7 +183,7 @@ function correct(example, label) {
   return during(async () => {
     say("Teaching …");
     say(await lessons([example], label));
-    await measure(`1 × ${label}, corrected`);
+    await measure(`${label} (1), corrected`);
   });
 }
 

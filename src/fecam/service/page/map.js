@@ -4,6 +4,9 @@ import { byId, draw, fillTable, sheet } from "./dom.js";
 import { percent } from "./words.js";
 
 const [LOWEST, HIGHEST, ACROSS, UP] = [170, 400, 48, 36];
+const DEVIATIONS = 2; // an ellipse of two standard deviations holds most of a class
+const LONGEST = 22; // letters of a name
+const SIDES = [[0, -11, "middle"], [0, 22, "middle"], [11, 5, "start"], [-11, 5, "end"]];
 
 let before = new Map();
 
@@ -23,6 +26,23 @@ function mirrored(points) {
   }));
 }
 
+const short = (label) => (label.length > LONGEST ? `${label.slice(0, LONGEST - 1)}…` : label);
+
+// A side of the point where the name lies on no other name and on no point; null if all are taken.
+function besides([x, y], letters, taken, width) {
+  for (const [dx, dy, anchor] of SIDES) {
+    const wide = 8 * letters;
+    const left = x + dx - { start: 0, middle: wide / 2, end: wide }[anchor];
+    const box = [left, y + dy - 14, left + wide, y + dy + 4];
+    const free = taken.every(([a, b, c, d]) => c < box[0] || a > box[2] || d < box[1] || b > box[3]);
+    if (free && left >= 0 && left + wide <= width) {
+      taken.push(box);
+      return { x: dx, y: dy, "text-anchor": anchor };
+    }
+  }
+  return null;
+}
+
 // How far an ellipse reaches to the right and upwards.
 function reach({ a, b, angle }) {
   const [c, s] = [Math.cos(angle), Math.sin(angle)];
@@ -32,7 +52,11 @@ function reach({ a, b, angle }) {
 export function showMap({ points: raw, explained }, hues) {
   byId("map-card").hidden = raw.length < 2;
   if (raw.length < 2) return;
-  const points = mirrored(raw.map((point) => ({ ...point, label: String(point.label) })));
+  const points = mirrored(raw.map((point) => ({
+    ...point,
+    label: String(point.label),
+    ellipse: { ...point.ellipse, a: DEVIATIONS * point.ellipse.a, b: DEVIATIONS * point.ellipse.b },
+  })));
   before = new Map(points.map(({ label, x, y }) => [label, [x, y]]));
   const boxes = points.map(({ x, y, ellipse }) => [x, y, ...reach(ellipse)]);
   const [left, right] = [Math.min(...boxes.map(([x, , w]) => x - w)), Math.max(...boxes.map(([x, , w]) => x + w))];
@@ -47,27 +71,26 @@ export function showMap({ points: raw, explained }, hues) {
     height / 2 - scale * (y - (low + high) / 2),
   ];
   const places = new Map([...map.children].map((place) => [place.dataset.label, place]));
-  const named = [];
+  const taken = points.map(at).map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
   const groups = points.map((point) => {
     const [x, y] = at(point);
-    // Places that were there before glide; a name that would lie on another one is left to the table.
+    // Places that were there before glide; a name that finds no room is left to the table.
     const place = places.get(point.label) ?? draw("g", { class: "place" });
     place.dataset.label = point.label;
     place.style.transform = `translate(${x}px, ${y}px)`;
     place.style.setProperty("--hue", hues.get(point.label) ?? 190);
-    const free = named.every(([u, v]) => Math.abs(u - x) > 70 || Math.abs(v - y) > 18);
-    if (free) named.push([x, y]);
+    const side = besides([x, y], short(point.label).length, taken, width);
     const { a, b, angle } = point.ellipse;
     place.replaceChildren(
       draw("title", {}, `${point.label}, ${point.count}`),
       draw("ellipse", { rx: scale * a, ry: scale * b, transform: `rotate(${(-180 * angle) / Math.PI})` }),
       draw("circle", { r: 5 }),
-      free ? draw("text", { y: -12 }, point.label.length > 22 ? `${point.label.slice(0, 21)}…` : point.label) : null,
+      side && draw("text", side, short(point.label)),
     );
     return place;
   });
   map.replaceChildren(...groups);
-  byId("map-said").textContent = "Each point is the average of a class, each ellipse how its examples spread. " +
+  byId("map-said").textContent = "Each point is the average of a class; most of its examples lie in its ellipse. " +
     "Classes that lie close are easily mixed up." +
     (explained === null || explained === undefined ? "" : ` These two directions show ${percent(explained)} of what sets the classes apart.`);
   fillTable(byId("map-table"), "Places of the classes", ["class", "examples", "across", "up", "spread"],

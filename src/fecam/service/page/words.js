@@ -39,7 +39,7 @@ const list = (words) =>
 
 export function counted(counts) {
   const entries = Object.entries(counts);
-  const words = entries.slice(0, 3).map(([label, count]) => `${Math.abs(count)} × ${label}`);
+  const words = entries.slice(0, 3).map(([label, count]) => `${label} (${Math.abs(count)})`);
   const rest = entries.length - words.length;
   return list(rest > 0 ? [...words, `${many(rest, "more class", "more classes")}`] : words);
 }
