@@ -148,6 +148,31 @@ def test_many_at_once(running):
         assert [label for one in found for label in one.labels] == client.predict(X).labels
 
 
+def test_a_reader_elsewhere_has_a_token_and_follows_copies(running, tmp_path):
+    """As docs/how-to/run-the-service.md says of scaling out."""
+    from fecam.service.tokens import TokenFile
+
+    copy, tokens = tmp_path / "copy.fecam", tmp_path / "tokens.json"
+    token = TokenFile(tokens).add("reader", "read")
+    with Client(running.url) as writer:
+        writer.download(copy)
+        with (
+            service(copy, "--tokens", str(tokens)) as elsewhere,
+            Client(elsewhere.url, token) as reader,
+        ):
+            with pytest.raises(ServiceError) as caught, Client(elsewhere.url) as nobody:
+                nobody.model()
+            assert caught.value.status == 401
+            with pytest.raises(ServiceError, match="teach") as caught:
+                reader.teach("cat", X[:1] + 3)
+            assert caught.value.status == 403
+            lesson = writer.teach("gnu", X[:3] + 4)
+            os.replace(writer.download(tmp_path / "next.fecam"), copy)
+            found = reader.predict(X[:1] + 4, min_version=lesson.version)
+            assert found.labels == ["gnu"] and found.version == lesson.version
+            writer.undo()
+
+
 # ---------------------------------------------------------------------- what it refuses
 
 
@@ -222,16 +247,16 @@ def scripted(*answers):
 
 
 BUSY = (503, {"Retry-After": "0"}, {"error": {"code": "busy", "message": "Try again."}})
-MANY = (429, {}, {"error": {"code": "busy", "message": "Try again."}})
+MANY = (429, {"Retry-After": "0"}, {"error": {"code": "busy", "message": "Try again."}})
 TAUGHT = {"step": 1, "taught": {"cat": 1}, "known": {}, "unreadable": [], "new_classes": []}
 DONE = (200, {}, TAUGHT | {"version": 1, "milliseconds": 1.0, "more": "of a newer service"})
-FORGOTTEN = (200, {}, {"step": 1, "version": 2, "milliseconds": 1.0})
+GATEWAY = (502, {}, b"<html>")
 
 
 def test_a_lesson_is_sent_until_it_is_answered_under_one_key():
-    with scripted(BUSY, None, MANY, DONE) as (url, seen), Client(url) as client:
+    with scripted(BUSY, None, MANY, GATEWAY, DONE) as (url, seen), Client(url) as client:
         assert client.teach("cat", X[:1]).taught == {"cat": 1}
-    assert len(seen) == 4 and len(set(seen)) == 1 and seen[0]
+    assert len(seen) == 5 and len(set(seen)) == 1 and seen[0]
 
 
 def test_the_same_for_asyncio():
@@ -249,6 +274,13 @@ def test_what_may_not_be_done_twice_is_not_sent_twice():
     with scripted(BUSY, None) as (url, seen), Client(url) as client, lost:
         client.forget("cat")
     assert len(seen) == 2, "it was busy, so nothing was done the first time"
+
+
+@pytest.mark.parametrize("answer", [GATEWAY, (503, {}, {"error": {"code": "a", "message": "b"}})])
+def test_what_waiting_does_not_mend_is_told_at_once(answer):
+    with scripted(answer) as (url, seen), Client(url) as client, pytest.raises(ServiceError):
+        client.undo()
+    assert len(seen) == 1
 
 
 def test_patience_ends():

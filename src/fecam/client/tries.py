@@ -12,7 +12,9 @@ from fecam.client.verbs import Call
 from fecam.errors import ServiceError
 
 BUSY = (429, 503)
-"""The service has not begun: whatever it was may be sent again."""
+"""With ``Retry-After`` the service has not begun: whatever it was may be sent again."""
+GATEWAY = (502, 504)
+"""A proxy says that the service did not answer it."""
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds, where the service does not say how long to wait; each pause doubles."""
@@ -34,8 +36,11 @@ class Tries:
             0.5, 1.0
         )
         if isinstance(outcome, httpx.Response):
-            again = outcome.status_code in BUSY
-            pause = max(pause, _seconds(outcome.headers.get("Retry-After")))
+            later, status = outcome.headers.get("Retry-After"), outcome.status_code
+            again = (status in BUSY and later is not None) or (
+                status in GATEWAY and self.call.twice
+            )
+            pause = max(pause, _seconds(later))
         else:
             again = self.call.twice or isinstance(outcome, UNSENT)
         if not again or time.monotonic() + pause > self.end:
