@@ -171,7 +171,7 @@ def test_images_through_an_encoder_into_a_file(cluster, tmp_path):
         assert [step.what for step in model.steps] == ["learn", "learn"]
 
 
-def test_a_node_that_dies_changes_nothing(cluster):
+def test_a_node_that_dies_changes_nothing(cluster, tmp_path):
     """Its blocks are made again, and counted once."""
     import ray
 
@@ -179,24 +179,29 @@ def test_a_node_that_dies_changes_nothing(cluster):
 
     node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
     X, y = relu_features(4, 120, 12, 3)
-    started = []
+    killed = []
 
     def slow(table):
         import time
+        from uuid import uuid4
 
+        import ray
+
+        (tmp_path / f"{ray.get_runtime_context().get_node_id()} {uuid4()}").touch()
         time.sleep(0.25)
         return table
 
     def kill(progress):
-        if not started:
-            started.append(progress.done)
+        busy = {path.name.split()[0] for path in tmp_path.iterdir()}
+        if not killed and node.node_id in busy:
+            killed.append(progress.done)
             cluster.remove_node(node, allow_graceful=False)
 
-    data = blocks({"label": y, "embedding": lists(X)}, 24)
+    data = blocks({"label": y, "embedding": lists(X)}, 32)
     data = data.map_batches(slow, batch_format="pyarrow", batch_size=None)
     found = learn(data, report=kill)
-    assert started and started[0] < len(y)
-    assert sum(node["Alive"] for node in ray.nodes()) == 2
+    assert killed and killed[0] < len(y), "it died while there was work to do"
+    assert sum(one["Alive"] for one in ray.nodes()) == 2
     assert_same(found, FeCAMClassifier().fit(X, y), X)
 
 
@@ -254,3 +259,40 @@ def test_mistakes_are_named(cluster, tmp_path):
     data = blocks({"label": y, "text": ["a"] * len(y)})
     with pytest.raises(ValueError, match="no fingerprint"):
         learn(data, encoder=nameless, into=tmp_path / "m.fecam", concurrency=1)
+
+
+def test_the_commands_work_on_the_cluster(cluster, tmp_path, monkeypatch):
+    import json
+
+    from typer.testing import CliRunner
+
+    from fecam.cli.app import app
+
+    X, y = relu_features(3, 40, 8, 6)
+    pq.write_table(pa.table({"label": y, "embedding": lists(X)}), tmp_path / "rows.parquet")
+    model, answers = tmp_path / "m.fecam", tmp_path / "answers"
+
+    def run(*words):
+        done = CliRunner().invoke(app, [*map(str, words), "--ray", "auto", "--json"])
+        assert done.exit_code == 0, done.output + repr(done.exception)
+        return json.loads(done.stdout)
+
+    told = run("learn", tmp_path / "rows.parquet", "-m", model)
+    assert told["taught"] == {"0": 40, "1": 40, "2": 40} and told["unreadable"] == 0
+    with fecam.open(model) as opened:
+        assert_same(opened.classifier, FeCAMClassifier().fit(X, y), X)
+        expected = opened.predict(X)
+    told = run("predict", tmp_path / "rows.parquet", "-m", model, "--output", answers)
+    assert (told["items"], told["parts"]) == (len(y), 1)
+    assert pq.read_table(answers).column("answer").to_pylist() == expected
+
+
+def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
+    import sys
+
+    from fecam.distributed import learn
+    from fecam.errors import MissingPackageError
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError, match=r"fecam\[ray\]"):
+        learn(None)

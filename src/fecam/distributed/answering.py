@@ -33,8 +33,9 @@ from fecam.features.extraction import Progress
 from fecam.model import Model
 from fecam.model.answers import Judgement
 
-ABOUT = "answers.json"
-"""Beside the answers: of which model they are, and how it was asked."""
+ABOUT = "_answers.json"
+"""Beside the answers: of which model they are, and how it was asked. Who reads a folder of tables
+passes over names that begin so."""
 
 
 @dataclass
