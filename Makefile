@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs browser audit bench bench-growth clean
+.PHONY: demo test check docs browser audit bench bench-growth bench-service clean
 .DEFAULT_GOAL := test
 
 .venv/bin/python:
@@ -88,6 +88,11 @@ bench: .venv/.ready-bench
 # Two hours or more: 10 to 3,000 classes of every size. It goes on where it was stopped.
 bench-growth: .venv/.ready-bench
 	$(BIN)/python benchmarks/growth.py
+
+# About fifteen minutes on two quiet cores: a service under load, and killed fifty times.
+bench-service: .venv/.ready-bench
+	$(BIN)/python benchmarks/service_load.py
+	$(BIN)/python benchmarks/service_kills.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
