@@ -77,6 +77,8 @@ class FactorCache:
     _by_class: dict[Hashable, _Made] = field(default_factory=dict)
     _shared: tuple[tuple[ClassStatistics, ...], list[Factor]] | None = None
     _own: dict[Hashable, tuple[AnyFactor, float | None]] = field(default_factory=dict)
+    _expected: tuple[Knowledge, Prior | None, dict[int, float]] | None = None
+    """Of what was known, under which prior, the expected distances by position."""
     _spectrum: Spectrum | None = None
     _spared: tuple[Knowledge, float] | None = None
     _panel: Panel | None = None
@@ -196,6 +198,7 @@ class FactorCache:
         for label in [k for k, made in self._by_class.items() if id(made.one) not in current]:
             del self._by_class[label]
         self._own.clear()
+        self._expected = None
 
     def renewed_prior(self, known: Knowledge, metric: Metric, *, may_lag: bool) -> Prior | None:
         """The prior, made anew if it lags too far behind; None if no scatter is kept.
@@ -218,8 +221,20 @@ class FactorCache:
 
         By default of classes evenly spread over all.
         """
+        self._use(metric)
+        prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
+        kept = self._expected
+        if kept is None or kept[0] is not known or kept[1] is not prior:
+            kept = self._expected = known, prior, {}
+        asked = evenly(range(len(known.classes))) if positions is None else positions
+        if missing := [at for at in asked if at not in kept[2]]:
+            kept[2].update(self._new_expected(known, metric, missing))
+        return [kept[2][at] for at in asked]
+
+    def _new_expected(
+        self, known: Knowledge, metric: Metric, asked: Sequence[int]
+    ) -> dict[int, float]:
         classes = list(known.classes.values())
-        asked = evenly(range(len(classes))) if positions is None else positions
         telling = evenly([at for at, one in enumerate(classes) if is_telling(one)])
         if telling:
             own = {at: self._own_distance(at, known, metric) for at in {*telling, *asked}}
@@ -229,7 +244,10 @@ class FactorCache:
         usual = usual_distance([classes[at] for at in telling], [own[at] for at in telling])
         some = [classes[at] for at in asked]
         values = expected_distances(some, [own[at] for at in asked], usual)
-        return [value * scale_of(one, metric) for value, one in zip(values, some, strict=True)]
+        return {
+            at: value * scale_of(one, metric)
+            for at, value, one in zip(asked, values, some, strict=True)
+        }
 
     def _own_distance(self, position: int, known: Knowledge, metric: Metric) -> float | None:
         label = list(known.classes)[position]
@@ -250,6 +268,7 @@ class FactorCache:
             self.frame = self._panel = self._panel_of = self._search = self._glance = None
             self._by_class.clear()
             self._own.clear()
+            self._expected = None
 
     def _any_factor(self, label: Hashable, known: Knowledge, metric: Metric) -> AnyFactor:
         """The factor of one class, in whatever frame there is, or in none."""

@@ -18,7 +18,7 @@ import orjson
 from numpy.typing import NDArray
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from fecam.service.problems import Problem
 from fecam.service.settings import Limits
@@ -92,8 +92,12 @@ async def read_object(request: Request, limits: Limits) -> dict[str, Any]:
 
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The whole body, as far as it may go."""
-    parts = [part async for part in _stream(request, limits)]
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    part, more = await _part(request, limits)
+    if len(part) > limits.max_bytes:
+        raise _too_large(limits)
+    if not more:
+        return part  # as most are: small, and there at once
+    return b"".join([part, *[part async for part in _stream(request, limits, len(part))]])
 
 
 def invalid(message: str) -> Problem:
@@ -113,29 +117,33 @@ def _too_large(limits: Limits, **headers: str) -> Problem:
     )
 
 
-async def _stream(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
-    declared = request.headers.get("content-length")
-    if declared is not None and declared.isdecimal() and int(declared) > limits.max_bytes:
-        raise _too_large(limits)
-    count = 0
-    stream = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout(limits.seconds):
-                part = await anext(stream, None)
-        except TimeoutError:
-            raise Problem(
-                408, "too_slow", f"nothing came for {limits.seconds:g} seconds. Send it again."
-            ) from None
-        except ClientDisconnect:
-            raise Problem(400, "gone", "the request ended before its body did.") from None
-        if part is None:
-            return
+async def _stream(request: Request, limits: Limits, count: int = 0) -> AsyncGenerator[bytes, None]:
+    """The parts of a body as they come, after ``count`` bytes."""
+    more = True
+    while more:
+        part, more = await _part(request, limits)
         count += len(part)
         if count > limits.max_bytes:  # of which nobody said how much more there is
             raise _too_large(limits, Connection="close")
         if part:
             yield part
+
+
+async def _part(request: Request, limits: Limits) -> tuple[bytes, bool]:
+    """What has come of the body, and whether there is more."""
+    declared = request.headers.get("content-length")
+    if declared is not None and declared.isdecimal() and int(declared) > limits.max_bytes:
+        raise _too_large(limits)
+    try:
+        async with asyncio.timeout(limits.seconds):
+            message = await request.receive()
+    except TimeoutError:
+        raise Problem(
+            408, "too_slow", f"nothing came for {limits.seconds:g} seconds. Send it again."
+        ) from None
+    if message["type"] == "http.disconnect":
+        raise Problem(400, "gone", "the request ended before its body did.")
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _media_type(request: Request) -> str:
