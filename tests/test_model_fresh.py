@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ import fecam
 from conftest import relu_features
 from fecam import load
 from fecam.errors import FecamError, InputError, ModelFileError
-from fecam.model_file import check, descriptors
+from fecam.model_file import check, compact, descriptors
 from fecam.model_file import file as file_module
 
 X, Y = relu_features(3, 12, 6, 0)
@@ -176,6 +177,28 @@ def test_a_file_put_in_the_place_of_one_that_is_written(path, other):
     assert names(path) == ["ant", "cat", "dog", "emu"] and check(path) == []
 
 
+def test_doctor_tells_of_a_log(path):
+    teach(path)
+    with fecam.open(path) as model:
+        model.forget("cat")
+        assert any(one.what == "log" and "birds.fecam-wal" in one.state for one in doctor(path))
+    assert not any(one.what == "log" for one in doctor(path))
+
+
+def doctor(path):
+    from fecam.cli.doctor import _file
+
+    return list(_file(path, compact=False, yes=True))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_files_are_made_small(path, version):
+    shutil.copy(Path(__file__).parent / "files" / f"version-{version}.fecam", path)
+    before = load(path).classes_.tolist()
+    compact(path)
+    assert load(path).classes_.tolist() == before and check(path) == []
+
+
 # ---------------------------------------------------------------------- history
 
 
@@ -262,3 +285,35 @@ def test_a_large_model_that_was_closed(path, monkeypatch):
         pass
     with pytest.raises(FecamError, match=r"was closed. Open it again"):
         model.classifier.knowledge_.classes["cat"].scatter.numbers.sum()
+
+
+def test_a_file_that_may_not_be_written_is_told_before_the_work(path, monkeypatch):
+    teach(path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    during_encoding(monkeypatch, lambda: pytest.fail("encoded for nothing"))
+    with fecam.open(path) as model:
+        with pytest.raises(ModelFileError, match="may not be written to"):
+            model.learn(X + 1, LABELS)
+        assert len(model.predict(X)) == len(X)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (sqlite3.OperationalError("attempt to write a readonly database"), "may be read and"),
+        (sqlite3.OperationalError("database or disk is full"), "disk has room"),
+        (sqlite3.DatabaseError("database disk image is malformed"), "It is damaged"),
+    ],
+)
+def test_a_full_disk_is_no_damage(path, error, says):
+    with pytest.raises(ModelFileError, match=says), file_module.explained(path):
+        raise error
+
+
+@pytest.mark.parametrize("eager", [0, 2**25])
+def test_means_that_claim_more_than_the_file_holds(path, monkeypatch, eager):
+    monkeypatch.setattr(file_module, "EAGER_BYTES", eager)
+    teach(path)
+    monkeypatch.setattr(file_module, "check_header", lambda _: (200, 3))
+    with pytest.raises(ModelFileError, match="more than its size allows"):
+        load(path)

@@ -74,6 +74,7 @@ def doctor(
 
 def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
     from fecam.model_file import check, facts
+    from fecam.model_file.header import log_bytes
 
     name = str(path)
     found = check(path)
@@ -93,6 +94,12 @@ def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
         f"{readable_bytes(about.history_bytes)} to undo, {readable_bytes(about.free_bytes)} free; "
         f"`fecam doctor {quoted(path)} --compact` drops both",
     )
+    if log := log_bytes(path):
+        yield Finding(
+            "log",
+            f"{readable_bytes(log)} of it are in {path.name}-wal beside it, for a program has it "
+            "open or was killed; do not copy it alone. The next lesson puts them in their place",
+        )
     if about.encoder is not None:
         yield _encoder_of(path, about.encoder.name)
     if compact:

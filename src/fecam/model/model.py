@@ -394,6 +394,8 @@ class Model:
             raise ModelFileError(
                 f"{self.path} was opened to be read only. Open it without readonly."
             )
+        if self._file is not None and not os.access(self.path, os.W_OK) and self.path.exists():
+            raise ModelFileError(f"{self.path} may not be written to: change its mode, or copy it.")
         return self._held
 
     def _write(
@@ -486,7 +488,7 @@ class Model:
         key: str = "",
     ) -> Lesson:
         start = time.monotonic()
-        if self.readonly:
+        if self.readonly or self.exists:
             self._writable()
         self.reload()
         if self._file is not None and (done := self._file.step_with(key)) is not None:

@@ -18,6 +18,7 @@ from fecam.model_file.connection import (
 from fecam.model_file.file import ModelFile, explained
 from fecam.model_file.header import VERSION, check_header
 from fecam.model_file.journal import forget_steps, history, read_steps
+from fecam.model_file.migrations import migrate
 from fecam.model_file.records import FileFacts
 from fecam.model_file.shelf import fetch
 from fecam.model_file.snapshot import read_rows
@@ -89,7 +90,9 @@ def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Drop the history that is kept to undo, and give free space back: bytes before and after."""
     path = Path(path)
     with ModelFile(path), explained(path):
-        size, _ = check_header(path)
+        size, version = check_header(path)
+        if version < VERSION:
+            migrate(path, size)
         db = open_for_writing(path, size)
         try:
             with transaction(db):

@@ -32,6 +32,8 @@ from fecam.model_rows import RESTORE
 
 EAGER_BYTES = 32 * 2**20
 """A file up to this size is read as a whole; of a larger one the matrices when they are needed."""
+_PLACE = ("readonly", "disk is full", "disk I/O", "unable to open")
+"""What SQLite says where a file lies badly, and is none the worse for it."""
 
 
 class ModelFile:
@@ -243,16 +245,13 @@ def explained(path: str | os.PathLike[str], *, reading: bool = False) -> Iterato
         message = str(error)
         named = message.startswith((f"{path}: ", f"{path} was "))
         raise ModelFileError(message if named else f"{path}: {message}") from None
-    except OSError as error:
-        raise ModelFileError(
-            f"{path}: {error.strerror or error}. Check that it and its folder may be read and "
-            "written, and that the disk has room."
-        ) from None
-    except (ValueError, OverflowError, sqlite3.Error) as error:
+    except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
+        if isinstance(error, OSError) or any(word in str(error) for word in _PLACE):
+            raise ModelFileError(
+                f"{path}: {getattr(error, 'strerror', None) or error}. Check that it and its "
+                "folder may be read and written, and that the disk has room."
+            ) from None
         # While reading, whatever is not one of our own errors comes of what is in the file.
         if isinstance(error, FecamError) or (isinstance(error, ValueError) and not reading):
             raise
-        raise ModelFileError(
-            f"{path}: {error}. Unless it may not be read or written, or the disk is full, it is "
-            f"damaged. {RESTORE}"
-        ) from None
+        raise ModelFileError(f"{path}: {error}. It is damaged. {RESTORE}") from None

@@ -197,6 +197,9 @@ def _held(
         rows = None
     total = 0
     for number, row in read_rows(db, layout, rows):
+        total += sum(map(len, row.arrays)) + (0 if shelf else sum(x or 0 for x in row.lengths))
+        if total > size:  # rows that share their pages would fill the memory from a small file
+            raise flaw("it claims to hold more than its size allows.")
         if shelf is not None:
             scatter, averaged = shelf.stored(number, row, layout)
             label, statistics, task = unpack_class(row, layout, scatter, averaged)
@@ -204,9 +207,6 @@ def _held(
             label, statistics, task = unpack_class(row, layout, None, None)
             scatter, averaged = check_matrices(row, fetch(db, number, row), layout)
             statistics = replace(statistics, scatter=scatter, averaged=averaged)
-            total += sum(length or 0 for length in row.lengths)
-            if total > size:  # rows that share their pages would fill the memory from a small file
-                raise flaw("it claims to hold more than its size allows.")
         yield label, Held(number, row, statistics, task)
 
 
