@@ -325,7 +325,10 @@ def main() -> int:
     if args.quick:
         args.seconds, args.rounds, args.per_class = 0.5, 1, [5]
     results = [measure(args, per_class) for per_class in args.per_class]
-    told = table(results)
+    shared = "shared one core" if cores()[0] is None else "had a core each"
+    busy = os.getloadavg()[0] - 2  # what the service and the load make themselves
+    others = ", which other programs used too" if busy > 0.5 else ""
+    told = f"{table(results)}\n\nThe service and the load {shared}{others}."
     print(told)
     write("service_load", told, {"results": results}, quick=args.quick)
     return 1 if any(one["failures"] for one in results) else 0
