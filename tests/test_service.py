@@ -27,7 +27,7 @@ import httpx
 
 import fecam as package
 from conftest import relu_features
-from fecam.errors import SettingsError
+from fecam.errors import InputError, SettingsError
 from fecam.service import Limits, ServiceSettings
 from servers import service
 
@@ -162,7 +162,9 @@ def test_it_lives_and_counts(http):
     assert http.get("/healthz").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ready"}
     http.get("/made-up/path")
+    http.post("/v1/predict", json={"features": X[:1].tolist()})
     text = http.get("/metrics").text
+    assert 'fecam_requests_total{method="POST",path="/v1/predict",status="200"}' in text
     assert 'fecam_requests_total{method="GET",path="/healthz",status="200"}' in text
     assert "fecam_model_classes" in text and "made-up" not in text
     lines = http.running.log.read_text().splitlines()
@@ -652,6 +654,20 @@ def test_those_that_wait_are_worked_on_together():
     found = asyncio.run(main())
     assert batches == [[0], [1, 3, 4, 5]]
     assert found[0] == 0 and found[4] == 40 and isinstance(found[1], ValueError)
+
+
+def test_a_text_is_never_taken_for_a_path(tmp_path):
+    """A stranger's first lesson must not make the service read its own files."""
+    (tmp_path / "secret.png").write_bytes(png(8, 8))
+    name = str(tmp_path / "secret.png")
+    with package.open(tmp_path / "new.fecam") as model:
+        assert model._as_material([name], ["a"]).kind == "images"  # as people mean it
+        assert model._as_material([name], ["a"], "texts").kind == "texts"
+    with (
+        package.open(taught_file(tmp_path)) as model,
+        pytest.raises(InputError, match="takes features"),
+    ):
+        model.learn([name], ["a"], kind="texts")
 
 
 def test_limits_are_looked_at():
