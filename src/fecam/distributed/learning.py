@@ -309,7 +309,9 @@ def _run(
         concurrency=concurrency,
         gpus=gpus,
     )
-    tree = Tree(plan, min(max(int(ray.cluster_resources().get("CPU", 1)), 1), MOST_HEAPS))
+    heaps = min(max(int(ray.cluster_resources().get("CPU", 1)), 1), MOST_HEAPS)
+    # Workers that encode keep their processors to the end, so adding up must do without a claim.
+    tree = Tree(plan, heaps, processors=0 if source.encoder is not None else 1)
     for block in blocks_of(stage):
         tree.add(block)
         _tell(tree.account, report)

@@ -23,11 +23,10 @@ MOST_HEAPS = 64
 class Tree:
     """The sum of all tables that were added."""
 
-    def __init__(self, plan: Plan, heaps: int) -> None:
+    def __init__(self, plan: Plan, heaps: int, processors: float) -> None:
         ray = the_ray()
-        # Without a claim to a processor: workers that encode may have taken all of them for good.
         options: dict[str, Any] = {
-            "num_cpus": 0,
+            "num_cpus": processors,
             "max_retries": -1,
             "scheduling_strategy": "SPREAD",
         }
