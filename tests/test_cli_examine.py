@@ -41,7 +41,8 @@ def test_the_test_part_is_judged_and_strange_labels_are_apart(answer, model):
     assert (found["part"], found["items"], found["count"]) == ("test", 40, 30)
     assert found["unknown"] == [{"label": "dog", "count": 10}]
     clf = package.load(model)
-    data = np.load("data.npz")
+    with np.load("data.npz") as file:
+        data = dict(file)
     rows = data["is_test"] & (data["y"] != "dog")
     X, due = data["X"][rows], data["y"][rows]
     assert found["accuracy"] == pytest.approx(clf.score(X, due))
