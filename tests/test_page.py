@@ -408,6 +408,7 @@ def test_a_file_with_the_keyboard_alone(sketches, browser, tmp_path):
     Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
     with Visit(browser, url) as visit:
         page, reached = visit.page, []
+        page.on("filechooser", lambda chooser: None)  # from now on no real dialog opens
 
         def tab_to(name):
             """The control of that name, by tabs alone."""
@@ -507,6 +508,12 @@ def test_rows_of_numbers(numbers, browser):
         visit["#ask"].click()
         visit.says("columns", "#wrong")
         assert visit["#rows"].input_value() == "1; 2"
+        wrong = {"status": 500, "json": {"error": {"code": "internal", "message": "No luck."}}}
+        visit.page.route("**/v1/teach", lambda route: route.fulfill(**wrong))
+        visit.teach("low")
+        visit.says("No luck.", "#wrong")
+        assert visit["#rows"].input_value() == "1; 2"
+        visit.page.unroute("**/v1/teach")
         visit.problems.clear()  # a browser notes every 422
         visit["#rows"].fill("6, 1, 0.2\n0.1 1 5.8\n-90\t90\t30")
         visit.ask()
@@ -527,6 +534,7 @@ def test_rows_of_numbers(numbers, browser):
         visit["#forget-dialog"].get_by_role("button", name="Forget it").click()
         visit.says(f"Forgot {HOSTILE}.")
         visit.has(high=8, low=8)
+        visit.expect(visit["#undo"]).to_be_focused()
         visit.expect(visit["#undo"]).to_have_text(f"Undo: forgot {HOSTILE} (5)")
         visit["#undo"].click()
         visit.has(**{HOSTILE: 5, "high": 8, "low": 8})

@@ -12,7 +12,9 @@ export function huesOf(classes) {
 export function showClasses(classes, hues, forget) {
   byId("classes-none").hidden = classes.length > 0;
   byId("classes-hint").hidden = classes.length === 0;
+  const held = document.activeElement.dataset.forget; // a list that is made anew must not lose the focus
   byId("classes").replaceChildren(...classes.map((one) => entry(one, hues, forget)));
+  if (held !== undefined) byId("classes").querySelector(`[data-forget="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
   byId("labels").replaceChildren(...classes.map(({ label }) => make("option", { value: String(label) })));
 }
 
@@ -28,7 +30,7 @@ function entry({ label, count, lessons, taught, changed, note, bytes }, hues, fo
       make("p", {}, `${many(count, "example")} in ${many(lessons ?? 1, "lesson")}, ${times}`),
       make("p", {}, `Its summary takes ${size(bytes)}.`),
       note ? make("p", { dir: "auto" }, note) : null),
-    make("button", { type: "button", "aria-label": `Forget ${name}`, onclick: () => forget(name, count) }, "Forget"));
+    make("button", { type: "button", "data-forget": name, "aria-label": `Forget ${name}`, onclick: () => forget(name, count) }, "Forget"));
 }
 
 // Resolves to null (keep it) or {forGood}.

@@ -38,12 +38,27 @@ export class Intake {
     return [...this.tray, ...drawing];
   }
 
-  // What was taught or asked about is done with; what came meanwhile stays.
-  done(examples) {
-    this.tray = this.tray.filter((one) => !examples.includes(one));
+  // The same, and room for the next: `back` brings it all back, should something go wrong.
+  take() {
+    const examples = this.examples();
+    const field = { texts: byId("texts"), features: byId("rows") }[this.kind];
+    if (field) {
+      const { value } = field;
+      field.value = "";
+      return { examples, back: () => { field.value = [value, field.value].filter(Boolean).join("\n"); } };
+    }
+    const { tray } = this;
+    const strokes = this.way === "draw" ? this.sketch.take() : [];
+    this.tray = [];
     this.showTray();
-    if (this.kind === "images") this.sketch.clear();
-    else byId(this.kind === "texts" ? "texts" : "rows").value = "";
+    return {
+      examples,
+      back: () => {
+        this.tray = [...tray, ...this.tray];
+        this.showTray();
+        this.sketch.giveBack(strokes);
+      },
+    };
   }
 
   // A model that was taught something takes only that kind of thing.
@@ -127,7 +142,7 @@ export class Intake {
     const field = byId("files");
     field.addEventListener("change", async () => {
       const files = [...field.files];
-      await this.take(files);
+      await this.addFiles(files);
       field.value = ""; // so that the same file can be chosen again
     });
     const drop = byId("drop");
@@ -143,16 +158,16 @@ export class Intake {
       drop.classList.remove("over");
       if (!event.dataTransfer.files.length) return;
       event.preventDefault(); // or the browser would leave the page to show the file
-      this.take([...event.dataTransfer.files]);
+      this.addFiles([...event.dataTransfer.files]);
     });
     document.addEventListener("paste", (event) => {
       if (!event.clipboardData.files.length) return;
       event.preventDefault();
-      this.take([...event.clipboardData.files]);
+      this.addFiles([...event.clipboardData.files]);
     });
   }
 
-  async take(files) {
+  async addFiles(files) {
     if (byId("ways").querySelector("[value=pictures]").disabled) {
       this.complain("This model does not take pictures.");
       return;

@@ -122,19 +122,31 @@ function* batches(examples) {
 
 const payloads = (examples) => examples.map((example) => example.payload);
 
-async function ask() {
-  const examples = intake.examples();
-  if (examples.length === 0) throw new Error("There is nothing to ask about yet. Draw, choose or write something above.");
-  if (state.classes.length === 0) throw new Error("It knows nothing yet. Say what this is, and press Teach.");
-  say("Looking …");
-  const reject = byId("reject").value;
-  const answers = [];
-  for (const batch of batches(examples)) {
-    const found = await server.predict(batch[0].kind, payloads(batch),
-      { reject: reject ? Number(reject) : null, version: state.model.version });
-    answers.push(...found.answers);
+// What is given leaves the sheet at once, so that the next can be drawn; if it is in vain, it comes back.
+async function withExamples(what, work) {
+  const given = intake.take();
+  try {
+    if (given.examples.length === 0) throw new Error(`There is nothing to ${what} yet. Draw, choose or write something above.`);
+    return await work(given.examples);
+  } catch (error) {
+    given.back();
+    throw error;
   }
-  intake.done(examples);
+}
+
+async function ask() {
+  const reject = byId("reject").value;
+  const { examples, answers } = await withExamples("ask about", async (examples) => {
+    if (state.classes.length === 0) throw new Error("It knows nothing yet. Say what this is, and press Teach.");
+    say("Looking …");
+    const answers = [];
+    for (const batch of batches(examples)) {
+      const found = await server.predict(batch[0].kind, payloads(batch),
+        { reject: reject ? Number(reject) : null, version: state.model.version });
+      answers.push(...found.answers);
+    }
+    return { examples, answers };
+  });
   showAnswers(examples, answers, labels(), correct);
   say(answers.length === 1 ? answerSaid(answers[0]) : `${many(answers.length, "answer")} below.`);
   byId("answers-card").scrollIntoView({ block: "nearest" });
@@ -142,25 +154,25 @@ async function ask() {
 }
 
 async function teach() {
-  const examples = intake.examples();
   const label = byId("label").value.trim();
-  if (examples.length === 0) throw new Error("There is nothing to teach yet. Draw, choose or write something above.");
-  if (!label) {
-    byId("label").focus();
-    throw new Error("What is it? Give the class a name.");
-  }
-  const split = byId("keep").checked
-    ? kept.split(examples, labels().includes(label))
-    : { taught: examples, held: [], given: kept.given };
-  say("Teaching …");
-  const lesson = await lessons(split.taught, label, byId("note").value.trim());
+  const { count, split, lesson } = await withExamples("teach", async (examples) => {
+    if (!label) {
+      byId("label").focus();
+      throw new Error("What is it? Give the class a name.");
+    }
+    say("Teaching …");
+    const split = byId("keep").checked
+      ? kept.split(examples, labels().includes(label))
+      : { taught: examples, held: [], given: kept.given };
+    const lesson = await lessons(split.taught, label, byId("note").value.trim());
+    return { count: examples.length, split, lesson };
+  });
   await kept.take(split.held, label, split.given);
-  intake.done(examples);
   byId("note").value = "";
   const back = split.held.length ? ` ${split.held.length} kept back, to measure.` : "";
   say(`${lesson}${back}`.trim());
   await measure(`${label} (${split.taught.length})`);
-  guide.taught(label, examples.length);
+  guide.taught(label, count);
 }
 
 async function lessons(examples, label, note = "") {
@@ -196,13 +208,18 @@ async function forget(label, count) {
     await server.forget(label, chosen.forGood);
     say(`Forgot ${label}.${chosen.forGood ? "" : " An undo brings it back."}`);
     await measure(`forgot ${label}`);
+    byId("undo").focus({ preventScroll: true }); // its button is gone; this is the way back
   });
 }
 
 async function undo() {
-  const next = nextToUndo(state.steps);
-  await server.undo();
-  say(`Taken back: ${step(next)}.`);
+  const shown = nextToUndo(state.steps);
+  await refresh();
+  if (nextToUndo(state.steps)?.number !== shown?.number) {
+    throw new Error("Meanwhile something else was taught. The button says what an undo would take back now.");
+  }
+  const { undone } = await server.undo();
+  say(`Taken back: ${undone.map(step).join(", ")}.`);
   await measure("an undo");
 }
 

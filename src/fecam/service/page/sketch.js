@@ -61,6 +61,17 @@ export class Sketch {
     this.update();
   }
 
+  take() {
+    const { strokes } = this;
+    this.clear();
+    return strokes;
+  }
+
+  giveBack(strokes) {
+    this.strokes = [...strokes, ...this.strokes];
+    this.update();
+  }
+
   update() {
     this.show();
     this.changed();
