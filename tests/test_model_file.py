@@ -705,6 +705,13 @@ def test_a_newer_version(path, version):
     refused(changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 3.*Upgrade")
 
 
+def test_a_newer_version_is_not_written_over(path):
+    before = changed(path, "PRAGMA user_version=4").read_bytes()
+    with pytest.raises(ModelFileError, match=r"was not written.*version 4.*Upgrade"):
+        FeCAMClassifier().fit(X, Y).save(path)
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("statement", ["PRAGMA user_version=0", "PRAGMA user_version=-1"])
 def test_versions_that_never_were(path, statement):
     refused(changed(path, statement))

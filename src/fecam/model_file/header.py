@@ -53,6 +53,17 @@ def log_bytes(path: Path) -> int:
         return 0
 
 
+def is_newer(path: Path) -> bool:
+    """Whether a file is a model that a newer version of this program wrote."""
+    if identity(path) is None or not path.is_file():
+        return False
+    header, _ = beginning(path, 100)
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        return False
+    version, application = struct.unpack_from(">I4xI", header, 60)
+    return bool(application == APPLICATION_ID and version > VERSION)
+
+
 def journal_of(path: Path) -> Path:
     """Where SQLite writes what it would need to take back an unfinished change."""
     return path.with_name(path.name + "-journal")

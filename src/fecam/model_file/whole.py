@@ -10,6 +10,7 @@ from fecam.classifier import FeCAMClassifier
 from fecam.errors import ModelFileError
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import ModelFile
+from fecam.model_file.header import is_newer
 from fecam.model_file.writing import Draft
 
 
@@ -39,10 +40,12 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
 
 
 def _older(path: Path) -> ModelFile | None:
-    """The model that lies there; None if it is none, or one that cannot be read."""
+    """The model that lies there; None if it is none, or one that is damaged."""
     try:
         return ModelFile(path)
     except ModelFileError:
+        if is_newer(path):  # it is not ours to replace what we cannot read yet
+            raise
         return None
 
 
