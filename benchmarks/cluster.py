@@ -4,10 +4,10 @@
 
 200,000 x 512 embeddings of 100 classes in Parquet files. One process reads them file by file and
 learns each with `partial_fit`, or reads them all and learns them with `fit`; Ray reads and learns
-them with 1, 2, ... workers on as many cores,
-BLAS with one thread everywhere. The first run of a cluster, in which workers start and import what
-they need, is reported apart: it does not grow with the data. Bytes and seconds of a block, from
-which the cost for any number of images follows, are measured in this process.
+them with 1, 2, ... workers on as many cores, BLAS with one thread everywhere. The first run of a
+cluster, in which workers start and import what they need, is reported apart: it does not grow with
+the data. Bytes and seconds of a block, from which the cost for any number of images follows, are
+measured in this process.
 """
 
 from __future__ import annotations
