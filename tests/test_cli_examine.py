@@ -312,7 +312,9 @@ def test_the_model_may_be_in_the_environment(answer, model, monkeypatch):
 
 def test_a_shell_completes_commands(place):
     run = "import sys; sys.argv = sys.argv[1:]; from fecam.__main__ import main; main()"
-    environment = {**os.environ, "HOME": str(place), "COLUMNS": "80"}
+    # Else typer would look which shell has started it, and that need not be one of a person's.
+    said = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    environment = {**os.environ, "HOME": str(place), "COLUMNS": "80", **said}
 
     def fecam(*arguments, **variables):
         done = subprocess.run(
