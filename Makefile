@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs browser audit bench bench-growth bench-service clean
+.PHONY: demo test test-cluster check docs browser audit bench bench-growth bench-service clean
 .DEFAULT_GOAL := test
 
 .venv/bin/python:
@@ -70,6 +70,10 @@ audit: .venv/.ready-test
 # One BLAS thread a worker: two workers on two cores would otherwise fight for them.
 test: check docs browser
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto
+
+# Learning and predicting on a Ray cluster of two nodes, on this machine; some minutes.
+test-cluster: .venv/.ready-test
+	FECAM_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed.py
 
 # About half an hour on two cores; the last table printed is the summary. Writes
 # benchmarks/results/*.json and docs/tables/*.md.
