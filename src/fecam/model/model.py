@@ -39,7 +39,6 @@ from fecam.model.provenance import (
     check_apart,
     is_fresh,
     joined,
-    marks_by_label,
     refuse_strange,
     take_provenance,
     without,
@@ -49,7 +48,7 @@ from fecam.model_file import ClassRecord, EncoderRecord, ModelFile, Step
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import explained
 from fecam.model_file.records import Label
-from fecam.model_file.snapshot import Snapshot
+from fecam.model_file.snapshot import HeldMarks, Snapshot
 from fecam.model_file.writing import Draft
 
 USUAL_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
@@ -498,7 +497,7 @@ class Model:
         marks = marks_of(material.items, material.kind)
         known: Counter[Label] = Counter()
         if not again and self._file is not None:
-            there = marks_by_label(self._file.snapshot.held)
+            there = HeldMarks(self._file.snapshot.held)
             fresh = is_fresh(material.labels, marks, there)
             known.update(material.labels[at] for at in np.flatnonzero(~fresh))
             material, marks = material.subset(fresh), marks[fresh]
@@ -601,7 +600,7 @@ class Model:
 
         def change(draft: Draft) -> None:
             if not again:
-                check_apart(draft.marks, marks_by_label(held), paths)
+                check_apart(draft.marks, HeldMarks(held), paths)
             draft.classifier.merge(classifier)
             take_provenance(draft, held)
 

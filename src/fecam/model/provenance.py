@@ -38,11 +38,6 @@ def is_fresh(
     return fresh
 
 
-def marks_by_label(held: Mapping[Label, Held]) -> dict[Label, bytes]:
-    """The marks of all that each class was taught."""
-    return {label: one.comes_of.marks for label, one in held.items()}
-
-
 def joined(before: bytes, new: Marks) -> bytes:
     """All marks together, as a file keeps them."""
     both = np.concatenate([np.frombuffer(before, "<u8"), new])

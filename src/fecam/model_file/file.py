@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +24,10 @@ from fecam.model_file.descriptors import identity
 from fecam.model_file.header import VERSION, check_header
 from fecam.model_file.journal import erase, forget_steps, read_steps, step_with, take_back
 from fecam.model_file.migrations import migrate, migrated_copy
-from fecam.model_file.records import Step
+from fecam.model_file.records import Label, Step
 from fecam.model_file.schema import check_schema
 from fecam.model_file.shelf import Shelf
-from fecam.model_file.snapshot import Snapshot, read_snapshot
+from fecam.model_file.snapshot import HeldMarks, Snapshot, read_snapshot
 from fecam.model_file.writing import Draft, write_step
 from fecam.model_rows import RESTORE
 
@@ -165,7 +166,15 @@ class ModelFile:
         """The step that was done under a key, and not undone."""
         if not key:
             return None
-        return next((step for step in self.steps if step.key == key and not step.undone), None)
+        with self._lock, explained(self.path):
+            if check_header(self.path)[1] < VERSION:
+                return None
+            db = self._writer or open_for_reading(self.path, self._size)
+            try:
+                return step_with(db, key)  # one row, however long the history is
+            finally:
+                if db is not self._writer:
+                    db.close()
 
     def undo(self) -> Step:
         """Take back the last step that was not taken back."""
@@ -219,7 +228,7 @@ class ModelFile:
     @staticmethod
     def _draft(before: Snapshot) -> Draft:
         classifier = before.classifier.fork()
-        marks = {label: one.comes_of.marks for label, one in before.held.items()}
+        marks: ChainMap[Label, bytes] = ChainMap({}, HeldMarks(before.held))  # type: ignore[arg-type]
         return Draft(classifier, marks, encoder=before.encoder)
 
     def _after(

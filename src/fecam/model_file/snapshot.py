@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,22 @@ class Held:
         """When and of what it was taught."""
         taught, changed, note = self.row.texts
         return Provenance(taught, changed, note, self.row.arrays[2])
+
+
+class HeldMarks(Mapping[Label, bytes]):
+    """The marks of what each class was taught, looked up when asked for: classes may be many."""
+
+    def __init__(self, held: Mapping[Label, Held]) -> None:
+        self._held = held
+
+    def __getitem__(self, label: Label) -> bytes:
+        return self._held[label].comes_of.marks
+
+    def __iter__(self) -> Iterator[Label]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

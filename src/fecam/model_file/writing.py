@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -35,7 +35,7 @@ class Draft:
     """What is to be written: a classifier that was changed, and what is known of its classes."""
 
     classifier: FeCAMClassifier
-    marks: dict[Label, bytes] = field(default_factory=dict)
+    marks: MutableMapping[Label, bytes] = field(default_factory=dict)
     """Of classes whose samples changed, those of all their samples now."""
     notes: dict[Label, str] = field(default_factory=dict)
     taught: dict[Label, str] = field(default_factory=dict)
