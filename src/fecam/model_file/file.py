@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -60,11 +60,8 @@ class ModelFile:
         if self._size > EAGER_BYTES:
             self._shelf = Shelf(self.path, self._size)
             return self._read(self._shelf.db)
-        db = open_for_reading(self.path, self._size)
-        try:
+        with closing(open_for_reading(self.path, self._size)) as db:
             return self._read(db)
-        finally:
-            db.close()
 
     def _read(
         self,
@@ -93,16 +90,19 @@ class ModelFile:
             self._follow()
             if check_header(self.path)[1] < VERSION:
                 return self.snapshot is not before
-            db = self._writer or (self._shelf.db if self._shelf else None)
-            if db is not None:
+            with self._reading() as db:
                 self.snapshot = self._newest(db)
-            else:
-                db = open_for_reading(self.path, self._size)
-                try:
-                    self.snapshot = self._newest(db)
-                finally:
-                    db.close()
             return self.snapshot is not before
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection to read from: one that is open, or one for the moment."""
+        db = self._writer or (self._shelf.db if self._shelf else None)
+        if db is not None:
+            yield db
+            return
+        with closing(open_for_reading(self.path, self._size)) as db:
+            yield db
 
     def _newest(self, db: sqlite3.Connection) -> Snapshot:
         value = db.execute("SELECT value FROM settings WHERE name = 'checksum_'").fetchone()
@@ -169,12 +169,8 @@ class ModelFile:
         with self._lock, explained(self.path):
             if check_header(self.path)[1] < VERSION:
                 return None
-            db = self._writer or open_for_reading(self.path, self._size)
-            try:
+            with self._reading() as db:
                 return step_with(db, key)  # one row, however long the history is
-            finally:
-                if db is not self._writer:
-                    db.close()
 
     def undo(self) -> Step:
         """Take back the last step that was not taken back."""
@@ -190,15 +186,11 @@ class ModelFile:
     def steps(self) -> list[Step]:
         """What happened to the file, the last step first."""
         with self._lock, explained(self.path):
-            size, version = check_header(self.path)
+            self._size, version = check_header(self.path)
             if version < VERSION:
                 return []
-            db = self._writer or open_for_reading(self.path, size)
-            try:
+            with self._reading() as db:
                 return read_steps(db)
-            finally:
-                if db is not self._writer:
-                    db.close()
 
     def close(self) -> None:
         """Let go of the file."""
