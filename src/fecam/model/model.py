@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.classifier import FeCAMClassifier, novelty_limit
+from fecam.classifier import FeCAMClassifier
 from fecam.data.dataset import Dataset
 from fecam.data.items import as_rows, as_sequence, kind_of
 from fecam.data.marks import Marks, marks_of
@@ -25,7 +25,8 @@ from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
 from fecam.features import Report, encode_readable
-from fecam.model.answers import Candidate, Judgement, Lesson
+from fecam.model.answers import Judgement, Lesson, judge_all
+from fecam.model.changes import add_model, add_samples, take_samples
 from fecam.model.material import (
     Material,
     as_labels,
@@ -34,15 +35,7 @@ from fecam.model.material import (
     listed,
     readable,
 )
-from fecam.model.provenance import (
-    by_label,
-    check_apart,
-    is_fresh,
-    joined,
-    refuse_strange,
-    take_provenance,
-    without,
-)
+from fecam.model.provenance import is_fresh, take_provenance
 from fecam.model.same_encoder import check_fingerprint, check_same_encoder, record_of
 from fecam.model_file import ClassRecord, EncoderRecord, ModelFile, Step
 from fecam.model_file.creation import create_file
@@ -53,8 +46,6 @@ from fecam.model_file.writing import Draft
 
 USUAL_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
 """What a new model looks with, if nothing is said."""
-CONSIDERED = 10
-"""A probability is a share among so many nearest classes: all others are far behind."""
 
 
 def open_model(
@@ -340,22 +331,7 @@ class Model:
 
     def judge_features(self, X: Any, *, k: int = 1, reject: float | None = None) -> list[Judgement]:
         """The same, of features."""
-        classifier = self.classifier
-        most = len(classifier.knowledge_.classes)
-        if type(k) is not int or k < 1:
-            raise InputError(f"k={k!r} must be a whole number of at least 1.")
-        k = min(k, most)
-        found = classifier.judge(X, min(max(k, CONSIDERED), most))
-        limit = np.inf if reject is None else novelty_limit(reject)
-        rows = zip(*(values.tolist() for values in found), strict=True)
-        return [
-            Judgement(
-                None if novelty > limit else labels[0],
-                novelty,
-                [Candidate(*one) for one in zip(labels, shares, distances, strict=True)][:k],
-            )
-            for labels, distances, shares, novelty in rows
-        ]
+        return judge_all(self.classifier, X, k, reject)
 
     # ------------------------------------------------------------------ closing
 
@@ -528,14 +504,7 @@ class Model:
         fresh = np.ones(len(labels), bool)
 
         def change(draft: Draft) -> None:
-            if not again:  # another program may have taught them since we looked
-                fresh[:] = is_fresh(labels, marks, draft.marks)
-            chosen = [labels[at] for at in np.flatnonzero(fresh)]
-            if not chosen:
-                return
-            draft.classifier.partial_fit(X[fresh], chosen)
-            for label, some in by_label(chosen, marks[fresh]).items():
-                draft.marks[label] = joined(draft.marks.get(label, b""), some)
+            fresh[:] = add_samples(draft, X, labels, marks, again=again)
 
         if self._file is not None:
             return self._write("learn", change, note, key), fresh
@@ -564,16 +533,10 @@ class Model:
         encoder = self._encoder_for(material.kind)
         found = encoded(material, encoder, strict, report, self._width)
         labels = [material.labels[at] for at in found.rows]
-        gone = by_label(labels, marks_of(material.items, material.kind)[found.rows])
+        marks = marks_of(material.items, material.kind)[found.rows]
 
         def change(draft: Draft) -> None:
-            draft.classifier.unlearn(found.features, labels)
-            left = draft.classifier.knowledge_.classes
-            for label, some in gone.items():
-                draft.marks[label] = without(draft.marks.get(label, b""), some)
-                samples = left[label].count if label in left else 0
-                marked = len(draft.marks[label]) // some.itemsize
-                refuse_strange(self.path, label, marked - samples)
+            take_samples(draft, found.features, labels, marks, self.path)
 
         step = self._write("unlearn", change, "") if labels else None
         failed = list(found.failed.values())
@@ -599,10 +562,7 @@ class Model:
         check_same_encoder(self.encoder_record, theirs.encoder, paths)
 
         def change(draft: Draft) -> None:
-            if not again:
-                check_apart(draft.marks, HeldMarks(held), paths)
-            draft.classifier.merge(classifier)
-            take_provenance(draft, held)
+            add_model(draft, classifier, held, paths, again=again)
 
         step = self._write("merge", change, note)
         assert step is not None, "something was added"

@@ -1,0 +1,68 @@
+"""What learning, unlearning and merging do to a draft of a model: to its statistics and its marks.
+
+They run inside the transaction, on what the file holds at that moment, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.classifier import FeCAMClassifier
+from fecam.data.marks import Marks
+from fecam.model.provenance import (
+    by_label,
+    check_apart,
+    is_fresh,
+    joined,
+    refuse_strange,
+    take_provenance,
+    without,
+)
+from fecam.model_file.records import Label
+from fecam.model_file.snapshot import Held, HeldMarks
+from fecam.model_file.writing import Draft
+
+
+def add_samples(
+    draft: Draft, X: NDArray[Any], labels: list[Label], marks: Marks, *, again: bool
+) -> NDArray[np.bool_]:
+    """Learn what was not taught before, or all of it ``again``; which samples that was."""
+    fresh = np.ones(len(labels), bool) if again else is_fresh(labels, marks, draft.marks)
+    chosen = [labels[at] for at in np.flatnonzero(fresh)]
+    if chosen:
+        draft.classifier.partial_fit(X[fresh], chosen)
+        for label, some in by_label(chosen, marks[fresh]).items():
+            draft.marks[label] = joined(draft.marks.get(label, b""), some)
+    return fresh
+
+
+def take_samples(
+    draft: Draft, X: NDArray[Any], labels: list[Label], marks: Marks, path: Path
+) -> None:
+    """Take samples back out; those that were never taught are an error."""
+    draft.classifier.unlearn(X, labels)
+    left = draft.classifier.knowledge_.classes
+    for label, some in by_label(labels, marks).items():
+        draft.marks[label] = without(draft.marks.get(label, b""), some)
+        samples = left[label].count if label in left else 0
+        refuse_strange(path, label, len(draft.marks[label]) // some.itemsize - samples)
+
+
+def add_model(
+    draft: Draft,
+    classifier: FeCAMClassifier,
+    held: Mapping[Label, Held],
+    paths: tuple[Path, Path],
+    *,
+    again: bool,
+) -> None:
+    """Add what another file holds; samples that both were taught are an error unless ``again``."""
+    if not again:
+        check_apart(draft.marks, HeldMarks(held), paths)
+    draft.classifier.merge(classifier)
+    take_provenance(draft, held)
