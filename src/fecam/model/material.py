@@ -80,8 +80,10 @@ def as_labels(labels: Any) -> list[Any]:
             "items of one class."
         )
     found = listed(labels) if hasattr(labels, "dtype") else list(labels)
-    found = [one.item() if np.ndim(one) == 0 and hasattr(one, "item") else one for one in found]
-    for one in found:
+    plain = {*map(type, found)} <= {int, str}
+    if not plain:
+        found = [one.item() if np.ndim(one) == 0 and hasattr(one, "item") else one for one in found]
+    for one in dict.fromkeys(found) if plain else found:  # many samples have few labels
         too_large = isinstance(one, int) and not -(2**63) <= one < 2**64
         if not isinstance(one, (int, str)) or too_large or str(one).endswith("\0"):
             raise InputError(f"{one!r} cannot be a label. {LABELS}")

@@ -29,9 +29,10 @@ def is_fresh(
 ) -> NDArray[np.bool_]:
     """Which items were not taught before under their labels."""
     fresh = np.ones(len(labels), bool)
+    known = {label for label in set(labels) if label in taught}
     places: dict[Label, list[int]] = {}
-    for at, label in enumerate(labels):
-        if label in taught:
+    for at, label in enumerate(labels if known else ()):
+        if label in known:
             places.setdefault(label, []).append(at)
     for label, here in places.items():
         fresh[here] = ~np.isin(marks[here], np.frombuffer(taught[label], "<u8"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -147,11 +148,11 @@ def read_snapshot(
     known = {}
     if before is not None and before.layout == layout:
         known = {one.number: (label, one) for label, one in before.held.items()}
-    held: dict[Label, Held] = {}
-    for label, one in _held(db, layout, size, shelf, known):
-        if label in held:
-            raise flaw(f"class {one.row.label} comes twice.")
-        held[label] = one
+    pairs = _held(db, layout, size, shelf, known)
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        twice, _ = Counter(label for label, _ in pairs).most_common(1)[0]
+        raise flaw(f"class {held[twice].row.label} comes twice.")
     check_kind(list(held))
     if json.dumps(file_checksum(settings, [o.row.checksum for o in held.values()])) != checksum:
         raise flaw("a setting was changed or a class was lost: the checksum does not match.")
@@ -200,17 +201,13 @@ def _held(
     size: int,
     shelf: Shelf | None,
     known: dict[int, tuple[Label, Held]],
-) -> Iterator[tuple[Label, Held]]:
-    new = []
+) -> list[tuple[Label, Held]]:
+    """All classes with their labels: those that are known already as they are, the others read."""
+    pairs, rows = list[tuple[Label, Held]](), None
     if known:
-        for number, label in db.execute("SELECT record, label FROM classes NOT INDEXED"):
-            if number in known:
-                yield known[number]
-            else:
-                new.append((number, label))
-        rows: Sequence[int] | None = [number for number, _ in new]
-    else:
-        rows = None
+        numbers = [number for (number,) in db.execute("SELECT record FROM classes NOT INDEXED")]
+        pairs = [known[number] for number in numbers if number in known]
+        rows = [number for number in numbers if number not in known]
     total = 0
     for number, row in read_rows(db, layout, rows):
         total += sum(map(len, row.arrays)) + (0 if shelf else sum(x or 0 for x in row.lengths))
@@ -223,7 +220,8 @@ def _held(
             label, statistics, task = unpack_class(row, layout, None, None)
             scatter, averaged = check_matrices(row, fetch(db, number, row), layout)
             statistics = replace(statistics, scatter=scatter, averaged=averaged)
-        yield label, Held(number, row, statistics, task)
+        pairs.append((label, Held(number, row, statistics, task)))
+    return pairs
 
 
 def read_rows(

@@ -179,10 +179,10 @@ def _changed(
     before: Snapshot, draft: Draft, layout: Layout, known: Knowledge, time: str, note: str
 ) -> Iterable[tuple[Row, Matrices, Held | None]]:
     """The rows of all classes that are not as they were."""
+    same = layout == before.layout
     for key, one in known.classes.items():
         label: Label = key  # type: ignore[assignment]
         was = before.held.get(label)
-        same = layout == before.layout
         if same and was is not None and was.statistics is one and was.task == known.tasks[key]:
             continue
         comes_of = _provenance(draft, label, was, time, note)
