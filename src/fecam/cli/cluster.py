@@ -52,7 +52,7 @@ def learn_on(
     parquet = [path for path in paths if as_label is None and _is_parquet(path)]
     others = [path for path in paths if path not in parquet]
     data = load_lessons(others, as_label, root, download, option) if others else []
-    cluster.connect(None if address == "local" else address)
+    cluster.connect(address)
     columns = parse_options(option or []) if parquet else {}
     lessons = []
     work = [(path, _read(path), None) for path in parquet]
@@ -102,7 +102,7 @@ def predict_on(
     if not by_ray:
         bursts = entries(paths, kind, width, texts=texts, options=columns)
         found = [one for burst in bursts for one in burst if not isinstance(one[1], ItemError)]
-    cluster.connect(None if address == "local" else address)
+    cluster.connect(address)
     if by_ray:
         rows, item = _read(*paths), _item(columns)
     else:

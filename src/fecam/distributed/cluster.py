@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fecam.errors import MissingPackageError
+from fecam.errors import InputError, MissingPackageError
 
 
 def the_ray() -> Any:
@@ -19,11 +19,28 @@ def the_ray() -> Any:
     return ray
 
 
-def connect(address: str | None = None) -> None:
-    """Join a cluster, or start one on this machine if no address is given; once a program."""
+def connect(address: str = "") -> None:
+    """Join a cluster, or start one on this machine; once a program.
+
+    Without an address it is the one that ``RAY_ADDRESS`` names, or that this machine is part of; if
+    there is none, one is started. ``auto`` wants one that is there, ``local`` a new one. Ray itself
+    is told to say little, and nothing on the standard output, which belongs to the results.
+    """
     ray = the_ray()
-    if not ray.is_initialized():
+    if ray.is_initialized():
+        return
+    try:
         ray.init(address=address or None, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"no cluster answers at {address or 'the usual place'} ({why}). Start one with "
+            "`ray start --head`, or name another: --ray HOST:6379, --ray local"
+        ) from error
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):  # its files keep everything
+            handler.setLevel(logging.ERROR)
 
 
 def over_blocks(
@@ -65,3 +82,9 @@ def blocks_of(dataset: Any) -> Iterator[Any]:
     """References to the blocks of a data set, each once, as they are made."""
     for bundle in dataset.iter_internal_ref_bundles():
         yield from bundle.block_refs
+
+
+def rows_in(dataset: Any) -> int:
+    """How many rows a data set has, if Ray knows without any work; otherwise 0."""
+    asked = getattr(dataset, "_meta_count", None)
+    return int((asked and asked()) or 0)

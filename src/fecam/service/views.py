@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier, novelty_limit
 from fecam.errors import FecamError, InputError
-from fecam.model.model import CONSIDERED
+from fecam.model.answers import CONSIDERED
 from fecam.model_file import ClassRecord, EncoderRecord
 from fecam.model_file.snapshot import Snapshot
 from fecam.service.problems import untaught
