@@ -71,9 +71,10 @@ audit: .venv/.ready-test
 test: check docs browser
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto
 
-# Learning and predicting on a Ray cluster of two nodes, on this machine; some minutes.
+# Learning, predicting and serving on a Ray cluster of two nodes, on this machine; some minutes.
 test-cluster: .venv/.ready-test
-	FECAM_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed.py
+	FECAM_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed.py \
+	  tests/test_distributed_serving.py
 
 # About half an hour on two cores; the last table printed is the summary. Writes
 # benchmarks/results/*.json and docs/tables/*.md.

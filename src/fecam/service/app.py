@@ -30,9 +30,9 @@ ENVIRONMENT = "FECAM_SERVICE"
 """Where worker processes find the settings."""
 
 
-def create_app(settings: ServiceSettings) -> FastAPI:
+def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastAPI:
     """An application that serves one model."""
-    engine = Engine(settings)
+    engine = engine or Engine(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -52,7 +52,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.add_middleware(
         Guard,
         settings=settings,
-        access=Access(settings),
+        access=Access(engine.settings),
         metrics=app.state.metrics,
         direct={"/v1/predict": answers.predict},
     )

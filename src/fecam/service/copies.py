@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import tempfile
+from contextlib import closing, suppress
 from pathlib import Path
 
 from fecam.model_file.connection import open_for_reading
@@ -35,3 +37,21 @@ def copy_of(model: Path) -> Path:
         copy.unlink(missing_ok=True)
         raise
     return copy
+
+
+def write_over(copy: Path, model: Path) -> None:
+    """Make a file hold what a copy holds, in one transaction, while it is being read.
+
+    It stays the same file, so whoever reads it takes over only what is new.
+    """
+    if model.exists():
+        with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as source:
+            with closing(sqlite3.connect(model, isolation_level=None)) as target:
+                # A copy need not outlive a crash: it is fetched again.
+                target.execute("PRAGMA journal_mode = MEMORY")
+                target.execute("PRAGMA synchronous = OFF")
+                source.backup(target, sleep=0.005)
+            return
+    new = model.with_suffix(".new")
+    shutil.copyfile(copy, new)
+    os.replace(new, model)

@@ -62,12 +62,12 @@ class _Raw:
 
 
 class Engine:
-    """Answers and lessons for one model."""
+    """Answers and lessons for one model, whose file may lie elsewhere than the settings say."""
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    def __init__(self, settings: ServiceSettings, path: Path | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
         self.model: Model = open_model(
-            settings.model, encoder=settings.encoder, device=settings.device
+            path or settings.model, encoder=settings.encoder, device=settings.device
         )
         self.view = View.of(self.model.snapshot)
         self.trouble: Exception | None = None
@@ -173,9 +173,9 @@ class Engine:
 
     async def reach(self, version: int) -> None:
         """Wait until the model has at least this version, whoever writes it."""
-        until = time.monotonic() + min(PATIENCE, self.limits.seconds)
+        begun = time.monotonic()
         while self.view.version < version:
-            if time.monotonic() > until:
+            if time.monotonic() - begun > min(self.patience(version), self.limits.seconds):
                 raise Problem(
                     409,
                     "version",
@@ -184,6 +184,10 @@ class Engine:
                 )
             self._wake.set()
             await asyncio.sleep(0.01)
+
+    def patience(self, version: int) -> float:
+        """Seconds that a version is waited for."""
+        return PATIENCE
 
     async def _within(self, future: asyncio.Future[T]) -> T:
         try:

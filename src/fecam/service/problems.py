@@ -32,10 +32,18 @@ class Problem(Exception):
         self.status, self.code, self.message = status, code, message
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it is sent from one process to another."""
+        return _problem, (self.status, self.code, self.message, self.headers)
+
     def response(self) -> Response:
         """The answer."""
         body = {"error": {"code": self.code, "message": self.message}}
         return json_response(body, self.status, self.headers)
+
+
+def _problem(status: int, code: str, message: str, headers: dict[str, str]) -> Problem:
+    return Problem(status, code, message, **headers)
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

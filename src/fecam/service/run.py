@@ -35,11 +35,10 @@ def run(settings: ServiceSettings) -> None:
     if settings.tokens is not None:
         TokenFile(settings.tokens).tokens()  # what is wrong with them is told now
     logs.set_up(settings)
-    listening = _listen(settings)
-    port = listening.getsockname()[1]
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    listening = listen(settings)
+    url = url_of(settings.host, listening.getsockname()[1])
     app = create_app(settings)  # what is wrong with the model is told now
-    logs.event("serving", model=settings.model.name, url=f"http://{host}:{port}")
+    logs.event("serving", model=settings.model.name, url=url)
     if settings.workers == 1:
         uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listening])
     else:
@@ -64,7 +63,17 @@ def _run_workers(settings: ServiceSettings, listening: socket.socket) -> None:
         )
 
 
-def _listen(settings: ServiceSettings) -> socket.socket:
+def url_of(host: str, port: int) -> str:
+    """Where a service is found.
+
+    >>> url_of("::1", 8765)
+    'http://[::1]:8765'
+    """
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def listen(settings: ServiceSettings) -> socket.socket:
+    """A socket at the host and port that are asked for."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listening = socket.create_server((settings.host, settings.port), family=family)
