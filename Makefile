@@ -67,14 +67,16 @@ audit: .venv/.ready-test
 	  { echo "pip-audit cannot be had: the audit is skipped"; exit 0; }; \
 	.venv/audit/bin/python deploy/audit.py .venv/lib/python*/site-packages
 
-# One BLAS thread a worker: two workers on two cores would otherwise fight for them.
+# One BLAS thread a worker: two workers on two cores would otherwise fight for them. The tests on a
+# cluster of Ray share one, so they are run by one process, and after the others.
 test: check docs browser
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto \
+	  --ignore tests/test_distributed.py
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed.py
 
 # Learning, predicting and serving on a Ray cluster of two nodes, on this machine; some minutes.
 test-cluster: .venv/.ready-test
-	FECAM_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed.py \
-	  tests/test_distributed_serving.py
+	FECAM_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed_serving.py
 
 # About half an hour on two cores; the last table printed is the summary. Writes
 # benchmarks/results/*.json and docs/tables/*.md.

@@ -1,9 +1,18 @@
-"""A cluster learns what one machine learns. Ray runs for real: two nodes with a processor each."""
+"""A cluster does what one machine does. Ray runs for real: two nodes with a processor each.
+
+All of it shares one cluster, which takes longer to start than most tests take: run this file in one
+process, as `make test` does, and not spread over several.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import os
+import subprocess
+import sys
+import threading
+import time
 import warnings
 
 import numpy as np
@@ -12,62 +21,78 @@ import pytest
 import fecam
 from conftest import relu_features, signed_features
 from fecam import FeCAMClassifier
+from fecam.bench import runner, spec
 from fecam.core.scatter import dense
-from fecam.encoders import wrap
-from fecam.errors import InputError
-from small_encoders import Colours, Letters
+from fecam.errors import ClusterError, InputError
+from small_encoders import Colours
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("ray")
 
 # Threads of Ray outlive what they were made for, and say so.
-_QUIET = pytest.mark.filterwarnings(
+pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning",
     "ignore::DeprecationWarning",
     "ignore::FutureWarning",
     "ignore::pytest.PytestUnraisableExceptionWarning",
     "ignore::pytest.PytestUnhandledThreadExceptionWarning",
 )
-# Two nodes take minutes to start and stop on a busy machine, longer than all other tests together.
-_ASKED = pytest.mark.skipif(
-    not os.environ.get("FECAM_CLUSTER"), reason="starts a cluster: make test-cluster runs it"
-)
-pytestmark = [_QUIET, _ASKED]
 
 STORE = 80 * 2**20
+HERE = os.path.dirname(__file__)
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # or a busy machine would let workers starve
+    "RAY_memory_monitor_refresh_ms": "0",  # what else runs here must not cost a worker its life
+    "RAY_health_check_period_ms": "500",  # a node that is gone is noticed soon ...
+    "RAY_health_check_timeout_ms": "30000",  # ... and one that is only slow is left alone
+    "OPENBLAS_NUM_THREADS": "1",
+    # Workers find the encoders of the tests.
+    "PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]),
+}
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    here = os.path.dirname(__file__)
-    settings = {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",  # or a busy machine would let workers starve
-        "OPENBLAS_NUM_THREADS": "1",
-        # Workers find the encoders of the tests.
-        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
-    }
     before = dict(os.environ)
-    os.environ.update(settings)
+    os.environ.update(SETTINGS)
+    os.environ.pop("RAY_ADDRESS", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import ray
-        import ray.data
         from ray.cluster_utils import Cluster
+
+        from fecam.distributed.cluster import connect
 
         head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
         found = Cluster(initialize_head=True, head_node_args=head)
-        found.add_node(num_cpus=1, object_store_memory=STORE)
-        ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
-        ray.data.DataContext.get_current().enable_progress_bars = False
-    yield found
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ray.shutdown()
-        found.shutdown()
-    os.environ.clear()
-    os.environ.update(before)
+        try:
+            found.add_node(num_cpus=1, object_store_memory=STORE)
+            connect(found.address)
+            yield found
+        finally:
+            ray.shutdown()
+            found.shutdown()
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def program(*commands, folder):
+    """What a real process says to commands: JSON documents and nothing else; and to people."""
+    script = "import json, sys; from fecam.cli.app import app\n"
+    script += "for one in json.loads(sys.argv[1]): app(one, standalone_mode=False)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(commands)],
+        cwd=folder, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found, rest = [], done.stdout
+    while rest:
+        one, end = json.JSONDecoder().raw_decode(rest)
+        found.append(one)
+        rest = rest[end:].removeprefix("\n")
+    return found, done.stderr
 
 
 def blocks(columns, count=6):
@@ -117,32 +142,44 @@ def picture(colour, seed, size=12):
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
 
 
-@pytest.mark.parametrize("features", [relu_features, signed_features])
-def test_embeddings_in_parquet(cluster, tmp_path, features):
+# -- learning --------------------------------------------------------------------------------------
+
+
+def test_embeddings_in_parquet(cluster, tmp_path):
     import ray
 
-    from fecam.distributed import learn
+    from fecam.distributed import teach
 
-    X, y = features(5, 60, 16, 0)
+    X, y = relu_features(5, 60, 16, 0)
     order = np.random.default_rng(0).permutation(len(y))
     X, y = X[order], y[order]
+    X[-1, 0] = np.nan
     for at in range(4):
         table = pa.table({"label": y[at::4], "embedding": lists(X[at::4])})
         pq.write_table(table, tmp_path / f"{at}.parquet")
-    heard = []
-    found = learn(ray.data.read_parquet(str(tmp_path)), report=heard.append)
-    assert_same(found, FeCAMClassifier().fit(X, y), X)
-    assert heard[-1].done == len(y) and heard[-1].skipped == 0
+    heard, file = [], tmp_path / "m.fecam"
+    data = ray.data.read_parquet(str(tmp_path))
+    found = teach(data, into=file, total=len(y), report=heard.append)
+    assert_same(found.classifier, FeCAMClassifier().fit(X[:-1], y[:-1]), X[:-1])
+    assert (found.unreadable, found.known) == (1, 0)
+    assert all(one.total == len(y) for one in heard)
+    assert (heard[-1].done, heard[-1].skipped) == (len(y), 1)
+
+    # The file remembers its items: they are not taught twice.
+    again = teach(data, into=file)
+    assert (again.taught, again.known, again.unreadable) == ({}, len(y) - 1, 1)
 
 
 def test_many_blocks_and_columns_of_numbers(cluster):
     from fecam.distributed import learn
 
-    X, y = relu_features(3, 70, 5, 1)
+    X, y = signed_features(3, 70, 5, 1)
     names = np.asarray(["wren", "tit", "robin"])[y]
     columns = {"label": names, **{f"x{at}": X[:, at] for at in range(5)}}
-    found = learn(blocks(columns, 20), classifier=FeCAMClassifier.from_preset("paper"))
-    assert_same(found, FeCAMClassifier.from_preset("paper").fit(X, names), X)
+    heard = []
+    found = learn(blocks(columns, 20), report=heard.append)
+    assert_same(found, FeCAMClassifier().fit(X, names), X)
+    assert {one.total for one in heard} == {len(y)}, "Ray knows how many there are, and is asked"
 
 
 def test_images_through_an_encoder_into_a_file(cluster, tmp_path):
@@ -166,59 +203,138 @@ def test_images_through_an_encoder_into_a_file(cluster, tmp_path):
     with fecam.open(path, encoder=Colours()) as model:
         assert_same(model.classifier, expected, X)
         assert [one.count for one in model.classes] == [8, 8, 8]
-
-    # The file remembers its items: they are not taught twice.
-    columns["bytes"][0] = picture(COLOURS["red"], 99)
-    more = teach(blocks(columns, 3), encoder=Colours(), into=path, concurrency=1)
-    assert more.taught == {"red": 1} and more.known == 23 and more.unreadable == 1
-    with fecam.open(path, encoder=Colours()) as model:
-        assert sum(one.count for one in model.classes) == 25
-        assert [step.what for step in model.steps] == ["learn", "learn"]
+        assert [step.what for step in model.steps] == ["learn"]
 
 
-def test_a_node_that_dies_changes_nothing(cluster, tmp_path):
-    """Its blocks are made again, and counted once."""
-    import ray
-
+def test_mistakes_are_named(cluster):
     from fecam.distributed import learn
 
-    node = cluster.add_node(num_cpus=2, object_store_memory=STORE)
-    X, y = relu_features(4, 120, 12, 3)
-    killed = []
+    X, y = relu_features(2, 200, 4, 5)
+    with pytest.raises(InputError, match="no column 'kind'"):
+        learn(blocks({"label": y, "embedding": lists(X)}), label="kind")
+    X[-1, 0] = -1  # not among the rows that are looked at first
+    with pytest.raises(InputError, match="tukey=None"):
+        learn(blocks({"label": y, "embedding": lists(X)}))
+
+
+# -- faults ----------------------------------------------------------------------------------------
+
+
+def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
+    """It dies with a block that it has made and with one that it is making; both are made again."""
+    import ray
+
+    from fecam.distributed import learn, learning
+
+    node = cluster.add_node(num_cpus=1, object_store_memory=STORE)
+    doomed = node.node_id
+    X, y = relu_features(4, 48, 160, 3)  # statistics too large to be sent along with messages
+
+    def begun():
+        return len(list(tmp_path.glob(f"{doomed} *")))
 
     def slow(table):
-        import time
         from uuid import uuid4
 
         import ray
 
-        (tmp_path / f"{ray.get_runtime_context().get_node_id()} {uuid4()}").touch()
-        time.sleep(0.25)
+        if not (tmp_path / "work").exists():  # it is only being looked at
+            return table
+        here = ray.get_runtime_context().get_node_id()
+        (tmp_path / f"{here} {uuid4()}").touch()
+        # The doomed node makes a block, begins another, and waits for its end; the others wait
+        # until it is there.
+        limit = time.monotonic() + 60
+        waits = (lambda: begun() > 1) if here == doomed else (lambda: begun() < 2)
+        while waits() and time.monotonic() < limit:
+            time.sleep(0.05)
         return table
 
-    def kill(progress):
-        busy = {path.name.split()[0] for path in tmp_path.iterdir()}
-        if not killed and node.node_id in busy:
-            killed.append(progress.done)
-            cluster.remove_node(node, allow_graceful=False)
+    def look(*arguments):
+        found = looked(*arguments)
+        (tmp_path / "work").touch()
+        return found
 
-    data = blocks({"label": y, "embedding": lists(X)}, 32)
+    def kill():
+        while begun() < 2 and not done:
+            time.sleep(0.05)
+        if not done:
+            cluster.remove_node(node, allow_graceful=False)
+            killed.append(True)
+
+    looked = learning._peek
+    monkeypatch.setattr(learning, "_peek", look)
+    killed, done = [], []
+    killer = threading.Thread(target=kill)
+    killer.start()
+    data = blocks({"label": y, "embedding": lists(X)}, 12)
     data = data.map_batches(slow, batch_format="pyarrow", batch_size=None)
-    found = learn(data, report=kill)
-    assert killed and killed[0] < len(y), "it died while there was work to do"
-    assert sum(one["Alive"] for one in ray.nodes()) == 2
+    try:
+        found = learn(data)
+    finally:
+        done.append(True)
+        killer.join()
+    assert killed, "it died while there was work to do"
+    assert len(list(tmp_path.glob("* *"))) > 12, "the block that it was making was made again"
     assert_same(found, FeCAMClassifier().fit(X, y), X)
+    while doomed in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
+        time.sleep(0.1)  # nobody after this one should be sent there
+
+
+def test_results_that_are_lost_are_made_again(cluster, monkeypatch, tmp_path):
+    """Where Ray cannot make them from what it has: the run begins anew, three times at most."""
+    import ray
+
+    from fecam.distributed import learn, learning
+
+    def is_lost(one):
+        try:
+            return ray.get(one) is None
+        except ray.exceptions.ObjectLostError:
+            return True
+
+    @ray.remote(num_cpus=0)
+    class Holder:
+        def hold(self, table):
+            return [ray.put(table)]
+
+    holder = Holder.remote()
+    (dead,) = ray.get(holder.hold.remote(pa.table({"sample": np.zeros(100_000)})))
+    ray.kill(holder)  # what it holds is lost with it, sooner or later
+    while not is_lost(dead):
+        time.sleep(0.1)
+    X, y = relu_features(3, 40, 16, 8)
+    data = blocks({"label": y, "embedding": lists(X)}, 2)
+    fetched, tries = learning._fetched, []
+
+    def lose(tables, plan):
+        tries.append(True)
+        return fetched([dead] if len(tries) <= losses else tables, plan)
+
+    monkeypatch.setattr(learning, "_fetched", lose)
+    losses = 2
+    assert_same(learn(data), FeCAMClassifier().fit(X, y), X)
+    assert len(tries) == 3
+    tries.clear()
+    losses, file = 3, tmp_path / "m.fecam"
+    with pytest.raises(ClusterError, match="has lost results 3 times"):
+        learn(data, into=file)
+    assert len(tries) == 3 and not file.exists()
+
+
+# -- answering -------------------------------------------------------------------------------------
 
 
 def test_predict_goes_on_where_it_was_stopped(cluster, tmp_path):
-    from fecam.distributed import evaluate, predict
+    from fecam.distributed import predict
 
     X, y = relu_features(4, 50, 10, 4)
     clf = FeCAMClassifier().fit(X, y)
     data = blocks({"id": np.arange(len(y)), "label": y, "embedding": lists(X)}, 5)
-    folder = tmp_path / "answers"
-    first = predict(data, clf, output=folder, top=2, concurrency=1)
+    folder, heard = tmp_path / "answers", []
+    first = predict(data, clf, output=folder, top=2, concurrency=1, report=heard.append)
     assert (first.items, first.parts, first.kept) == (len(y), 5, 0)
+    assert [(one.done, one.total) for one in heard][-1] == (len(y), len(y))
     parts = sorted(folder.glob("part-*.parquet"))
     times = {path: path.stat().st_mtime_ns for path in parts}
     parts[0].unlink()
@@ -233,69 +349,141 @@ def test_predict_goes_on_where_it_was_stopped(cluster, tmp_path):
     np.testing.assert_allclose(rows.column("novelty").to_numpy(), clf.novelty(X), rtol=1e-4)
     with pytest.raises(InputError, match="holds answers of another model"):
         predict(data, clf, output=folder, top=1)
-    judged = evaluate(data, clf, concurrency=1)
-    assert judged.accuracy == clf.score(X, y) and judged.labelled == len(y)
 
 
-def test_texts(cluster):
-    from fecam.distributed import learn
-
-    words = {"sea": ["wave", "whale", "water", "shell"], "sky": ["cloud", "sun", "bird", "blue"]}
-    texts = [f"{a} {b}" for many in words.values() for a in many for b in many]
-    labels = np.repeat(list(words), 16)
-    found = learn(blocks({"label": labels, "text": texts}, 3), encoder=Letters(), concurrency=1)
-    X = Letters().encode(texts)
-    assert_same(found, FeCAMClassifier().fit(X, labels), X)
+# -- the program -----------------------------------------------------------------------------------
 
 
-def test_mistakes_are_named(cluster, tmp_path):
-    from fecam.distributed import learn
+MORTAL = """
+import os
+from pathlib import Path
 
-    X, y = relu_features(2, 200, 4, 5)
-    with pytest.raises(InputError, match="no column 'kind'"):
-        learn(blocks({"label": y, "embedding": lists(X)}), label="kind")
-    X[-1, 0] = -1  # not among the rows that are looked at first
-    with pytest.raises(InputError, match="tukey=None"):
-        learn(blocks({"label": y, "embedding": lists(X)}))
-    X[-1, 0] = np.nan
-    found = learn(blocks({"label": y, "embedding": lists(X)}))
-    assert found.class_count_.tolist() == [200, 199]
-    nameless = wrap(lambda texts: [[len(t)] for t in texts], name="n", kind="texts", width=1)
-    data = blocks({"label": y, "text": ["a"] * len(y)})
-    with pytest.raises(ValueError, match="no fingerprint"):
-        learn(data, encoder=nameless, into=tmp_path / "m.fecam", concurrency=1)
+from fecam.heads.ncm import NearestMean
 
 
-def test_the_commands_work_on_the_cluster(cluster, tmp_path, monkeypatch):
-    import json
+class Mortal(NearestMean):
+    '''Its process ends with its first lesson, and leaves a trace.'''
 
-    from typer.testing import CliRunner
+    def __init__(self, *, trace=""):
+        super().__init__()
+        self.trace = trace
 
-    from fecam.cli.app import app
+    def partial_fit(self, X, y):
+        if self.trace and not Path(self.trace).exists():
+            Path(self.trace).touch()
+            os._exit(1)
+        return super().partial_fit(X, y)
+"""
+EXPERIMENT = """
+seeds = [1993, 1994]
+analyses = []
 
+[dataset]
+name = "digits"
+as_features = true
+
+[scenario]
+kind = "class-incremental"
+base = 4
+increment = 3
+
+[[heads]]
+name = "fecam"
+
+[[heads]]
+name = "mortal:Mortal"
+label = "mortal"
+trace = "TRACE"
+"""
+
+
+def test_commands(cluster, place, answer, monkeypatch):
+    """They say what one machine says, and nothing else, though a worker dies."""
     X, y = relu_features(3, 40, 8, 6)
-    pq.write_table(pa.table({"label": y, "embedding": lists(X)}), tmp_path / "rows.parquet")
-    model, answers = tmp_path / "m.fecam", tmp_path / "answers"
+    y[0] = 1  # something to get wrong
+    pq.write_table(pa.table({"label": y, "embedding": lists(X)}), place / "rows.parquet")
+    trace = place / "trace"
+    (place / "mortal.py").write_text(MORTAL)
+    (place / "mine.toml").write_text(EXPERIMENT.replace("TRACE", str(trace)))
+    on = ["--ray", cluster.address, "--json"]
+    (learnt, answered, judged, *records), said = program(
+        ["learn", "rows.parquet", "-m", "m.fecam", *on],
+        ["predict", "rows.parquet", "-m", "m.fecam", "--output", "answers", *on],
+        ["evaluate", "rows.parquet", "-m", "m.fecam", *on],
+        ["bench", "mine.toml", *on],
+        folder=place,
+    )
+    assert learnt["taught"] == {"0": 39, "1": 41, "2": 40} and learnt["unreadable"] == 0
+    answer("learn", "rows.parquet", "-m", "alone.fecam")
+    with fecam.open("m.fecam") as model, fecam.open("alone.fecam") as alone:
+        assert_same(model.classifier, alone.classifier, X)
+        expected = alone.predict(X)
 
-    def run(*words):
-        done = CliRunner().invoke(app, [*map(str, words), "--ray", "auto", "--json"])
-        assert done.exit_code == 0, done.output + repr(done.exception)
-        found, _ = json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{") :])
-        return found
+    assert (answered["items"], answered["parts"]) == (len(y), 1)
+    assert pq.read_table("answers").column("answer").to_pylist() == expected
 
-    told = run("learn", tmp_path / "rows.parquet", "-m", model)
-    assert told["taught"] == {"0": 40, "1": 40, "2": 40} and told["unreadable"] == 0
-    with fecam.open(model) as opened:
-        assert_same(opened.classifier, FeCAMClassifier().fit(X, y), X)
-        expected = opened.predict(X)
-    told = run("predict", tmp_path / "rows.parquet", "-m", model, "--output", answers)
-    assert (told["items"], told["parts"]) == (len(y), 1)
-    assert pq.read_table(answers).column("answer").to_pylist() == expected
+    alone = answer("evaluate", "rows.parquet", "-m", "alone.fecam")
+    assert 0.9 < judged["accuracy"] == pytest.approx(alone["accuracy"])
+    assert sum(one["items"] for one in judged["classes"]) == judged["items"] == len(y)
+    wrong = sum(one["items"] for one in judged["confusions"])
+    assert wrong == sum(one["items"] - one["right"] for one in judged["classes"]) >= 1
+
+    assert trace.exists(), "a worker has died"
+    monkeypatch.syspath_prepend(place)
+    mine = spec.load(place / "mine.toml")
+    alone = list(runner.run(mine, place / "alone", workers=1))
+    assert untimed(records) == untimed(alone)
+    for told in ("120/120", "12/12"):
+        assert told in said, "people hear how far it has come"
+    assert "INFO" not in said and "WARNING" not in said
 
 
-def test_without_ray_the_extra_is_named(monkeypatch, tmp_path):
-    import sys
+def test_an_experiment_goes_on_where_it_was_stopped(cluster, place):
+    from fecam.distributed.experiments import spread
 
+    (place / "mine.toml").write_text(EXPERIMENT.split('[[heads]]\nname = "mortal')[0])
+    mine = spec.load(place / "mine.toml")
+    records = list(runner.run(mine, place / "run", workers=1))
+    kept = place / "run" / "records.jsonl"
+    kept.write_text("".join(kept.read_text().splitlines(keepends=True)[:-1]))
+    asked = []
+
+    def watched(units):
+        asked.extend((head.label, prepared.scenario.seed) for prepared, head in units)
+        return spread(units)
+
+    again = runner.run(mine, place / "run", spread=watched)
+    assert untimed(again) == untimed(records)
+    assert asked == [("fecam", 1994)]
+
+
+def untimed(records):
+    """Records by what they are of, without what no two runs share."""
+    times = ("seconds_to_learn", "seconds_to_predict")
+    return {
+        (one["head"], one["seed"], one["task"]): {k: v for k, v in one.items() if k not in times}
+        for one in records
+    }
+
+
+# -- without a cluster -----------------------------------------------------------------------------
+
+
+def test_no_cluster_answers(monkeypatch):
+    import ray
+
+    from fecam.distributed.cluster import connect
+
+    def refuse(**options):
+        raise ConnectionError("nobody is there\nand a long story")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(ClusterError, match=r"at head:6379 \(nobody is there\)"):
+        connect("head:6379")
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
     from fecam.distributed import learn
     from fecam.errors import MissingPackageError
 

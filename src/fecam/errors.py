@@ -70,6 +70,10 @@ class ServiceError(FecamError):
         self.status, self.code = status, code
 
 
+class ClusterError(FecamError):
+    """A cluster cannot be reached, or has lost too much to go on."""
+
+
 class MissingPackageError(FecamError):
     """Something needs a package that is not installed; the message names the extra that has it."""
 

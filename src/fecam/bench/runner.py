@@ -7,9 +7,9 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from fecam.data import Dataset
 from fecam.errors import SpecError
 
 Record = dict[str, Any]
+Spread = Callable[[Sequence[tuple[Prepared, Head]]], Iterator[Record]]
+"""Takes heads through seeds somewhere else, and gives all records of one when it is done."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ def run(
     download: bool = False,
     again: bool = False,
     workers: int | None = None,
+    spread: Spread | None = None,
     device: Any = None,
     watch: Watch | None = None,
 ) -> Iterator[Record]:
@@ -51,8 +54,9 @@ def run(
     Records that the folder already holds come first; what a kill left half done is done again.
     Features are made once for all heads. With several seeds, heads run side by side in so many
     processes as there are seeds and cores and as memory allows (``workers``); with one, a head
-    after the other, and its time is its own. The analyses are of the first seed. ``root`` and
-    ``download`` are for the data set; ``watch`` hears how far each stage has come.
+    after the other, and its time is its own. ``spread`` takes them to other machines instead, as
+    `fecam.distributed.experiments` does. The analyses are of the first seed. ``root`` and ``download``
+    are for the data set; ``watch`` hears how far each stage has come.
 
     >>> from fecam.bench import spec
     >>> import tempfile
@@ -69,11 +73,11 @@ def run(
     with RunFolder(Path(folder), spec).taken() as home:
         if again:
             home.clear()
-        yield from _run(spec, data, home, workers, device, tell)
+        yield from _run(spec, data, home, spread or partial(_here, workers), device, tell)
 
 
 def _run(
-    spec: Spec, data: Dataset, home: RunFolder, workers: int | None, device: Any, tell: Watch
+    spec: Spec, data: Dataset, home: RunFolder, spread: Spread, device: Any, tell: Watch
 ) -> Iterator[Record]:
     kept = _whole(home.open())
     before = home.about() if kept else {}
@@ -103,7 +107,7 @@ def _run(
             home.add(each)
             yield each
     home.describe(about)
-    for record in _records(spec, units, analyses, prepared, workers, tell):
+    for record in _records(spec, units, analyses, prepared, spread, tell):
         home.add(record)
         yield record
     home.tabulate()
@@ -115,12 +119,13 @@ def _records(
     units: Sequence[_Unit],
     analyses: Sequence[str],
     prepared: dict[int, Prepared],
-    workers: int | None,
+    spread: Spread,
     tell: Watch,
 ) -> Iterator[Record]:
     """Those of the heads, then those of the analyses."""
     total = sum(len(prepared[unit.seed].scenario) for unit in units)
-    for count, record in enumerate(_tasks(units, prepared, workers)):
+    records = spread([(prepared[unit.seed], unit.head) for unit in units]) if units else iter(())
+    for count, record in enumerate(records):
         tell(Progress("tasks", count + 1, total))
         yield record
     for count, name in enumerate(analyses):
@@ -129,16 +134,14 @@ def _records(
         tell(Progress("analyses", count + 1, len(analyses)))
 
 
-def _tasks(
-    units: Sequence[_Unit], prepared: dict[int, Prepared], workers: int | None
-) -> Iterator[Record]:
+def _here(workers: int | None, units: Sequence[tuple[Prepared, Head]]) -> Iterator[Record]:
     """All tasks of all units: one after the other as they come, or units side by side."""
-    side_by_side = min(len(units), workers or _workers(prepared))
+    side_by_side = min(len(units), workers or _workers([prepared for prepared, _ in units]))
     if side_by_side <= 1:
-        for unit in units:
-            yield from stream(prepared[unit.seed], unit.head)
+        for prepared, head in units:
+            yield from stream(prepared, head)
         return
-    jobs = (delayed(_together)(prepared[unit.seed], unit.head, os.getpid()) for unit in units)
+    jobs = (delayed(_together)(prepared, head, os.getpid()) for prepared, head in units)
     results = Parallel(n_jobs=side_by_side, return_as="generator_unordered")(jobs)
     try:
         for records in results:
@@ -170,16 +173,21 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _workers(prepared: dict[int, Prepared]) -> int:
+def _workers(prepared: Sequence[Prepared]) -> int:
     """Side by side as many as there are seeds and cores, and as fit half of the memory."""
-    if len(prepared) <= 1:
+    seeds = len({one.scenario.seed for one in prepared})
+    if seeds <= 1:
         return 1
-    one = next(iter(prepared.values()))
-    width, classes = one.width, len(one.scenario.class_order)
-    # A matrix a class as kept, as derived, and once more while it is made; and the samples.
-    need = 4 * (3 * classes * width**2 + 2 * len(one.features) * width) + 200e6
+    need = bytes_to_run(prepared[0])
     cores: int = cpu_count()
-    return max(1, min(len(prepared), cores, int((memory() or need) / 2 // need)))
+    return max(1, min(seeds, cores, int((memory() or need) / 2 // need)))
+
+
+def bytes_to_run(prepared: Prepared) -> int:
+    """About the memory that a head needs to go through a seed."""
+    width, classes = prepared.width, len(prepared.scenario.class_order)
+    # A matrix a class as kept, as derived, and once more while it is made; and the samples.
+    return int(4 * (3 * classes * width**2 + 2 * len(prepared.features) * width) + 200e6)
 
 
 def _whole(records: Sequence[Record]) -> list[Record]:

@@ -28,7 +28,7 @@ BATCH = 128
 
 def add_to(app: typer.Typer) -> None:
     """Add the command to the program."""
-    app.command("predict")(predict)
+    app.command("predict", cls=cluster.ByRay)(predict)
 
 
 def predict(
@@ -56,7 +56,8 @@ def predict(
         Format | None, typer.Option("--format", help="Otherwise by --output, or a table.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-O", help="Write the answers to this file.")
+        Path | None,
+        typer.Option("--output", "-O", help="Write the answers to this file; with --ray, folder."),
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", help="Of a table, as name=value: text=review.")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fecam.cli import cluster
 from fecam.cli.data import Device, Download, Root
 from fecam.cli.output import (
     INTERRUPTED,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    app.command("bench")(bench)
+    app.command("bench", cls=cluster.ByRay)(bench)
     app.command("report")(report)
     app.command("heads")(list_heads)
 
@@ -64,11 +65,13 @@ def bench(
         list[str] | None, typer.Option(help="Log to tensorboard or mlflow, too.")
     ] = None,
     device: Device = None,
+    ray: cluster.Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Run experiments: tables, curves and a report. Run it again to go on after a stop.
 
-    Example: `fecam bench digits`, then open `runs/digits/report.html`
+    Example: `fecam bench digits`, then open `runs/digits/report.html`;
+    `fecam bench cifar100-t10-lite0 --ray` spreads seeds and heads over a cluster
     """
     if listing:
         _list(as_json)
@@ -86,6 +89,9 @@ def bench(
     if show:
         _print_specs(chosen, as_json)
         return
+    if ray is not None and workers is not None:
+        raise InputError("--workers is for this machine. Remedy: leave it out, for --ray")
+    spread = None if ray is None else cluster.spread_on(ray)
     listeners = [loggers.make(name) for name in log or []]
     for one in chosen:
         folder = output / one.name
@@ -98,6 +104,7 @@ def bench(
                     download=download,
                     again=again,
                     workers=workers,
+                    spread=spread,
                     device=device,
                     watch=_watching(bar, one.name),
                 )

@@ -1,32 +1,77 @@
-"""`fecam learn --ray` and `fecam predict --ray`: the same work on a cluster."""
+"""`--ray`: learning, predicting and evaluating on a cluster."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from fecam.cli.change import counted_classes
+from fecam.cli.data import load_dataset
 from fecam.cli.material import entries, load_lessons
 from fecam.cli.model import encoding_bar, end, open_existing, tell_unreadable
-from fecam.cli.output import console, counted, parse_options, show_json
+from fecam.cli.output import (
+    console,
+    counted,
+    keep_for_results,
+    parse_options,
+    say,
+    show_json,
+    show_table,
+)
 from fecam.errors import InputError, ItemError
 
 if TYPE_CHECKING:
+    from fecam.bench.runner import Spread
     from fecam.data import Dataset
     from fecam.distributed import Answered, Learnt
+
+ROWS = 20
+"""So many classes are listed on the screen; JSON has all of them."""
 
 Ray = Annotated[
     str | None,
     typer.Option(
         "--ray",
-        metavar="ADDRESS",
-        help="Work on a cluster: `auto`, `ray://HOST:10001`, or `local` for one on this machine.",
+        metavar="[ADDRESS]",
+        help="Work on a cluster: `HOST:6379`, `auto` for the one that this machine is part of, "
+        "`local` for a new one on this machine. Alone: $RAY_ADDRESS, else `auto`, else `local`.",
     ),
 ]
+
+_ADDRESS = re.compile(r"auto|local|(\w+://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):[0-9]+")
+
+
+class ByRay(TyperCommand):
+    """A command with a `--ray` that may stand alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Say what a `--ray` without an address means, which no option can by itself."""
+        return super().parse_args(ctx, with_address(args))
+
+
+def with_address(words: Sequence[str]) -> list[str]:
+    """Words of a command in which each `--ray` has an address: an empty one, if none follows.
+
+    What does not look like an address is left to be what it is, most likely a path.
+
+    >>> with_address(["--ray", "photos/", "-m", "birds.fecam"])
+    ['--ray=', 'photos/', '-m', 'birds.fecam']
+    >>> with_address(["photos/", "--ray", "head:6379"])
+    ['photos/', '--ray', 'head:6379']
+    """
+    found: list[str] = []
+    for at, word in enumerate(words):
+        if word == "--":
+            return [*found, *words[at:]]
+        alone = word == "--ray" and not any(map(_ADDRESS.fullmatch, words[at + 1 : at + 2]))
+        found.append("--ray=" if alone else word)
+    return found
 
 
 def learn_on(
@@ -52,11 +97,13 @@ def learn_on(
     parquet = [path for path in paths if as_label is None and _is_parquet(path)]
     others = [path for path in paths if path not in parquet]
     data = load_lessons(others, as_label, root, download, option) if others else []
-    cluster.connect(address)
+    _join(address)
     columns = parse_options(option or []) if parquet else {}
+    numbers = _has_numbers(model)
     lessons = []
-    work = [(path, _read(path), None) for path in parquet]
-    for name, rows, kind in [*work, *((one.name, _sent(one), one.kind) for one in data)]:
+    work = [(path, _labelled(_read(path), columns, numbers), None) for path in parquet]
+    sent = [(one.name, _sent(_part(one, "train"), numbers), one.kind) for one in data]
+    for name, rows, kind in [*work, *sent]:
         fresh = not model.exists()
         chosen = encoder or (USUAL_ENCODERS.get(kind or _kind(columns)) if fresh else None)
         with encoding_bar(name, kind or "rows") as report:
@@ -70,6 +117,7 @@ def learn_on(
                     item=_item(columns) if kind is None else "item",
                     note=note,
                     again=again,
+                    total=_count(name) if kind is None else None,
                     report=report,
                 )
             )
@@ -102,14 +150,58 @@ def predict_on(
     if not by_ray:
         bursts = entries(paths, kind, width, texts=texts, options=columns)
         found = [one for burst in bursts for one in burst if not isinstance(one[1], ItemError)]
-    cluster.connect(address)
+    _join(address)
+    total = None
     if by_ray:
-        rows, item = _read(*paths), _item(columns)
+        rows, item, total = _read(*paths), _item(columns), _count(*paths)
     else:
         names = [name for name, _ in found]
         rows, item = sending.as_dataset([one for _, one in found], {"name": names}), "item"
+    asked = {"top": top, "reject": reject, "item": item, "total": total}
     with encoding_bar(str(output), kind) as report:
-        return predict(rows, model, output=output, top=top, reject=reject, item=item, report=report)
+        return predict(rows, model, output=output, report=report, **asked)
+
+
+def evaluate_on(
+    address: str,
+    dataset: str,
+    model: Path,
+    *,
+    root: Path | None,
+    download: bool,
+    option: list[str] | None,
+) -> Answered:
+    """Judge labelled items on a cluster, and count."""
+    from fecam.distributed import cluster, evaluate
+
+    cluster.the_ray()
+    numbers = _has_numbers(model)
+    data = None if _is_parquet(dataset) else load_dataset(dataset, root, download, option)
+    _join(address)
+    if data is None:
+        columns = parse_options(option or [])
+        rows, item = _labelled(_read(dataset), columns, numbers), _item(columns)
+        label, total = columns.get("label", "label"), _count(dataset)
+    else:
+        rows, item, label, total = _sent(_part(data, "test"), numbers), "item", "label", None
+    with encoding_bar(dataset, "items") as report:
+        return evaluate(rows, model, label=label, item=item, total=total, report=report)
+
+
+def spread_on(address: str) -> Spread:
+    """What takes the heads and seeds of an experiment to a cluster."""
+    from fecam.distributed.experiments import spread
+
+    _join(address)
+    return spread
+
+
+def _join(address: str) -> None:
+    """Join a cluster. That a worker has died is told by a thread of Ray, which is no result."""
+    from fecam.distributed import cluster
+
+    keep_for_results()
+    cluster.connect(address)
 
 
 def _is_parquet(path: str) -> bool:
@@ -125,6 +217,26 @@ def _read(*paths: str) -> Any:
     return sending.read_parquet(paths)
 
 
+def _count(*paths: str) -> int | None:
+    from fecam.distributed import sending
+
+    return sending.count_parquet(paths)
+
+
+def _has_numbers(model: Path) -> bool:
+    """Whether the labels of a file are whole numbers; those of a new one are texts."""
+    if not model.exists():
+        return False
+    with open_existing(model) as opened:
+        return any(isinstance(one.label, int) for one in opened.classes)
+
+
+def _labelled(rows: Any, columns: dict[str, Any], numbers: bool) -> Any:
+    from fecam.distributed import sending
+
+    return sending.with_labels(rows, columns.get("label", "label"), numbers)
+
+
 def _item(columns: dict[str, Any]) -> Any:
     return next((columns[name] for name in ("features", "text", "image") if name in columns), None)
 
@@ -133,12 +245,17 @@ def _kind(columns: dict[str, Any]) -> str:
     return {"text": "texts", "image": "images"}.get(next(iter(columns.keys() - {"label"}), ""), "")
 
 
-def _sent(dataset: Dataset) -> Any:
-    """The part of a data set to learn from; of files only their names are sent."""
+def _part(dataset: Dataset, part: str) -> Dataset:
+    """The part to learn from, or to be judged on; all of a data set without a test part."""
+    return dataset.subset(getattr(dataset, part)) if len(dataset.test) else dataset
+
+
+def _sent(chosen: Dataset, numbers: bool) -> Any:
+    """A data set on its way; of files only their names are sent."""
     from fecam.distributed import sending
 
-    chosen = dataset.subset(dataset.train) if len(dataset.test) else dataset
-    labels = [chosen.label_names[at] for at in chosen.labels]
+    names = sending.labels_as(chosen.label_names, numbers)
+    labels = [names[at] for at in chosen.labels]
     content = getattr(chosen.items, "content", chosen.items.__getitem__)
     return sending.as_dataset([content(at) for at in range(len(chosen))], {"label": labels})
 
@@ -190,5 +307,44 @@ def tell_answers(found: Answered, output: Path, as_json: bool) -> None:
         console.print(
             f"{counted(found.items, 'item')} answered in {output}: "
             f"{counted(found.parts, 'file')}{kept}; unreadable: {found.unreadable:,}"
+        )
+    end(found.unreadable)
+
+
+def tell_counts(found: Answered, model: Path, dataset: str, as_json: bool) -> None:
+    """Say how many answers were right, class by class, the worst first."""
+    items: Counter[Any] = Counter()
+    right: Counter[Any] = Counter()
+    for (label, answer), count in found.confusions.items():
+        items[label] += count
+        right[label] += count if label == answer else 0
+    worst = sorted(items, key=lambda one: (right[one] / items[one], str(one)))
+    if as_json:
+        show_json(
+            {
+                "model": str(model),
+                "dataset": dataset,
+                "items": found.items,
+                "unreadable": found.unreadable,
+                "reasons": found.reasons,
+                "accuracy": found.accuracy,
+                "classes": [{"class": o, "items": items[o], "right": right[o]} for o in worst],
+                "confusions": [
+                    {"class": label, "answer": answer, "items": count}
+                    for (label, answer), count in found.confusions.most_common()
+                    if label != answer
+                ],
+            }
+        )
+    else:
+        tell_unreadable(found.reasons)
+        rows = [[o, f"{items[o]:,}", f"{100 * right[o] / items[o]:.1f}"] for o in worst]
+        show_table(["class", "items", "right %"], rows[:ROWS])
+        if len(worst) > ROWS:
+            say(f"... and {len(worst) - ROWS:,} better classes (--json has all)")
+        share = "-" if found.accuracy is None else f"{100 * found.accuracy:.2f} %"
+        console.print(
+            f"accuracy: {share} of {counted(found.labelled, 'item')}; "
+            f"unreadable: {found.unreadable:,}"
         )
     end(found.unreadable)

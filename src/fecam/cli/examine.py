@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fecam.cli import cluster
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
 from fecam.cli.model import (
     ModelPath,
@@ -58,7 +59,7 @@ class Order(Enum):
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    app.command("evaluate")(evaluate)
+    app.command("evaluate", cls=cluster.ByRay)(evaluate)
     app.command("classes")(classes)
     app.command("inspect")(inspect)
 
@@ -83,12 +84,14 @@ def evaluate(
     strict: Annotated[
         bool, typer.Option("--strict", help="An item that cannot be read is an error.")
     ] = False,
+    ray: cluster.Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge a model on labelled items: accuracy, classes, confusions, calibration, novelty.
 
     The test part of the data set is used, or all of it if it has none. Items with labels that the
     model was never taught are counted apart. Exit code 3: done, but some items could not be read.
+    With --ray: accuracy, classes and confusions, and a label that was never taught is a wrong one.
 
     Example: `fecam evaluate photos/ -m birds.fecam --output report.html`
     """
@@ -96,6 +99,12 @@ def evaluate(
         raise InputError(f"--reject {reject}: give a share between 0 and 1, such as 0.05")
     if output is not None and output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {output}: the page's name must end in .html")
+    if ray is not None:
+        if output is not None or strict or device is not None:
+            raise InputError("--ray takes no --output, --strict or --device. Remedy: leave it out")
+        where = {"root": root, "download": download, "option": option}
+        counts = cluster.evaluate_on(ray, dataset, model, **where)  # type: ignore[arg-type]
+        return cluster.tell_counts(counts, model, dataset, as_json)
     if output is not None:
         import fecam.report.drawing  # noqa: F401 (says at once what is not installed)
     with open_existing(model, device=device) as opened:

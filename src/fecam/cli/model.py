@@ -64,7 +64,8 @@ def encoding_bar(what: str, unit: str) -> Iterator[Report]:
         def report(now: Progress) -> None:
             note = f"{now.skipped} unreadable" if now.skipped else ""
             (task,) = bar.task_ids
-            bar.update(task, total=now.total, completed=now.done, note=note)
+            # A total of nothing is one that nobody knows.
+            bar.update(task, total=now.total or None, completed=now.done, note=note)
 
         yield report
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TextIO, cast
 
 import typer
 from rich.console import Console, RenderableType
@@ -65,6 +67,26 @@ def show_json(value: Any) -> None:
 def say(message: str) -> None:
     """Tell a person something that is not part of the result."""
     errors.print(harmless(message))
+
+
+class _OfMainThread:
+    """A standard output that only the main thread writes to; others are led to the other one."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        mine = threading.current_thread() is threading.main_thread()
+        return (self._stream if mine else sys.stderr).write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def keep_for_results() -> None:
+    """Keep the standard output for results, where threads of a library print what they please."""
+    if not isinstance(sys.stdout, _OfMainThread):
+        sys.stdout = cast(TextIO, _OfMainThread(sys.stdout))
 
 
 def in_a_line(text: str) -> str:

@@ -67,7 +67,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="An item that cannot be r
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    app.command("learn")(learn)
+    app.command("learn", cls=cluster.ByRay)(learn)
     app.command("unlearn")(unlearn)
 
 
@@ -112,7 +112,8 @@ def learn(
     What was taught before is not taught twice, and nothing of a test part is taught. Exit code 3:
     done, but some items could not be read.
 
-    Example: `fecam learn photos/ -m birds.fecam`, `fecam learn *.jpg --as robin -m birds.fecam`
+    Example: `fecam learn photos/ -m birds.fecam`, `fecam learn *.jpg --as robin -m birds.fecam`,
+    `fecam learn s3://bucket/embeddings/ -m birds.fecam --ray auto`
     """
     name = _encoder_name(encoder, encoder_option)
     settings = None if preset is None else settings_of(preset)

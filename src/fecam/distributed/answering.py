@@ -22,14 +22,13 @@ import numpy as np
 
 from fecam.classifier import FeCAMClassifier, novelty_limit
 from fecam.data.marks import marks_of
-from fecam.distributed.cluster import blocks_of, over_blocks, the_ray
+from fecam.distributed.cluster import blocks_of, over_blocks, rows_in, the_ray
 from fecam.distributed.columns import item_columns, items_of
 from fecam.distributed.folder import Folder
-from fecam.distributed.reading import REASONS, Account, Source, chosen_columns, read_block
+from fecam.distributed.reading import REASONS, Account, Source, Teller, chosen_columns, read_block
 from fecam.encoders.encoder import Encoder
-from fecam.errors import FecamError, InputError, ModelFileError
+from fecam.errors import ClusterError, FecamError, InputError, ModelFileError
 from fecam.features import Report
-from fecam.features.extraction import Progress
 from fecam.model import Model
 from fecam.model.answers import Judgement
 
@@ -73,6 +72,7 @@ def predict(
     item: str | Sequence[str] | None = None,
     concurrency: int | None = None,
     gpus: float = 0,
+    total: int | None = None,
     report: Report | None = None,
 ) -> Answered:
     """Judge every item of a data set, and write the answers to Parquet files in a folder.
@@ -81,7 +81,8 @@ def predict(
     fits, with ``reject``), ``novelty``, ``nearest``, ``probability`` and ``distance`` of the
     ``top`` classes as lists, and ``unreadable`` for an item that cannot be read. Called again, it
     goes on where it was stopped. The folder is one that every machine can write to: a shared disk,
-    or an address such as ``s3://...``.
+    or an address such as ``s3://...``. ``report`` hears how many of ``total`` items are done; Ray
+    is asked for the total if it is not given.
     """
     _check_asked(top, reject)
     sent, checksum = _sent(model)
@@ -89,9 +90,11 @@ def predict(
     _claim(folder, {"model": checksum, "top": top, "reject": reject})
     found, parts = Answered(), set[str]()
     arguments = (sent, encoder, chosen_columns(item), top, reject, folder)
+    teller = Teller(report, total or rows_in(dataset))
     for about in _over(dataset, _Write, arguments, concurrency, gpus):
-        _add(found, about, report)
+        _add(found, about, teller)
         parts |= {about["part"]} - {""}
+    teller.tell(found.items, found.unreadable, at_the_end=True)
     # Blocks may have been cut otherwise before a run was stopped: these would be answers twice.
     folder.remove(name for name in folder.parts() if name not in parts)
     found.parts = len(parts)
@@ -108,6 +111,7 @@ def evaluate(
     item: str | Sequence[str] | None = None,
     concurrency: int | None = None,
     gpus: float = 0,
+    total: int | None = None,
     report: Report | None = None,
 ) -> Answered:
     """Judge every item of a data set with labels, and count; nothing is written."""
@@ -115,9 +119,11 @@ def evaluate(
     sent, _ = _sent(model)
     found = Answered()
     arguments = (sent, encoder, chosen_columns(item), label, reject)
+    teller = Teller(report, total or rows_in(dataset))
     for about in _over(dataset, _Count, arguments, concurrency, gpus):
-        _add(found, about, report)
+        _add(found, about, teller)
         found.confusions.update({(a, b): count for a, b, count in about["pairs"]})
+    teller.tell(found.items, found.unreadable, at_the_end=True)
     found.labelled = found.confusions.total()
     found.right = sum(count for (a, b), count in found.confusions.items() if a == b)
     return found
@@ -136,20 +142,25 @@ def _over(
     """What each block came to."""
     ray = the_ray()
     stage = over_blocks(dataset, work, *arguments, actors=True, concurrency=concurrency, gpus=gpus)
-    for block in blocks_of(stage):
-        for text in ray.get(block).column("about").to_pylist():
-            yield json.loads(text)
+    try:
+        for block in blocks_of(stage):
+            for text in ray.get(block).column("about").to_pylist():
+                yield json.loads(text)
+    except ray.exceptions.ObjectLostError as error:
+        raise ClusterError(
+            "the cluster has lost results, as machines do that end in the middle. Run it again: "
+            "answers that are written are not made again"
+        ) from error
 
 
-def _add(found: Answered, about: dict[str, Any], report: Report | None) -> None:
+def _add(found: Answered, about: dict[str, Any], teller: Teller) -> None:
     if about.get("error"):
         raise InputError(about["error"])
     found.items += about["items"]
     found.unreadable += about["unreadable"]
     found.reasons = [*found.reasons, *about["reasons"]][:REASONS]
     found.kept += about.get("kept", 0)
-    if report is not None:
-        report(Progress(found.items, 0, found.unreadable))
+    teller.tell(found.items, found.unreadable)
 
 
 def _claim(folder: Folder, facts: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fecam.errors import InputError, MissingPackageError
+from fecam.errors import ClusterError, MissingPackageError
 
 
 def the_ray() -> Any:
@@ -19,21 +19,22 @@ def the_ray() -> Any:
     return ray
 
 
-def connect(address: str = "") -> None:
+def connect(address: str | None = None) -> bool:
     """Join a cluster, or start one on this machine; once a program.
 
     Without an address it is the one that ``RAY_ADDRESS`` names, or that this machine is part of; if
     there is none, one is started. ``auto`` wants one that is there, ``local`` a new one. Ray itself
-    is told to say little, and nothing on the standard output, which belongs to the results.
+    is told to say little, and nothing on the standard output, which belongs to the results. Says
+    whether it was this call that joined.
     """
     ray = the_ray()
     if ray.is_initialized():
-        return
+        return False
     try:
         ray.init(address=address or None, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
         why = str(error).strip().partition("\n")[0]
-        raise InputError(
+        raise ClusterError(
             f"no cluster answers at {address or 'the usual place'} ({why}). Start one with "
             "`ray start --head`, or name another: --ray HOST:6379, --ray local"
         ) from error
@@ -41,6 +42,7 @@ def connect(address: str = "") -> None:
     for handler in logging.getLogger("ray.data").handlers:
         if isinstance(handler, logging.StreamHandler):  # its files keep everything
             handler.setLevel(logging.ERROR)
+    return True
 
 
 def over_blocks(

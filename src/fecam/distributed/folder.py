@@ -17,13 +17,17 @@ class Folder:
 
     address: str
 
+    def __post_init__(self) -> None:
+        if "://" not in self.address:  # a worker has another current folder
+            object.__setattr__(self, "address", str(Path(self.address).resolve()))
+
     def _place(self) -> tuple[Any, str]:
         from pyarrow import fs
 
         if "://" in self.address:
             found: tuple[Any, str] = fs.FileSystem.from_uri(self.address)
             return found
-        return fs.LocalFileSystem(), str(Path(self.address).resolve())
+        return fs.LocalFileSystem(), self.address
 
     def read(self, name: str) -> bytes | None:
         """What is in a file; None if it is not there."""

@@ -17,14 +17,13 @@ from fecam.classifier import FeCAMClassifier
 from fecam.core.cache import FactorCache
 from fecam.core.calibration import sample_distances
 from fecam.core.statistics import ClassStatistics
-from fecam.distributed.cluster import blocks_of, over_blocks, the_ray
+from fecam.distributed.cluster import blocks_of, over_blocks, rows_in, the_ray
 from fecam.distributed.lessons import Plan, as_lesson, pack, parts_of, unpack
-from fecam.distributed.reading import Account, Source, chosen_columns, read_block
+from fecam.distributed.reading import Account, Source, Teller, chosen_columns, read_block
 from fecam.distributed.tree import MOST_HEAPS, Tree
 from fecam.encoders.encoder import Encoder
-from fecam.errors import EncoderError, FecamError, InputError
+from fecam.errors import ClusterError, EncoderError, FecamError, InputError
 from fecam.features import Report
-from fecam.features.extraction import Progress
 from fecam.model.provenance import joined
 from fecam.model.same_encoder import record_of
 from fecam.model_file import EncoderRecord, ModelFile
@@ -69,6 +68,7 @@ def teach(
     into: str | os.PathLike[str] | None = None,
     concurrency: int | None = None,
     gpus: float = 0,
+    total: int | None = None,
     report: Report | None = None,
     again: bool = False,
     note: str = "",
@@ -100,8 +100,11 @@ def teach(
         How many workers encode, or tasks read, at a time; all there is room for if not given.
     gpus
         Of each worker.
+    total
+        How many items there are, for ``report``. Ray is asked if it is not given; it knows that of
+        what was read already, not of files to come nor of what other code makes of them.
     report
-        Hears how many items are done; the total is 0, as nobody knows it beforehand.
+        Hears how many items are done, of how many; 0 if nobody knows. At the end all are done.
     again
         Also teach ``into`` what it was taught before.
     note
@@ -115,19 +118,23 @@ def teach(
     known.check(glance)
     plan = known.plan(glance)
     marks = {} if again else known.marks
+    teller = Teller(report, total or rows_in(dataset))
     for attempt in range(1, TRIES + 1):
         try:
             tables, account = _run(
-                dataset, source, plan, marks, concurrency=concurrency, gpus=gpus, report=report
+                dataset, source, plan, marks, concurrency=concurrency, gpus=gpus, teller=teller
             )
             lesson, marked = _fetched(tables, plan)
             if not lesson and not account.known:
                 raise _nothing(account)
             found = _written(target, known, tables, lesson, marked, plan, glance.record, note)
             break
-        except the_ray().exceptions.ObjectLostError:
+        except the_ray().exceptions.ObjectLostError as error:
             if attempt == TRIES:
-                raise
+                raise ClusterError(
+                    f"the cluster has lost results {TRIES} times, as machines do that end in the "
+                    "middle. Nothing was changed. Run it again, on machines that stay"
+                ) from error
     return Learnt(
         found,
         {name: one.count for name, one in lesson.items()},
@@ -295,7 +302,7 @@ def _run(
     *,
     concurrency: int | None,
     gpus: float,
-    report: Report | None,
+    teller: Teller,
 ) -> tuple[list[Any], Account]:
     """References to the tables of all classes, and the account of all items."""
     ray = the_ray()
@@ -314,17 +321,17 @@ def _run(
     tree = Tree(plan, heaps, processors=0 if source.encoder is not None else 1)
     for block in blocks_of(stage):
         tree.add(block)
-        _tell(tree.account, report)
+        _check(tree.account)
+        teller.tell(tree.account.items, tree.account.unreadable)
     tables = tree.finish()
-    _tell(tree.account, report)
+    _check(tree.account)
+    teller.tell(tree.account.items, tree.account.unreadable, at_the_end=True)
     return tables, tree.account
 
 
-def _tell(account: Account, report: Report | None) -> None:
+def _check(account: Account) -> None:
     if account.error:
         raise InputError(account.error)
-    if report is not None:
-        report(Progress(account.items, 0, account.unreadable))
 
 
 # -- after -----------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from fecam.distributed.columns import Images, item_columns, items_of, labels_of
 from fecam.encoders.catalogue import load
 from fecam.encoders.encoder import Encoder
 from fecam.errors import InputError
-from fecam.features import encode_readable
+from fecam.features import Report, encode_readable
+from fecam.features.extraction import Progress
 
 REASONS = 10
 """So many unreadable items are named; all are counted."""
@@ -73,6 +74,20 @@ class Source:
     def loaded(self) -> Encoder | None:
         """The encoder; a name is looked up where the work is done."""
         return load(self.encoder) if isinstance(self.encoder, str) else self.encoder
+
+
+@dataclass(frozen=True)
+class Teller:
+    """Says to whoever waits how far the work has come."""
+
+    report: Report | None
+    total: int
+    """0 if nobody knows."""
+
+    def tell(self, items: int, unreadable: int, *, at_the_end: bool = False) -> None:
+        """So many items are done, of all; at the end these were all."""
+        if self.report is not None:
+            self.report(Progress(items, items if at_the_end else self.total, unreadable))
 
 
 def chosen_columns(item: str | Sequence[str] | None) -> str | tuple[str, ...] | None:

@@ -17,7 +17,59 @@ ROWS = 4096
 
 def read_parquet(paths: Sequence[str]) -> Any:
     """A data set of Ray of Parquet files, folders of them, or addresses of either."""
-    return the_ray().data.read_parquet(list(paths))
+    return the_ray().data.read_parquet([_everywhere(path) for path in paths])
+
+
+def _everywhere(path: str) -> str:
+    """A path that means the same in another process."""
+    if "://" in path:
+        return path
+    if not (place := Path(path).expanduser()).exists():
+        raise InputError(f"{path} does not exist. Remedy: give the path of a file or folder")
+    return str(place.resolve())
+
+
+def count_parquet(paths: Sequence[str]) -> int | None:
+    """How many rows Parquet files have, by their last few bytes; None if they cannot be had."""
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    try:
+        tables = [dataset.dataset(_everywhere(path), format="parquet") for path in paths]
+        return sum(one.count_rows() for one in tables)
+    except (OSError, pa.ArrowException):  # whoever reads them says better what is wrong
+        return None
+
+
+def with_labels(dataset: Any, label: str, numbers: bool) -> Any:
+    """The same data set with labels of that kind; where there is no such column, as it is."""
+
+    def cast(table: Any) -> Any:
+        import pyarrow as pa
+
+        if label not in table.column_names:
+            return table
+        at, column = table.column_names.index(label), table.column(label)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        try:
+            column = column.cast(pa.int64() if numbers else pa.string())
+        except pa.ArrowException:
+            return table  # what cannot be a label is named by whoever reads it
+        return table.set_column(at, label, column)
+
+    return dataset.map_batches(cast, batch_size=None, batch_format="pyarrow", zero_copy_batch=True)
+
+
+def labels_as(names: Sequence[str], numbers: bool) -> list[Any]:
+    """The names of classes as the labels of a model that has whole numbers, or texts."""
+    try:
+        return [int(one) for one in names] if numbers else list(names)
+    except ValueError as error:
+        raise InputError(
+            f"the classes of the model are whole numbers, but {error}. Name the classes by "
+            "numbers, too, or use another model"
+        ) from None
 
 
 def as_dataset(items: Sequence[Any], more: Mapping[str, Sequence[Any]]) -> Any:
