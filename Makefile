@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-cluster check docs browser audit bench bench-growth bench-service clean
+.PHONY: demo test check docs browser audit bench bench-growth bench-service clean
 .DEFAULT_GOAL := test
 
 .venv/bin/python:
@@ -71,12 +71,9 @@ audit: .venv/.ready-test
 # cluster of Ray share one, so they are run by one process, and after the others.
 test: check docs browser
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto \
-	  --ignore tests/test_distributed.py
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed.py
-
-# Learning, predicting and serving on a Ray cluster of two nodes, on this machine; some minutes.
-test-cluster: .venv/.ready-test
-	FECAM_CLUSTER=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed_serving.py
+	  --ignore tests/test_distributed.py --ignore tests/test_distributed_serving.py
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_distributed.py \
+	  tests/test_distributed_serving.py
 
 # About half an hour on two cores; the last table printed is the summary. Writes
 # benchmarks/results/*.json and docs/tables/*.md.

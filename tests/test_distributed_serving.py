@@ -22,21 +22,22 @@ from conftest import relu_features
 from fecam.service.tokens import TokenFile
 from servers import service
 
-pytestmark = [
-    # Threads of Ray outlive what they were made for, and say so.
-    pytest.mark.filterwarnings(
-        "ignore::ResourceWarning",
-        "ignore::DeprecationWarning",
-        "ignore::FutureWarning",
-        "ignore::pytest.PytestUnraisableExceptionWarning",
-        "ignore::pytest.PytestUnhandledThreadExceptionWarning",
-    ),
-    pytest.mark.skipif(
-        not os.environ.get("FECAM_CLUSTER"), reason="starts a cluster: make test-cluster runs it"
-    ),
-]
+# Threads of Ray outlive what they were made for, and say so.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning",
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::pytest.PytestUnhandledThreadExceptionWarning",
+)
 
 STORE = 80 * 2**20
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # or a busy machine would let workers starve
+    "RAY_memory_monitor_refresh_ms": "0",  # what else runs here must not cost a worker its life
+    "OPENBLAS_NUM_THREADS": "1",
+}
 X, Y = relu_features(4, 12, 6, 0)
 LABELS = np.asarray(["cat", "dog", "owl", "tit"])[Y]
 RNG = np.random.default_rng(0)
@@ -45,11 +46,8 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(scope="module")
 def cluster():
     before = dict(os.environ)
-    os.environ |= {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",  # or a busy machine would let workers starve
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    os.environ.update(SETTINGS)
+    os.environ.pop("RAY_ADDRESS", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import ray
@@ -57,13 +55,15 @@ def cluster():
 
         head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
         found = Cluster(initialize_head=True, head_node_args=head)
-        found.add_node(num_cpus=1, object_store_memory=STORE)
-        ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
-        yield found
-        ray.shutdown()
-        found.shutdown()
-    os.environ.clear()
-    os.environ.update(before)
+        try:
+            found.add_node(num_cpus=1, object_store_memory=STORE)
+            ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
+            yield found
+        finally:
+            ray.shutdown()
+            found.shutdown()
+            os.environ.clear()
+            os.environ.update(before)
 
 
 @pytest.fixture(scope="module")

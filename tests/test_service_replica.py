@@ -19,6 +19,7 @@ import httpx
 
 import fecam as package
 from conftest import relu_features
+from fecam.errors import MissingPackageError, SettingsError
 from fecam.service import ServiceSettings
 from fecam.service.app import create_app
 from fecam.service.blocks import BLOCK, blocks_at, differing, digests_of, put_blocks
@@ -219,7 +220,12 @@ def test_problems_of_the_writer_are_those_of_a_service(path):
     asyncio.run(run())
 
 
-def test_the_first_lesson_reaches_replicas_that_had_nothing(tmp_path):
+def test_the_first_lesson_reaches_replicas_that_had_nothing(tmp_path, monkeypatch):
+    def nothing(*given, **named):
+        raise MissingPackageError("encoding images", "torch", "images")
+
+    monkeypatch.setattr("fecam.service.engine.load_encoder", nothing)  # it would take seconds
+
     async def run():
         settings = ServiceSettings(tmp_path / "new.fecam")
         async with serving(settings) as (_, _, (one, two)):
@@ -278,3 +284,15 @@ def test_an_old_file_and_its_differences_give_the_new_one(tmp_path_factory, old,
     put_blocks(one, blocks_at(two, places), two.stat().st_size)
     assert one.read_bytes() == two.read_bytes()
     assert len(places) <= len(new) + 1
+
+
+def test_what_cannot_be_served_on_a_cluster_is_told_before_it_starts(path, tmp_path):
+    from fecam.service.cluster import run_on_ray
+
+    settings = ServiceSettings(path, port=0)
+    with pytest.raises(SettingsError, match="replicas=0"):
+        run_on_ray(settings, "local", 0)
+    with pytest.raises(SettingsError, match="--ray auto"):
+        run_on_ray(settings, "ray://head:10001", 1)
+    with pytest.raises(SettingsError, match="fecam token add"):
+        run_on_ray(ServiceSettings(path, port=0, tokens=tmp_path / "no.json"), "local", 1)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fecam.cli.cluster import ByRay, Ray
 from fecam.cli.data import Device
 from fecam.cli.model import ModelPath
 from fecam.cli.output import AsJson, console, say, show_json, show_table
-from fecam.errors import MissingPackageError
+from fecam.errors import MissingPackageError, SettingsError
 
 if TYPE_CHECKING:
     from fecam.service.tokens import TokenFile
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    app.command("serve")(serve)
+    app.command("serve", cls=ByRay)(serve)
     app.add_typer(tokens_app, name="token")
 
 
@@ -60,32 +61,41 @@ def serve(
     access_log: Annotated[
         bool, typer.Option("--access-log", help="A line for each request.")
     ] = False,
+    ray: Ray = None,
+    replicas: Annotated[
+        int, typer.Option(help="With --ray: processes that answer, a processor each.")
+    ] = 2,
 ) -> None:
     """Serve a model: a page to teach it and an API. The first lesson makes the file.
 
     Example: `fecam serve -m birds.fecam`
     """
     try:
+        from fecam.service.cluster import run_on_ray
         from fecam.service.run import run
         from fecam.service.settings import Limits, ServiceSettings
     except ModuleNotFoundError as error:
         raise MissingPackageError("serving a model", str(error.name), "serve") from None
-    run(
-        ServiceSettings(
-            model=model,
-            host=host,
-            port=port,
-            workers=workers,
-            tokens=tokens,
-            limits=Limits(int(max_mb * 1e6), max_items, max_pixels, seconds, queue),
-            encoder=encoder,
-            device=device,
-            cors=tuple(cors or ()),
-            docs=docs,
-            log_json=log_json,
-            access_log=access_log,
-        )
+    settings = ServiceSettings(
+        model=model,
+        host=host,
+        port=port,
+        workers=workers,
+        tokens=tokens,
+        limits=Limits(int(max_mb * 1e6), max_items, max_pixels, seconds, queue),
+        encoder=encoder,
+        device=device,
+        cors=tuple(cors or ()),
+        docs=docs,
+        log_json=log_json,
+        access_log=access_log,
     )
+    if ray is None:
+        run(settings)
+    elif workers > 1:
+        raise SettingsError("--workers is for one machine; with --ray say --replicas.")
+    else:
+        run_on_ray(settings, ray, replicas)
 
 
 @tokens_app.command("add")

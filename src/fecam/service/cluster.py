@@ -7,6 +7,7 @@ that dies is replaced, and opens the file again, in which is all that was acknow
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -29,6 +30,15 @@ from fecam.service.writer import Writer
 
 ANSWERS, WRITES = "fecam", "fecam-writer"
 """Two applications of Ray Serve, so that the first can be ended before the second."""
+ENVIRONMENT = {
+    # Only the proxies listen. Ray can let each replica do so, at every address of its machine.
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
+    "RAY_SERVE_ENABLE_HA_PROXY": "0",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
+    # Nothing here keeps the event loop waiting, so it need not have a thread of its own.
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+}
 LIFE: dict[str, Any] = {
     "health_check_period_s": 1.0,
     "health_check_timeout_s": float(BUSY),
@@ -101,8 +111,8 @@ def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[s
         tokens=None if settings.tokens is None else settings.tokens.absolute(),
     )
     Engine(settings).model.close()  # what is wrong with the model is told now
-    was_there = ray.is_initialized()
-    connect(address)
+    os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that begins here
+    joined = connect(address)
     try:
         here = _here(ray, settings, replicas)
         try:
@@ -113,7 +123,7 @@ def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[s
                 serve.delete(name)
             serve.shutdown()
     finally:
-        if not was_there:
+        if joined:
             ray.shutdown()
 
 
@@ -151,7 +161,7 @@ def _here(ray: Any, settings: ServiceSettings, replicas: int) -> str:
             f"on {settings.host} only the cluster's head would hear. Serve from there, or for "
             "others, too: --host 0.0.0.0 --tokens FILE."
         )
-    return next(name for name in mine if name.startswith("node:") and not name.endswith("__"))
+    return next(str(name) for name in mine if name.startswith("node:") and name[-2:] != "__")
 
 
 def _deploy(serve: Any, settings: ServiceSettings, here: str, replicas: int) -> None:
@@ -162,30 +172,29 @@ def _deploy(serve: Any, settings: ServiceSettings, here: str, replicas: int) -> 
         proxy_location="HeadOnly" if settings.is_local else "EveryNode",
         http_options={"host": settings.host, "port": settings.port},
     )
-    quiet = {"log_level": "WARNING", "enable_access_log": False}
-    # The writer needs no processor of its own: lessons are rare, and it must always find room.
-    writer = serve.deployment(
-        Writing,
-        name=WRITES,
-        num_replicas=1,
-        ray_actor_options={"num_cpus": 0, "resources": {here: 0.001}},
-        max_ongoing_requests=EASY * settings.limits.queue,
-        logging_config=quiet,
+    common = {
+        "max_ongoing_requests": EASY
+        * settings.limits.queue,  # beyond, engines refuse by themselves
+        "logging_config": {"log_level": "WARNING", "enable_access_log": False},
         **LIFE,
+    }
+    # The writer needs no processor of its own: lessons are rare, and it must always find room.
+    place = {"num_cpus": 0, "resources": {here: 0.001}, "runtime_env": {"env_vars": ENVIRONMENT}}
+    writer = serve.deployment(
+        Writing, name=WRITES, num_replicas=1, ray_actor_options=place, **common
     )
     serve.run(writer.bind(settings), name=WRITES, route_prefix=None)
 
     def build() -> FastAPI:
         return answering(settings)
 
+    place = {"num_cpus": 1, "runtime_env": {"env_vars": ENVIRONMENT}}
     replica = serve.deployment(
         serve.ingress(build)(),
         name=ANSWERS,
         num_replicas=replicas,
-        ray_actor_options={"num_cpus": 1},
-        max_ongoing_requests=EASY * settings.limits.queue,
-        logging_config=quiet,
-        **LIFE,
+        ray_actor_options=place,
+        **common,
     )
     serve.run(replica.bind(), name=ANSWERS, route_prefix="/")
 
