@@ -379,7 +379,7 @@ def test_other_content_and_other_paths_are_refused(http):
     headers = {"Content-Type": "application/octet-stream"}
     error(http.post("/v1/predict", content=b"12345", headers=headers), 422, "invalid")
     nan = np.full(6, np.nan, "<f4").tobytes()
-    error(http.post("/v1/predict", content=nan, headers=headers), 422, "invalid")
+    error(http.post("/v1/predict", content=nan, headers=headers), 422, "input")
     error(http.get("/v1/nothing"), 404, "http")
     error(http.get("/v1/teach"), 405, "http")
     damaged = {"Content-Type": "multipart/form-data; boundary=x"}
@@ -636,7 +636,7 @@ def test_those_that_wait_are_worked_on_together():
         return [ValueError("odd") if job % 2 else job * 10 for job in jobs]
 
     async def main():
-        batcher = Batcher("work", work, most=5, size=4)
+        batcher = Batcher("work", work, most=5, size=4, seconds=30)
         batcher.start()
         first = batcher.submit(0)
         await asyncio.sleep(0.05)
@@ -645,7 +645,7 @@ def test_those_that_wait_are_worked_on_together():
             batcher.submit(6)
         waiting[1].cancel()  # nobody waits any more: it is not worked on
         go.set()
-        await asyncio.to_thread(batcher.close)
+        await batcher.close()
         found = await asyncio.gather(first, *waiting, return_exceptions=True)
         with pytest.raises(Problem):
             batcher.submit(7)

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fecam import __version__
 from fecam.errors import FecamError
@@ -30,6 +31,16 @@ ENVIRONMENT = "FECAM_SERVICE"
 """Where worker processes find the settings."""
 
 
+class _Guarded(FastAPI):
+    """An application that requests reach through its guard, before the framework sees them."""
+
+    entry: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        await self.entry(scope, receive, send)
+
+
 def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastAPI:
     """An application that serves one model."""
     engine = engine or Engine(settings)
@@ -40,7 +51,7 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
         yield
         await engine.close()
 
-    app = FastAPI(
+    app = _Guarded(
         title="fecam",
         version=__version__,
         summary="Teach a model new classes, and ask it.",
@@ -49,16 +60,16 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
         redoc_url=None,
     )
     app.state.engine, app.state.metrics = engine, Metrics()
-    app.add_middleware(
-        Guard,
+    app.entry = Guard(
+        super(_Guarded, app).__call__,
         settings=settings,
         access=Access(engine.settings),
         metrics=app.state.metrics,
         direct={"/v1/predict": answers.predict},
     )
     if settings.cors:
-        app.add_middleware(
-            CORSMiddleware,
+        app.entry = CORSMiddleware(
+            app.entry,
             allow_origins=list(settings.cors),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],

@@ -2,6 +2,9 @@
 
 A product of sixty-four rows takes little longer than a product of one. Nobody waits for a batch to
 fill: the thread takes what is there, and while it works the next batch gathers.
+
+Jobs are only ever touched by the event loop, so there is nothing to lock: whoever waits for a lock
+gives up the interpreter, and to get it back from a thread at work takes longer than judging a row.
 """
 
 from __future__ import annotations
@@ -11,12 +14,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from fecam.service.problems import busy
+from fecam.service.problems import busy, too_slow
 
 J = TypeVar("J")
 R = TypeVar("R")
+
+LOOKS = 20
+"""How often in the time that a job may take it is looked whether it has taken too long."""
 
 
 @dataclass(slots=True)
@@ -24,13 +31,15 @@ class _Waiting(Generic[J]):
     job: J
     size: int
     future: asyncio.Future[Any]
+    until: float
 
 
 class Batcher(Generic[J, R]):
     """Jobs from an event loop to a thread, and what became of each back again.
 
     ``work`` is given several jobs and returns an outcome for each: a result, or an error that is
-    raised where that job is awaited. At most ``most`` wait; a batch has up to ``size`` items.
+    raised where that job is awaited. At most ``most`` wait, for at most about ``seconds``; a batch
+    has up to ``size`` items.
     """
 
     def __init__(
@@ -40,11 +49,14 @@ class Batcher(Generic[J, R]):
         *,
         most: int,
         size: int,
+        seconds: float,
     ) -> None:
         self._name, self._work, self._most, self._size = name, work, most, size
+        self._seconds = seconds
         self._waiting: deque[_Waiting[J]] = deque()
-        self._wake = threading.Condition()
-        self._closing = False
+        self._at_work: Sequence[_Waiting[J]] = ()
+        self._batches: SimpleQueue[list[_Waiting[J]] | None] = SimpleQueue()
+        self._busy = self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=f"fecam-{name}", daemon=True)
 
@@ -54,58 +66,72 @@ class Batcher(Generic[J, R]):
     def start(self) -> None:
         """Begin; called where the event loop runs."""
         self._loop = asyncio.get_running_loop()
+        self._look = self._loop.call_later(self._seconds / LOOKS, self._give_up)
         self._thread.start()
 
     def submit(self, job: J, size: int = 1) -> asyncio.Future[R]:
         """A future of what becomes of the job; refused if too many wait already."""
-        assert self._loop is not None, "it was started"
+        loop = self._loop
+        assert loop is not None, "it was started"
         if len(self._waiting) >= self._most or self._closing:
             raise busy(self._name)
-        future: asyncio.Future[R] = self._loop.create_future()
-        with self._wake:
-            self._waiting.append(_Waiting(job, size, future))
-            self._wake.notify()
+        future: asyncio.Future[R] = loop.create_future()
+        self._waiting.append(_Waiting(job, size, future, loop.time() + self._seconds))
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._hand_over)  # with all else that comes in this turn of the loop
         return future
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Finish all jobs that were accepted, and end."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._loop is None:
+            return
+        self._closing = True
+        if not self._busy:
+            self._batches.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._look.cancel()
 
     def _run(self) -> None:
-        while batch := self._next():
+        assert self._loop is not None, "it was started"
+        while (batch := self._batches.get()) is not None:
             try:
                 outcomes: Sequence[R | Exception] = self._work([one.job for one in batch])
             except Exception as error:  # whoever waits is told, whatever it is
                 outcomes = [error] * len(batch)
-            loop = self._loop
-            if loop is not None and not loop.is_closed():
-                loop.call_soon_threadsafe(_deliver, batch, outcomes)
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
 
-    def _next(self) -> list[_Waiting[J]]:
-        """All that wait, as far as they fit into a batch; nothing at the end."""
-        with self._wake:
-            while True:
-                while not self._waiting and not self._closing:
-                    self._wake.wait()
-                batch, size = list[_Waiting[J]](), 0
-                while self._waiting and (not batch or size + self._waiting[0].size <= self._size):
-                    one = self._waiting.popleft()
-                    if not one.future.cancelled():  # else it waited too long: nobody asks any more
-                        batch.append(one)
-                        size += one.size
-                if batch or self._closing:
-                    return batch
+    def _hand_over(self) -> None:
+        """Give the thread all that wait, as far as they fit into a batch."""
+        batch, size = list[_Waiting[J]](), 0
+        while self._waiting and (not batch or size + self._waiting[0].size <= self._size):
+            one = self._waiting.popleft()
+            if not one.future.done():  # else it waited too long: nobody asks any more
+                batch.append(one)
+                size += one.size
+        self._at_work, self._busy = batch, bool(batch)
+        if batch:
+            self._batches.put(batch)
+        elif self._closing:
+            self._batches.put(None)
 
+    def _deliver(self, batch: list[_Waiting[J]], outcomes: Sequence[Any]) -> None:
+        self._hand_over()  # first, so that the thread goes on meanwhile
+        for one, outcome in zip(batch, outcomes, strict=True):
+            if one.future.done():
+                continue
+            if isinstance(outcome, Exception):
+                one.future.set_exception(outcome)
+            else:
+                one.future.set_result(outcome)
 
-def _deliver(batch: list[_Waiting[Any]], outcomes: Sequence[Any]) -> None:
-    for one, outcome in zip(batch, outcomes, strict=True):
-        if one.future.done():
-            continue
-        if isinstance(outcome, Exception):
-            one.future.set_exception(outcome)
-        else:
-            one.future.set_result(outcome)
+    def _give_up(self) -> None:
+        """Tell those that have waited too long. One clock for all is cheaper than one for each."""
+        assert self._loop is not None, "it was started"
+        now = self._loop.time()
+        for one in (*self._at_work, *self._waiting):
+            if one.until < now and not one.future.done():
+                error = too_slow(f"there was no answer within {self._seconds:g} seconds.")
+                one.future.set_exception(error)
+        self._look = self._loop.call_later(self._seconds / LOOKS, self._give_up)

@@ -77,9 +77,14 @@ class Engine:
             lambda queries: judge_together(self.view, queries),
             most=EASY * self.limits.queue,
             size=JUDGED_AT_ONCE,
+            seconds=self.limits.seconds,
         )
         self._encode = Batcher[_Raw, Encoded](
-            "the encoder", self._encoded, most=self.limits.queue, size=ENCODED_AT_ONCE
+            "the encoder",
+            self._encoded,
+            most=self.limits.queue,
+            size=ENCODED_AT_ONCE,
+            seconds=self.limits.seconds,
         )
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="fecam-writer")
         self._lessons = 0
@@ -102,11 +107,11 @@ class Engine:
         """Finish what was accepted, and let go of the file."""
         self._closing = True
         self._wake.set()
+        await self._encode.close()
+        await self._judge.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        self._encode.close()
-        self._judge.close()
         self._writer.shutdown(wait=True)
         self._follower.join()
         self.model.close()
@@ -134,7 +139,7 @@ class Engine:
         reject: float | None = None,
     ) -> Answers:
         """What the model makes of rows of features."""
-        return await self._within(self._judge.submit(Query(rows, top, reject), len(rows)))
+        return await self._judge.submit(Query(rows, top, reject), len(rows))
 
     async def predict_items(
         self,
@@ -159,7 +164,7 @@ class Engine:
         """The features of images or texts that are to be judged."""
         self.check_kind(kind)
         until = time.monotonic() + self.limits.seconds
-        return await self._within(self._encode.submit(_Raw(kind, items, until), len(items)))
+        return await self._encode.submit(_Raw(kind, items, until), len(items))
 
     def check_kind(self, kind: str) -> None:
         """Refuse items of another kind than the model takes."""
@@ -188,13 +193,6 @@ class Engine:
     def patience(self, version: int) -> float:
         """Seconds that a version is waited for."""
         return PATIENCE
-
-    async def _within(self, future: asyncio.Future[T]) -> T:
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                return await future
-        except TimeoutError:
-            raise too_slow(f"there was no answer within {self.limits.seconds:g} seconds.") from None
 
     # ------------------------------------------------------------------ changing
 

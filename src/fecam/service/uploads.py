@@ -222,14 +222,8 @@ def rows_of_lists(rows: list[Any]) -> NDArray[np.float32]:
         # Types are looked at first: NumPy would take "1" and true for numbers, too.
         if not _NUMBERS.issuperset(map(type, row)):
             raise invalid(f"features[{at}] must hold numbers only.")
-    with np.errstate(over="ignore"):
-        return _finite(np.array(rows, np.float32))
-
-
-def _finite(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    if not np.isfinite(rows).all():
-        raise invalid("features must be finite numbers that single precision can hold.")
-    return rows
+    with np.errstate(over="ignore"):  # what is not finite is refused where rows are used
+        return np.array(rows, np.float32)
 
 
 def _image(at: int, text: str) -> bytes:
@@ -259,7 +253,7 @@ def _rows_of_bytes(body: bytes, width: int | None, limits: Limits) -> NDArray[np
             f"{4 * width:,} bytes each."
         )
     _check_count(len(body) // (4 * width), limits)
-    return _finite(np.frombuffer(body, "<f4").reshape(-1, width))
+    return np.frombuffer(body, "<f4").reshape(-1, width)
 
 
 # ---------------------------------------------------------------------- forms
