@@ -74,7 +74,7 @@ def at_a_glance(clf, Q, k=1):
     derived._use(metric)
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     labels = list(known.classes)
-    order, distances = Glance(known, metric, prior).find(
+    order, distances, _ = Glance(known, metric, prior).find(
         clf._queries(Q, known, metric),
         k,
         factor_of=lambda at: derived._any_factor(labels[at], known, metric),
@@ -363,7 +363,7 @@ def test_lessons_between_glances_are_seen(name, for_small_models):
     np.testing.assert_array_equal(clf.predict(Q), fresh.predict(Q))
     clf.partial_fit(far_away, np.repeat(clf.predict(Q[:1]), 30))  # whose factor is there
     fresh._hold(clf.knowledge_)
-    _, distances = clf._nearest(Q[:1], clf.knowledge_, 1)
+    _, distances, _ = clf._nearest(Q[:1], clf.knowledge_, 1)
     np.testing.assert_allclose(distances[0, 0], -fresh.decision_function(Q[:1]).max(), rtol=1e-4)
     assert clf._derived._panel is None, "none of this was worth factors"
 

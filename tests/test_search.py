@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from conftest import relu_features
 from fecam import FeCAMClassifier
-from fecam.core import panel
+from fecam.core import calibration, panel
 from fecam.core import search as search_module
 from fecam.core.factors import FramedFactor, frame_levels
 from fecam.core.thin import ThinFactor
@@ -103,6 +103,32 @@ def test_answers_are_those_of_measuring_every_class(name, counts):
     if name == "few-shot" and counts == "one sample":
         X = X + 0.01
     assert_same_answers(make(name).fit(X, y), queries(X))
+
+
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("name", ["default", "paper", "unnormalised"])
+def test_probabilities_count_all_likely_classes_and_no_others(name, counts, k, monkeypatch):
+    warmer = 100 * calibration.USUAL_TEMPERATURE  # so that several classes are likely here
+    monkeypatch.setattr(calibration, "USUAL_TEMPERATURE", warmer)
+    X, y = lessons(COUNTS[counts])
+    clf, Q = make(name).fit(X, y), queries(X)
+    far, all_of_them = -clf.decision_function(Q).astype(np.float64), clf.predict_proba(Q)
+    column = {label: i for i, label in enumerate(clf.classes_)}
+    variance = calibration.relative_variance(clf.knowledge_.classes.values())
+    expected = clf._derived.expected(clf.knowledge_, clf._metric())
+    warmth, likely = calibration.temperature(expected, variance), list[int]()
+    for search in ("exhaustive", "certified", "auto"):
+        judged = clf.set_params(search=search).judge(Q, k)
+        for row, shares in enumerate(judged.probabilities):
+            farther = (far[row] - far[row].min()) / warmth
+            weights = np.where(farther <= panel.REACH, np.exp(-farther), 0)
+            likely.append(np.count_nonzero(weights))
+            expected = [weights[column[label]] / weights.sum() for label in judged.labels[row]]
+            edge = np.min(np.abs(farther - panel.REACH)) < 1e-2  # may fall on either side
+            np.testing.assert_allclose(shares, expected, atol=1e-2 if edge else 1e-3)
+    assert np.mean(np.abs(judged.probabilities[:, 0] - all_of_them.max(axis=1))) < 0.03
+    assert np.mean(likely) > 1, "nothing but the nearest was likely"
 
 
 def test_the_forms_that_are_tested_are_really_there():

@@ -120,6 +120,16 @@ def test_bytes_are_answered_as_numbers_are(http):
         assert one["nearest"][1]["distance"] == pytest.approx(two["nearest"][1]["distance"])
 
 
+def test_a_label_alone_is_the_same_label(http):
+    asked = {"features": X[::7].tolist(), "reject": 0.05}
+    alone, in_full = (
+        http.post("/v1/predict", json={**asked, "top": top}).json()["answers"] for top in (0, 1)
+    )
+    assert [one["label"] for one in alone] == [one["label"] for one in in_full]
+    assert [one["novelty"] for one in alone] == pytest.approx([one["novelty"] for one in in_full])
+    assert all(one["nearest"] == [] for one in alone)
+
+
 def test_the_model_tells_about_itself(http):
     model = http.get("/v1/model").json()
     assert (model["name"], model["kind"], model["width"]) == ("animals.fecam", "features", 6)
@@ -295,14 +305,14 @@ BAD = [
     (b'{"features": [[true, 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[null, 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[[1], 2, 3, 4, 5, 6]]}', 422, "invalid"),
-    (b'{"features": [[1e300, 2, 3, 4, 5, 6]]}', 422, "invalid"),
+    (b'{"features": [[1e300, 2, 3, 4, 5, 6]]}', 422, "input"),
     (b'{"features": [[1, 2], [1]]}', 422, "invalid"),
     (b'{"features": [[1, 2]]}', 422, "input"),
     (b'{"features": [[-1, 2, 3, 4, 5, 6]]}', 422, "input"),
     (b'{"features": [[1, 2]], "texts": ["a"]}', 422, "invalid"),
     (b'{"texts": ["a"]}', 422, "input"),
     (b'{"images": ["?"]}', 422, "invalid"),
-    (b'{"features": [[1, 2, 3, 4, 5, 6]], "top": 0}', 422, "invalid"),
+    (b'{"features": [[1, 2, 3, 4, 5, 6]], "top": -1}', 422, "invalid"),
     (b'{"features": [[1, 2, 3, 4, 5, 6]], "top": true}', 422, "invalid"),
     (b'{"features": [[1, 2, 3, 4, 5, 6]], "reject": 1.5}', 422, "invalid"),
     (b'{"features": [[1, 2, 3, 4, 5, 6]], "tops": 1}', 422, "invalid"),

@@ -21,6 +21,7 @@ from fecam.core.calibration import relative_variance, sample_distances, surprise
 from fecam.core.knowledge import Knowledge
 from fecam.core.lessons import Rows, rows_by_label, summarize_lesson
 from fecam.core.metric import Metric
+from fecam.core.panel import Found, likelihoods
 from fecam.core.transforms import Transform, unit_length
 from fecam.errors import InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
@@ -36,7 +37,7 @@ class Judged(NamedTuple):
     distances: np.ndarray[Any, Any]
     """Squared."""
     probabilities: np.ndarray[Any, Any]
-    """Among these classes."""
+    """Among all classes that are likely."""
     novelty: np.ndarray[Any, Any]
     """See `FeCAMClassifier.novelty`."""
 
@@ -362,7 +363,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """The checked samples, all classes, the position of the one nearest to each, novelty."""
         known = self._knowing()
         array = self._checked(X)
-        order, distances = self._nearest(array, known, 1)
+        order, distances, _ = self._nearest(array, known, 1)
         nearest_class = to_numpy(order)[:, 0]
         asked, back = np.unique(nearest_class, return_inverse=True)
         expected = np.asarray(self._derived.expected(known, self._metric(), asked.tolist()))[back]
@@ -374,11 +375,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         )
         return array, _labels(known), nearest_class, scores
 
-    def judge(self, X: Any, k: int = 1) -> Judged:
+    def judge(self, X: Any, k: int = 1, *, probabilities: bool = True) -> Judged:
         """All that can be said about each sample, in one go: its ``k`` nearest classes.
 
-        A probability is that of the class *among these k*, which takes no distance to all others;
-        for ten or more it hardly differs from that of `predict_proba`.
+        For a probability classes that are less than 1/148 as likely as the nearest one are left
+        out, so not every class has to be measured: it differs from that of `predict_proba` by about
+        one in a hundred. Without probabilities (they are NaN then) fewer still are measured.
 
         >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
         >>> clf.judge([[0.1, 0.9]], 2).labels.tolist()
@@ -387,14 +389,18 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         known = self._knowing()
         self._check_k(k, known)
         array = self._checked(X)
-        order, distances = map(to_numpy, self._nearest(array, known, int(k)))
         metric, variance = self._metric(), relative_variance(known.classes.values())
+        warmth = 0.0
+        if probabilities:
+            warmth = temperature(self._derived.expected(known, metric), variance)
+        found = self._nearest(array, known, int(k), warmth)
+        order, distances, weights = map(to_numpy, found)
         asked, back = np.unique(order[:, 0], return_inverse=True)
         expected = np.asarray(self._derived.expected(known, metric, asked.tolist()))[back]
         scores = surprise(distances[:, 0], expected.astype(distances.dtype), variance)
-        warmth = temperature(self._derived.expected(known, metric), variance)
-        weights = np.exp((distances[:, :1] - distances) / warmth)
-        shares = weights / weights.sum(axis=1, keepdims=True)
+        shares = np.full_like(distances, np.nan)
+        if probabilities:
+            shares = likelihoods(distances, warmth) / weights[:, None]
         return Judged(_labels(known)[order], distances, shares, scores)
 
     def _check_k(self, k: Any, known: Knowledge) -> None:
@@ -409,7 +415,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         known = self._knowing()
         self._check_k(k, known)
         array = self._checked(X)
-        order, _ = self._nearest(array, known, int(k))
+        order = self._nearest(array, known, int(k)).order
         labels = _labels(known)[to_numpy(order)]
         return like(labels, array) if kind_of(labels) == "integers" else labels
 
@@ -435,12 +441,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         queries = self._queries(array, known, metric)
         return self._derived.panel(known, metric).distances(queries)
 
-    def _nearest(self, array: Array, known: Knowledge, k: int) -> tuple[Array, Array]:
-        """The positions of the nearest classes, and their squared distances."""
+    def _nearest(self, array: Array, known: Knowledge, k: int, warmth: float = 0.0) -> Found:
+        """The nearest classes; of a temperature the weights of all that are likely."""
         metric = self._metric()
         queries = self._queries(array, known, metric)
         if self.search != "exhaustive":
-            found = self._derived.at_a_glance(queries, k, known, metric)
+            found = self._derived.at_a_glance(queries, k, known, metric, warmth)
             if found is not None:
                 return found
         search = None
@@ -448,8 +454,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             search = self._derived.search(known, metric)
         wanted = self.search != "auto" or (search and search.is_worth_it(queries.shape[0]))
         if search is None or not wanted:
-            return self._derived.panel(known, metric).find(queries, k)
-        return search.find(queries, k, certain=self.search != "shortlist")
+            return self._derived.panel(known, metric).find(queries, k, warmth)
+        return search.find(queries, k, warmth, certain=self.search != "shortlist")
 
     def _queries(self, array: Array, known: Knowledge, metric: Metric) -> Array:
         """Samples as the classes' factors take them."""

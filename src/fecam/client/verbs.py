@@ -101,7 +101,8 @@ class Verbs:
     ) -> Call[Predictions]:
         """Judge items: images (paths, bytes, Pillow images, arrays), texts, or rows of features.
 
-        ``top`` is how many of the nearest classes are told; with ``reject=0.05`` the label of what
+        ``top`` is how many of the nearest classes are told, with their probabilities; 0 for the
+        label alone, which is faster. With ``reject=0.05`` the label of what
         fits no class is None. ``min_version`` is the version of a lesson that must have been
         learnt: where several workers share a model, they tell each other within a moment.
         """

@@ -32,7 +32,7 @@ from fecam.core.metric import (
     scale_of,
     shared_covariance,
 )
-from fecam.core.panel import AnyFactor, Panel
+from fecam.core.panel import AnyFactor, Found, Panel
 from fecam.core.prior import Prior, is_stale, make_prior
 from fecam.core.scatter import variances_of
 from fecam.core.search import Search
@@ -108,8 +108,8 @@ class FactorCache:
         return self._panel
 
     def at_a_glance(
-        self, queries: Array, k: int, known: Knowledge, metric: Metric
-    ) -> tuple[Array, Array] | None:
+        self, queries: Array, k: int, known: Knowledge, metric: Metric, warmth: float = 0.0
+    ) -> Found | None:
         """The nearest classes of a few queries, sooner than factors could be made.
 
         None where factors are better. Each glance is paid for, and once all of them have cost as
@@ -134,6 +134,7 @@ class FactorCache:
             k,
             factor_of=lambda at: self._any_factor(labels[at], known, metric),
             spare=lambda: self._spare(known, metric),
+            warmth=warmth,
         )
 
     def search(self, known: Knowledge, metric: Metric) -> Search | None:

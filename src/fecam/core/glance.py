@@ -34,7 +34,7 @@ from fecam.core.arrays import Array, on_host, to_numpy
 from fecam.core.covariance import passes, scatter_of
 from fecam.core.knowledge import Knowledge
 from fecam.core.metric import Metric, centre_of, scale_of
-from fecam.core.panel import AnyFactor, Panel, middle
+from fecam.core.panel import REACH, AnyFactor, Found, Panel, middle
 from fecam.core.prior import Prior
 from fecam.core.scatter import Scatter, dense, diagonal_places, packed_numbers
 from fecam.core.statistics import ClassStatistics
@@ -130,8 +130,9 @@ class Glance:
         k: int,
         factor_of: Callable[[int], AnyFactor],
         spare: Callable[[], float],
-    ) -> tuple[Matrix, Array]:
-        """The positions of the ``k`` nearest classes of each query, and their distances.
+        warmth: float = 0.0,
+    ) -> Found:
+        """The ``k`` nearest classes of each query; of a temperature the weights of the likely.
 
         ``factor_of`` gives the factor of a class that is left, ``spare`` the variance of one that
         never varied.
@@ -146,7 +147,8 @@ class Glance:
                 low, high = self.bounds(at, rows, noise, limit, spare)
                 lower[:, at], upper[:, at] = low, high
                 if np.any(high < limit):
-                    limit[:] = np.partition(upper, k - 1, axis=1)[:, k - 1]
+                    farthest = np.min(upper, axis=1) + REACH * warmth
+                    limit[:] = np.maximum(np.partition(upper, k - 1, axis=1)[:, k - 1], farthest)
 
         first = self._guesses(rows, min(k + GUESSES, len(self._classes)))
         look(first)
@@ -154,8 +156,8 @@ class Glance:
         in_parallel(look, [rest[at : at + CHUNK] for at in range(0, len(rest), CHUNK)])
         left = np.flatnonzero(np.any(lower <= limit[:, None], axis=0))
         panel = Panel([factor_of(int(at)) for at in left], self._model_dtype)
-        order, distances = panel.find(queries, k)
-        return left[to_numpy(order)], distances
+        found = panel.find(queries, k, warmth)
+        return found._replace(order=left[to_numpy(found.order)])
 
     def shifted(self, queries: Array) -> tuple[Matrix, Matrix]:
         """Queries around the origin, and how far each may be off where a panel shifts them."""

@@ -8,7 +8,7 @@ would fill more than a block's worth of memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from array_api_compat import device
@@ -21,6 +21,18 @@ AnyFactor = Factor | FramedFactor | ThinFactor
 
 BLOCK_BYTES = 32 * 2**20
 """What the largest temporary array of one block may take."""
+REACH = 5.0
+"""A class farther than the nearest by so many temperatures, 1/148 as likely, counts as unlikely."""
+
+
+class Found(NamedTuple):
+    """The nearest classes of each query."""
+
+    order: Array
+    """Their positions, nearest first."""
+    distances: Array
+    weights: Array
+    """Of all likely classes together, that of the nearest being one; zero if nobody asked."""
 
 
 class Group(Protocol):
@@ -94,15 +106,16 @@ class Panel:
         """The squared distances of one block."""
         return self._classes.measure(block) * self.scales
 
-    def find(self, queries: Array, k: int) -> tuple[Array, Array]:
-        """The positions of the ``k`` nearest classes of each query, and their distances."""
+    def find(self, queries: Array, k: int, warmth: float = 0.0) -> Found:
+        """The ``k`` nearest classes of each query; of a temperature the weights of the likely."""
         xp = namespace(queries)
         found = []
         for block in self.blocks(queries):
             distances = self.measure(block)
             order = nearest(distances, k)
-            found.append((order, xp.take_along_axis(distances, order, axis=1)))
-        return xp.concat([one for one, _ in found]), xp.concat([two for _, two in found])
+            ranked = xp.take_along_axis(distances, order, axis=1)
+            found.append(Found(order, ranked, total_weight(distances, warmth)))
+        return Found(*(xp.concat(parts) for parts in zip(*found, strict=True)))
 
 
 def middle(centres: Array) -> Array:
@@ -130,6 +143,24 @@ def nearest(distances: Array, k: int) -> Array:
     group = xp.concat([0 * order[:, :1], xp.cumulative_sum(apart, axis=1)], axis=1)
     again = xp.argsort(group * distances.shape[1] + order, axis=1)
     return xp.take_along_axis(order, again, axis=1)[:, :k]
+
+
+def likelihoods(distances: Array, warmth: float) -> Array:
+    """How likely classes are, by their distances: the nearest of a row is one, unlikely ones zero.
+
+    >>> likelihoods(np.array([[4.0, 2.0, 2.5, np.inf]]), 0.25).round(3).tolist()
+    [[0.0, 1.0, 0.135, 0.0]]
+    """
+    xp = namespace(distances)
+    farther = (distances - xp.min(distances, axis=1, keepdims=True)) / warmth
+    return xp.exp(-farther) * xp.astype(farther <= REACH, distances.dtype)
+
+
+def total_weight(distances: Array, warmth: float) -> Array:
+    """How likely all classes are together; zero without a temperature."""
+    if not warmth:
+        return 0 * distances[:, 0]
+    return namespace(distances).sum(likelihoods(distances, warmth), axis=1)
 
 
 def _kind(factor: AnyFactor) -> tuple[Any, ...]:

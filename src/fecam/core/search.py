@@ -28,7 +28,7 @@ from fecam.core.arrays import row_slices, to_numpy
 from fecam.core.bounds import Bounds, Leading, as_numpy
 from fecam.core.factors import Frame, FramedFactor, frame_levels
 from fecam.core.leaning import Leaning, leans
-from fecam.core.panel import AnyFactor, Classes, Panel, nearest
+from fecam.core.panel import REACH, AnyFactor, Classes, Found, Panel, nearest, total_weight
 from fecam.core.thin import ThinFactor
 from fecam.core.threads import in_parallel
 
@@ -132,19 +132,19 @@ class Search:
             return n * len(self.factors) >= 1000
         return n >= 600 and len(self.factors) >= 100
 
-    def find(self, queries: Any, k: int, *, certain: bool = True) -> tuple[Matrix, Matrix]:
-        """The positions of the ``k`` nearest classes of each query, and their distances."""
+    def find(self, queries: Any, k: int, warmth: float = 0.0, *, certain: bool = True) -> Found:
+        """The ``k`` nearest classes of each query; of a temperature the weights of the likely."""
         with np.errstate(over="ignore", invalid="ignore"):
             _ = self.further  # made here, not by each thread
 
-        def hunt(some: slice) -> tuple[Matrix, Matrix]:
+        def hunt(some: slice) -> Found:
             block = to_numpy(self.panel.shifted(queries[some, :]))
             with np.errstate(over="ignore", invalid="ignore"):
-                return _Hunt(self, block, certain=certain).nearest(k)
+                return _Hunt(self, block, certain=certain).nearest(k, warmth)
 
         rows = min(_block_rows(queries.shape[0]), self.panel.block_rows)
         found = in_parallel(hunt, row_slices(queries.shape[0], rows))
-        return np.concatenate([one for one, _ in found]), np.concatenate([two for _, two in found])
+        return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
 def _block_rows(n: int) -> int:
@@ -184,9 +184,9 @@ class _Hunt:
             if not np.isfinite(np.sum(array)):
                 np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
-    def nearest(self, k: int) -> tuple[Matrix, Matrix]:
-        """The positions of the ``k`` nearest classes of each query, and their distances."""
-        every = np.arange(len(self.block))
+    def nearest(self, k: int, warmth: float) -> Found:
+        """The ``k`` nearest classes of each query, and the weights of all that are likely."""
+        every, reach = np.arange(len(self.block)), REACH * warmth
         if k == 1:
             guesses = np.argmin(self.estimates, axis=1)[:, None]
         else:
@@ -198,7 +198,8 @@ class _Hunt:
         for position in np.setdiff1d(guesses, self.search.direct).tolist():
             self._settle(position, every[np.any(guesses == position, axis=1)], guess=True)
         self._settle_waiting()
-        self.limit = np.take_along_axis(self.distances, guesses, axis=1).max(axis=1)
+        measured = np.take_along_axis(self.distances, guesses, axis=1)
+        self.limit = np.maximum(measured.max(axis=1), measured.min(axis=1) + reach)
         without_levels = ~self.search.is_framed[guesses].any(axis=1)
         self.sums[without_levels] = self.limit[without_levels, None]
         follow = self.lower <= (self.limit * (1 + SLACK)).astype(self.lower.dtype)[:, None]
@@ -213,12 +214,14 @@ class _Hunt:
             rows = np.flatnonzero(by_class[position])
             self._settle(position, rows, guess=False)
             if k == 1:
-                self.limit[rows] = np.minimum(self.limit[rows], self.distances[rows, position])
+                farthest = self.distances[rows, position] + reach
+                self.limit[rows] = np.minimum(self.limit[rows], farthest)
         self._settle_waiting()
         order = np.argsort(self.distances, axis=1)[:, :k] if k > 1 else self._first()
         tied = self._settle_ties(np.take_along_axis(self.distances, order, axis=1))
         order[tied] = nearest(self.distances[tied].astype(self.block.dtype), k)
-        return order, np.take_along_axis(self.distances, order, axis=1)
+        ranked = np.take_along_axis(self.distances, order, axis=1)
+        return Found(order, ranked, total_weight(self.distances, warmth))
 
     def _first(self) -> Matrix:
         return np.asarray(np.argmin(self.distances, axis=1)[:, None])

@@ -13,9 +13,6 @@ from fecam.errors import InputError
 from fecam.model_file import Step
 from fecam.model_file.records import Label
 
-CONSIDERED = 10
-"""A probability is a share among so many nearest classes: all others are far behind."""
-
 
 @dataclass(frozen=True)
 class Lesson:
@@ -54,18 +51,16 @@ class Judgement:
 
 def judge_all(classifier: FeCAMClassifier, X: Any, k: int, reject: float | None) -> list[Judgement]:
     """What a classifier makes of each row of features: its ``k`` nearest classes, or all it has."""
-    most = len(classifier.knowledge_.classes)
     if type(k) is not int or k < 1:
         raise InputError(f"k={k!r} must be a whole number of at least 1.")
-    k = min(k, most)
-    found = classifier.judge(X, min(max(k, CONSIDERED), most))
+    found = classifier.judge(X, min(k, len(classifier.knowledge_.classes)))
     limit = np.inf if reject is None else novelty_limit(reject)
     rows = zip(*(values.tolist() for values in found), strict=True)
     return [
         Judgement(
             None if novelty > limit else labels[0],
             novelty,
-            [Candidate(*one) for one in zip(labels, shares, distances, strict=True)][:k],
+            [Candidate(*one) for one in zip(labels, shares, distances, strict=True)],
         )
         for labels, distances, shares, novelty in rows
     ]

@@ -22,7 +22,10 @@ Images = Annotated[
     list[Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]],
     Field(min_length=1, description="Files in base64."),
 ]
-Top = Annotated[int, Field(ge=1, le=MAX_TOP, description="How many classes to name.")]
+Top = Annotated[
+    int,
+    Field(ge=0, le=MAX_TOP, description="How many classes to name; with 0 only the label is told."),
+]
 Reject = Annotated[
     float | None,
     Field(
@@ -129,7 +132,7 @@ class Candidate(BaseModel):
     """A class that an item may belong to."""
 
     label: Name
-    probability: float = Field(description="Among the ten nearest classes, or as many as asked.")
+    probability: float = Field(description="Among the classes that are likely at all.")
     distance: float = Field(description="Squared.")
 
 
@@ -328,7 +331,7 @@ def body(*models: type[BaseModel], form: dict[str, Any] | None = None, raw: bool
 
 
 QUESTION_FORM = {
-    "top": {"type": "integer", "minimum": 1, "maximum": MAX_TOP},
+    "top": {"type": "integer", "minimum": 0, "maximum": MAX_TOP},
     "reject": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
     "min_version": {"type": "integer", "minimum": 0},
 }

@@ -312,8 +312,8 @@ def _options(found: Mapping[str, Any]) -> tuple[int, float | None, int | None]:
     top, reject = found.get("top", 1), found.get("reject")
     if top is None:
         top = 1
-    if type(top) is not int or not 1 <= top <= MAX_TOP:
-        raise invalid(f"top must be a whole number from 1 to {MAX_TOP}.")
+    if type(top) is not int or not 0 <= top <= MAX_TOP:
+        raise invalid(f"top must be a whole number from 0 to {MAX_TOP}.")
     if reject is not None and (type(reject) is not float or not 0 < reject < 1):
         raise invalid("reject must lie between 0 and 1, such as 0.05, or be left out.")
     version = found.get("min_version")

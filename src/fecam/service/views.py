@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier, novelty_limit
 from fecam.errors import FecamError, InputError
-from fecam.model.answers import CONSIDERED
 from fecam.model_file import ClassRecord, EncoderRecord
+from fecam.model_file.records import Label
 from fecam.model_file.snapshot import Snapshot
 from fecam.service.problems import untaught
 
@@ -88,7 +88,7 @@ def warm(classifier: FeCAMClassifier) -> None:
     if classes:
         row = np.asarray(next(iter(classes.values())).raw_mean)[None, :]
         classifier.predict_proba(row)
-        classifier.judge(row, min(CONSIDERED, len(classes)))
+        classifier.judge(row)
 
 
 def judge_together(view: View, queries: Sequence[Query]) -> list[Answers | Exception]:
@@ -105,49 +105,55 @@ def judge_together(view: View, queries: Sequence[Query]) -> list[Answers | Excep
                 f"{view.width}. Use the same encoder."
             )
         else:
-            # How many classes are looked at decides what a probability is a share of: it must not
-            # depend on who else asks at the same moment.
-            groups.setdefault(min(max(query.top, CONSIDERED), known), []).append(at)
-    for considered, places in groups.items():
+            groups.setdefault(min(query.top, known), []).append(at)
+    for top, places in groups.items():
         some = [queries[at] for at in places]
-        for at, outcome in zip(places, _judged(view, some, considered), strict=True):
+        for at, outcome in zip(places, _judged(view, some, top), strict=True):
             found[at] = outcome
     return found
 
 
-def _judged(view: View, queries: Sequence[Query], considered: int) -> Sequence[Answers | Exception]:
+def _judged(view: View, queries: Sequence[Query], top: int) -> Sequence[Answers | Exception]:
     assert view.classifier is not None, "it was looked at"
     rows = queries[0].rows if len(queries) == 1 else np.concatenate([q.rows for q in queries])
     try:
-        judged = view.classifier.judge(rows, considered)
+        judged = view.classifier.judge(rows, max(top, 1), probabilities=top > 0)
     except (FecamError, ValueError) as error:
         if len(queries) == 1:
             return [error]
         # Somebody's rows cannot be judged: the others should not suffer from it.
-        return [one for query in queries for one in _judged(view, [query], considered)]
+        return [one for query in queries for one in _judged(view, [query], top)]
+    listed = [values.tolist() for values in judged]  # once: a call for each query would take longer
     start, outcomes = 0, list[Answers | Exception]()
     for query in queries:
         end = start + len(query.rows)
         try:
-            outcomes.append(Answers(_answers(query, judged, slice(start, end)), view.version))
+            answers = _answers(query, *(values[start:end] for values in listed))
+            outcomes.append(Answers(answers, view.version))
         except FecamError as error:
             outcomes.append(error)
         start = end
     return outcomes
 
 
-def _answers(query: Query, judged: Any, some: slice) -> list[Answer]:
+def _answers(
+    query: Query,
+    labels: list[list[Label]],
+    distances: list[list[float]],
+    shares: list[list[float]],
+    novelty: list[float],
+) -> list[Answer]:
     limit = np.inf if query.reject is None else novelty_limit(query.reject)
-    labels, distances, shares = (values[some, : query.top].tolist() for values in judged[:3])
-    novelty = judged.novelty[some].tolist()
     return [
         {
             "label": None if novel > limit else names[0],
             "novelty": novel,
             "nearest": [
-                {"label": label, "probability": share, "distance": distance}
-                for label, share, distance in zip(names, of_row, far, strict=True)
-            ],
+                {"label": name, "probability": share, "distance": distance}
+                for name, share, distance in zip(names, of_row, far, strict=True)
+            ]
+            if query.top
+            else [],
         }
         for names, far, of_row, novel in zip(labels, distances, shares, novelty, strict=True)
     ]
