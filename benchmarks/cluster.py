@@ -4,10 +4,12 @@
 
 200,000 x 512 embeddings of 100 classes in Parquet files. One process reads them file by file and
 learns each with `partial_fit`, or reads them all and learns them with `fit`; Ray reads and learns
-them with 1, 2, ... workers on as many cores, BLAS with one thread everywhere. The first run of a
+them on 1, 2, ... nodes with a processor each, BLAS with one thread everywhere. The first run of a
 cluster, in which workers start and import what they need, is reported apart: it does not grow with
-the data. Bytes and seconds of a block, from which the cost for any number of images follows, are
-measured in this process.
+the data.
+
+Then, in this process, what the parts of the work cost a block and a class, and from that on paper
+what 100 million images of 10,000 classes cost on 64 machines.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is there
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-import logging
 import tempfile
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,10 @@ import pyarrow.parquet as pq
 
 from fecam import FeCAMClassifier
 from fecam.core.transforms import Transform
-from fecam.distributed.lessons import Plan, add_up, pack, parts_of
+from fecam.distributed.learning import absorb
+from fecam.distributed.lessons import Plan, add_up, as_lesson, pack, parts_of, unpack
 from fecam.distributed.reading import Account, Source, read_block
+from fecam.distributed.tree import FAN, MOST_HEAPS
 from reporting import markdown, once, options, say, write
 
 
@@ -63,53 +67,238 @@ def alone(folder: Path) -> FeCAMClassifier:
 
 def on_ray(folder: Path, workers: int, repeats: int) -> dict[str, Any]:
     """Seconds of the first run on a new cluster, and of the best of the next ones."""
-    import ray
-    import ray.data
+    from ray.cluster_utils import Cluster
 
     from fecam.distributed import learn
+    from fecam.distributed.cluster import connect, the_ray
 
-    ray.init(
-        num_cpus=workers,
-        include_dashboard=False,
-        object_store_memory=2**30,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-    ray.data.DataContext.get_current().enable_progress_bars = False
-
-    def run() -> FeCAMClassifier:
-        data = ray.data.read_parquet(str(folder))
-        return learn(data, classifier=FeCAMClassifier(tukey=0.5))
-
+    node = {"num_cpus": 1, "object_store_memory": 2**29}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
+        for _ in range(workers - 1):
+            cluster.add_node(**node)
+        connect(cluster.address)
+        ray = the_ray()
+
+        def run() -> FeCAMClassifier:
+            data = ray.data.read_parquet(str(folder))
+            return learn(data, classifier=FeCAMClassifier(tukey=0.5))
+
         first = once(run)
         return {"workers": workers, "first": first, "next": min(once(run) for _ in range(repeats))}
     finally:
-        ray.shutdown()
+        the_ray().shutdown()
+        cluster.shutdown()
 
 
-def block_costs(folder: Path) -> dict[str, float]:
-    """Seconds and bytes of one block: read from a table, summed up, added to another."""
-    table = pq.read_table(sorted(folder.glob("*.parquet"))[0])
-    width = table.column("embedding").type.list_size
-    plan = Plan(Transform(0.5, True), "full", width, "float32", False)
-    source = Source(None, "label", None)
+# -- on paper --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What is to be estimated, and on what."""
+
+    images: int = 100_000_000
+    image_bytes: int = 100_000
+    classes: int = 10_000
+    width: int = 768
+    machines: int = 64
+    # Of a machine, assumed:
+    cores: int = 16
+    memory: float = 64e9
+    network: float = 1.25e9
+    """Bytes a second."""
+    encoded: float = 100.0
+    """Images a second, by all of its cores or a small GPU."""
+
+    @property
+    def block(self) -> int:
+        """Images of a block of 128 MiB, as Ray cuts them."""
+        return 2**27 // self.image_bytes
+
+    @property
+    def blocks(self) -> int:
+        """All of them."""
+        return -(-self.images // self.block)
+
+
+def table_of(paper: Paper, labels: np.ndarray) -> tuple[Any, Plan, float]:
+    """The statistics of rows with such labels, and the seconds to make them."""
+    plan = Plan(Transform(0.5, True), "full", paper.width, "float32", False)
+    rng = np.random.default_rng(0)
+    X = np.maximum(rng.normal(size=(len(labels), paper.width)).astype(np.float32), 0)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), paper.width)
+    block = pa.table({"label": labels, "embedding": column})
 
     def summed() -> Any:
         account = Account()
-        block = read_block(table, source, None, account)
-        return pack(parts_of(block, plan, {}, account), account, plan)
+        read = read_block(block, Source(None, "label", None), None, account)
+        return pack(parts_of(read, plan, {}, account), account, plan)
 
     found = summed()
-    start = time.perf_counter()
-    add_up([found] * 8, plan)
+    return found, plan, once(summed)
+
+
+def level_costs(paper: Paper, level: int, sampled: int) -> dict[str, float]:
+    """Tables that hold so many blocks as ``FAN`` to the power of the level: how many, how large.
+
+    The classes of an item are as good as chance, so a table of few blocks holds most classes once.
+    """
+    rng = np.random.default_rng(level)
+    items = paper.block * FAN**level
+    share = items / paper.classes
+    there = paper.classes * -np.expm1(-share)
+    if level == 0:
+        labels = rng.integers(0, paper.classes, items)
+    else:  # some classes stand for all; beyond so many samples a class stays as large as it is
+        count = min(max(round(items / there), 1), 2 * paper.width)
+        labels = np.repeat(np.arange(sampled), count)
+    table, plan, seconds = table_of(paper, labels)
+    kinds = len(np.unique(labels))
+
+    def add() -> Any:
+        parts, account = add_up([table] * FAN, plan)
+        return pack(parts, account, plan)
+
+    tables = -(-paper.blocks // FAN**level)
     return {
-        "rows": table.num_rows,
-        "seconds_to_sum": once(summed),
-        "seconds_to_add_8": time.perf_counter() - start,
-        "bytes_in": table.nbytes,
-        "bytes_out": found.nbytes,
+        "tables": tables,
+        "bytes": table.nbytes / kinds * there,
+        "seconds_to_sum": seconds,
+        "seconds_to_add": once(add) / kinds * there if tables > 1 else 0.0,
     }
+
+
+def driver_costs(paper: Paper, sampled: int) -> dict[str, float]:
+    """What the driver does with each class in the end, in seconds and bytes."""
+    labels = np.repeat(np.arange(sampled), 2 * paper.width)
+    table, plan, _ = table_of(paper, labels)
+    clf = FeCAMClassifier(tukey=0.5)
+    with tempfile.TemporaryDirectory() as place:
+        start = time.perf_counter()
+        parts, _ = unpack(table, plan)
+        rows = ((label, part.sample[:, 1:]) for label, part in parts.items())
+        absorb(clf, as_lesson(parts), rows, plan)
+        absorbed = time.perf_counter()
+        file = Path(place) / "m.fecam"
+        clf.save(file)
+        written = time.perf_counter() - absorbed
+        size = file.stat().st_size
+    return {
+        "seconds": (absorbed - start) / sampled,
+        "seconds_to_write": written / sampled,
+        "bytes": size / sampled,
+    }
+
+
+def estimate(paper: Paper, quick: bool) -> dict[str, Any]:
+    """The costs of all, from those that were measured here."""
+    sampled = 4 if quick else 16
+    levels = []
+    while not levels or levels[-1]["tables"] > 1:
+        say(f"statistics of {FAN ** len(levels):,} blocks ...")
+        levels.append(level_costs(paper, len(levels), sampled))
+    say("the driver ...")
+    driver = driver_costs(paper, sampled)
+    cores = paper.machines * paper.cores
+    moved = sum(one["tables"] * one["bytes"] for one in levels)
+    adding = sum(one["tables"] / FAN * one["seconds_to_add"] for one in levels)
+    heaps = min(cores, MOST_HEAPS)
+    sums = sum(one["tables"] for one in levels[2:]) * heaps
+    # A file remembers its items by eight bytes each.
+    model = paper.classes * driver["bytes"] + 8 * paper.images
+    hours = {
+        "encoding": paper.images / paper.encoded / paper.machines / 3600,
+        "statistics of blocks": paper.blocks * levels[0]["seconds_to_sum"] / cores / 3600,
+        "adding up": adding / cores / 3600,
+        "sending statistics": moved / paper.machines / paper.network / 3600,
+        "the driver": paper.classes * (driver["seconds"] + driver["seconds_to_write"]) / 3600
+        + model / paper.network / 3600,
+    }
+    return {
+        "paper": asdict(paper),
+        "levels": levels,
+        "driver": driver,
+        "hours": hours,
+        "blocks": paper.blocks,
+        "bytes_moved": moved,
+        "tasks": paper.blocks + levels[1]["tables"] + sums,
+        "objects": paper.blocks + levels[1]["tables"] * (heaps + 1) + sums,
+        "model_bytes": model,
+        # In the end it holds the model, the lesson that it was made of, and a heap on its way.
+        "driver_bytes": 2 * model + model / heaps,
+    }
+
+
+def size(count: float) -> str:
+    """A number of bytes as people read it."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def duration(hours: float) -> str:
+    """Hours, or minutes where these say more."""
+    return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
+
+
+def paper_table(found: dict[str, Any]) -> str:
+    """The estimate, and what would break first."""
+    paper, hours = Paper(**found["paper"]), found["hours"]
+    first = found["levels"][0]
+    together = max(hours["encoding"], hours["sending statistics"])
+    together += hours["statistics of blocks"] + hours["adding up"]
+    full = found["driver_bytes"] / paper.memory
+    waits = hours["the driver"] / (together + hours["the driver"])
+    if full > 1:
+        breaks = "the driver's memory"
+    elif waits > 0.5:
+        breaks = "the driver's time: all others wait for it"
+    else:
+        breaks = f"the driver's memory: {full:.0%} of it is used"
+
+    lines = [
+        ["blocks of 128 MiB", f"{found['blocks']:,} of {paper.block:,} images"],
+        [
+            f"reading and encoding, {paper.encoded:,.0f} images a second and machine (assumed)",
+            duration(hours["encoding"]),
+        ],
+        [
+            f"statistics of a block: {first['seconds_to_sum']:.2f} s, {size(first['bytes'])}",
+            f"{duration(hours['statistics of blocks'])} on {paper.cores} cores a machine",
+        ],
+        [
+            f"adding up, {FAN} tables at a time in {len(found['levels']) - 1} levels",
+            f"{duration(hours['adding up'])} on the same cores",
+        ],
+        [
+            "statistics sent, if every table is read on another machine",
+            f"{size(found['bytes_moved'])}, {size(found['bytes_moved'] / paper.machines)} a "
+            f"machine: {duration(hours['sending statistics'])} at 10 Gbit/s",
+        ],
+        [
+            "tasks, and objects that Ray keeps track of",
+            f"{found['tasks']:,} and {found['objects']:,}",
+        ],
+        [
+            f"the model: {size(found['driver']['bytes'])} a class, 8 bytes an image",
+            size(found["model_bytes"]),
+        ],
+        [
+            "the driver alone: fetching, measuring "
+            f"({1000 * found['driver']['seconds']:.0f} ms a class) and writing",
+            f"{duration(hours['the driver'])}, {size(found['driver_bytes'])} of memory",
+        ],
+        ["all of it, encoding beside sending", duration(together + hours["the driver"])],
+        [f"breaks first, with {paper.memory / 1e9:.0f} GB a machine", breaks],
+    ]
+    what = f"{paper.images:,} images, {paper.classes:,} classes, d = {paper.width}"
+    return markdown([what, f"{paper.machines} machines"], lines)
+
+
+# -- all of it -------------------------------------------------------------------------------------
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -125,15 +314,15 @@ def run(quick: bool) -> dict[str, Any]:
         whole = min(
             once(lambda: FeCAMClassifier(tukey=0.5).fit(*rows_of(folder))) for _ in range(repeats)
         )
-        say("one block ...")
-        costs = block_costs(folder)
         clusters = []
         cores = len(os.sched_getaffinity(0))
         for workers in [1] if quick else sorted({1, *range(2, cores + 1, 2)}):
             say(f"Ray with {workers} workers ...")
             clusters.append(on_ray(folder, workers, repeats))
+    small = Paper(images=1_000_000, classes=100, width=64)
+    on_paper = estimate(small if quick else Paper(), quick)
     about = {"rows": files * rows, "width": width, "classes": classes, "cores": cores}
-    return {**about, "single": single, "whole": whole, "clusters": clusters, "block": costs}
+    return {**about, "single": single, "whole": whole, "clusters": clusters, "on_paper": on_paper}
 
 
 def table(results: dict[str, Any]) -> str:
@@ -157,8 +346,10 @@ def main() -> None:
     args = options(__doc__).parse_args()
     results = run(args.quick)
     text = table(results)
-    print(text)
+    on_paper = paper_table(results["on_paper"])
+    print(f"{text}\n\n{on_paper}")
     write("cluster", text, results, quick=args.quick)
+    write("cluster_on_paper", on_paper, results["on_paper"], quick=args.quick)
 
 
 if __name__ == "__main__":

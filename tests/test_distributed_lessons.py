@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,13 +15,19 @@ from fecam.core.calibration import ROWS
 from fecam.core.lessons import rows_by_label, summarize_lesson
 from fecam.core.scatter import dense
 from fecam.core.transforms import Transform
+from fecam.encoders import wrap
+from small_encoders import Letters
 
 pa = pytest.importorskip("pyarrow")
 
+from fecam.cli.cluster import with_address  # noqa: E402
+from fecam.cli.output import keep_for_results  # noqa: E402
+from fecam.distributed import learning, sending  # noqa: E402
 from fecam.distributed.columns import item_columns, items_of, labels_of  # noqa: E402
+from fecam.distributed.folder import Folder  # noqa: E402
 from fecam.distributed.lessons import Plan, add_up, pack, parts_of, split, unpack  # noqa: E402
-from fecam.distributed.reading import Account, Source, marks_in, read_block  # noqa: E402
-from fecam.errors import InputError  # noqa: E402
+from fecam.distributed.reading import Account, Source, Teller, marks_in, read_block  # noqa: E402
+from fecam.errors import EncoderError, InputError  # noqa: E402
 
 WIDTH = 12
 X, Y = relu_features(4, 60, WIDTH, 0)
@@ -125,3 +134,81 @@ def test_rows_that_cannot_be_used_are_counted():
     assert block.rows.tolist() == kept
     np.testing.assert_array_equal(block.features, X[kept])
     assert block.labels.tolist() == Y[kept].tolist()
+
+
+# -- what needs no cluster -------------------------------------------------------------------------
+
+
+def test_texts_go_through_an_encoder():
+    texts = ["wave", "whale", "cloud", "sun"]
+    table = pa.table({"label": ["sea", "sea", "sky", "sky"], "text": texts})
+    account = Account()
+    block = read_block(table, Source(None, "label", None), Letters(), account)
+    assert (block.features == Letters().encode(texts)).all()
+    assert block.labels.tolist() == ["sea", "sea", "sky", "sky"] and account.items == 4
+
+
+def test_a_file_wants_an_encoder_with_a_fingerprint(tmp_path):
+    nameless = wrap(lambda texts: [[len(t)] for t in texts], name="n", kind="texts", width=1)
+    known = learning._Known.of(tmp_path / "m.fecam", None, nameless)
+    with pytest.raises(EncoderError, match="no fingerprint"):
+        known.check(learning._Glance(1, 0.0, None))
+
+
+def test_what_is_told_of_the_progress():
+    heard = []
+    teller = Teller(lambda now: heard.append((now.done, now.total, now.skipped)), 0)
+    teller.tell(5, 1)
+    teller.tell(9, 1, at_the_end=True)
+    assert heard == [(5, 0, 1), (9, 9, 1)], "0 until somebody knows, and at the end all"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--ray"], ["--ray="]),
+        (["a", "--ray", "--json"], ["a", "--ray=", "--json"]),
+        (["--ray", "photos"], ["--ray=", "photos"]),
+        (["--ray", "s3://bucket/rows"], ["--ray=", "s3://bucket/rows"]),
+        (["--ray", "auto", "a"], ["--ray", "auto", "a"]),
+        (["--ray", "10.0.0.1:6379"], ["--ray", "10.0.0.1:6379"]),
+        (["--ray", "ray://head:10001"], ["--ray", "ray://head:10001"]),
+        (["--ray=local", "a"], ["--ray=local", "a"]),
+        (["--", "--ray", "a"], ["--", "--ray", "a"]),
+    ],
+)
+def test_an_address_may_be_left_out(words, found):
+    assert with_address(words) == found
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("evaluate", "digits", "-m", "m.fecam", "--ray", "--strict"), "--ray takes no --output"),
+        (("learn", "digits", "-m", "m.fecam", "--ray", "--strict"), "--ray takes neither"),
+        (("predict", "a.jpg", "-m", "m.fecam", "--ray"), "--output FOLDER"),
+        (("bench", "digits", "--ray", "--workers", "2"), "--workers is for this machine"),
+    ],
+)
+def test_what_does_not_go_with_a_cluster(fecam, command, why):
+    assert why in " ".join(fecam(*command, code=1).err.split())
+
+
+def test_the_standard_output_is_the_main_threads(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout", sys.stdout)
+    keep_for_results()
+    thread = threading.Thread(target=print, args=("a worker died",))
+    thread.start()
+    thread.join()
+    print("{}")
+    assert capsys.readouterr() == ("{}\n", "a worker died\n")
+
+
+def test_paths_mean_the_same_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert sending._everywhere("s3://bucket/a") == "s3://bucket/a"
+    (tmp_path / "a.parquet").touch()
+    assert sending._everywhere("a.parquet") == str(tmp_path / "a.parquet")
+    assert Folder("answers").address == str(tmp_path / "answers")
+    with pytest.raises(InputError, match=r"b\.parquet does not exist"):
+        sending._everywhere("b.parquet")

@@ -36,7 +36,7 @@ def count_parquet(paths: Sequence[str]) -> int | None:
 
     try:
         tables = [dataset.dataset(_everywhere(path), format="parquet") for path in paths]
-        return sum(one.count_rows() for one in tables)
+        return sum(int(one.count_rows()) for one in tables)
     except (OSError, pa.ArrowException):  # whoever reads them says better what is wrong
         return None
 
