@@ -96,6 +96,7 @@ bench-growth: .venv/.ready-bench
 # About fifteen minutes on two quiet cores: a service under load, and killed fifty times.
 bench-service: .venv/.ready-bench
 	$(BIN)/python benchmarks/service_load.py
+	$(BIN)/python benchmarks/service_cluster.py
 	$(BIN)/python benchmarks/service_kills.py
 
 clean:

@@ -95,15 +95,9 @@ def measure(args: Any, per_class: int) -> list[dict[str, Any]]:
     return found
 
 
-def main() -> None:
-    """Measure, print and keep."""
-    parser = options(__doc__)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--lessons", type=int, default=10)
-    parser.add_argument("--per-class", type=int, nargs="+", default=[5, 600])
-    args = parser.parse_args()
-    found = [row for per_class in args.per_class for row in measure(args, per_class)]
-    table = markdown(
+def tabled(found: list[dict[str, Any]]) -> str:
+    """What was found, for people."""
+    return markdown(
         ["model", "service", "predictions", "one alone", "a lesson", "known everywhere after"],
         [
             [
@@ -117,6 +111,17 @@ def main() -> None:
             for one in found
         ],
     )
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    parser = options(__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--lessons", type=int, default=10)
+    parser.add_argument("--per-class", type=int, nargs="+", default=[5, 600])
+    args = parser.parse_args()
+    found = [row for per_class in args.per_class for row in measure(args, per_class)]
+    table = tabled(found)
     print(table)
     write("service_cluster", table, {"rows": found}, quick=args.quick)
 

@@ -173,6 +173,23 @@ def test_a_writer_that_dies_loses_nothing(path):
     asyncio.run(run())
 
 
+def test_a_file_that_is_gone_is_not_asked_for_without_end(path):
+    async def run():
+        settings = ServiceSettings(path)
+        async with serving(settings, 1) as (line, (replica,), (http,)):
+            dead, line.writer = line.writer, None
+            await dead.close()
+            path.rename(path.with_name("elsewhere.fecam"))
+            line.writer, line.asked = Writer(settings), []
+            await asyncio.sleep(0.6)
+            assert 1 <= len(line.asked) <= 3
+            found = await http.post("/v1/predict", json={"features": X[:2].tolist()})
+            assert found.status_code == 200
+            assert replica.view.version > 0
+
+    asyncio.run(run())
+
+
 def test_a_silent_writer_is_given_up(path):
     async def run():
         settings = ServiceSettings(path, limits=Limits(seconds=0.3))

@@ -11,14 +11,14 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
 
 from fecam.distributed.cluster import connect, the_ray
-from fecam.errors import MissingPackageError, SettingsError
+from fecam.errors import ClusterError, MissingPackageError, SettingsError
 from fecam.service import logs
 from fecam.service.app import create_app
 from fecam.service.engine import EASY, Engine
@@ -96,12 +96,12 @@ def run_on_ray(settings: ServiceSettings, address: str, replicas: int) -> None:
 @contextmanager
 def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[str]:
     """A service on a cluster, and its address; it is ended when it is left."""
-    ray, serve = _the_packages()
     if "://" in address:
         raise SettingsError(
             f"--ray {address}: the file must lie on a machine of the cluster. Serve from there, "
             "with --ray auto."
         )
+    ray, serve = _the_packages()
     with listen(settings) as listening:  # whether that can be done is told now
         port = listening.getsockname()[1]
     settings = replace(
@@ -114,17 +114,32 @@ def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[s
     os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that begins here
     joined = connect(address)
     try:
-        here = _here(ray, settings, replicas)
-        try:
-            _deploy(serve, settings, here, replicas)
+        with _deployed(serve, settings, _here(ray, settings, replicas), replicas):
             yield url_of(settings.host, port)
-        finally:
-            for name in (ANSWERS, WRITES):
-                serve.delete(name)
-            serve.shutdown()
     finally:
         if joined:
             ray.shutdown()
+
+
+@contextmanager
+def _deployed(serve: Any, settings: ServiceSettings, here: str, replicas: int) -> Iterator[None]:
+    """All of it, until it is left: then first the replicas end, which may need the writer."""
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        try:
+            _deploy(serve, settings, here, replicas)
+        except RuntimeError as error:
+            why = str(error).strip().partition("\n")[0]
+            raise ClusterError(
+                f"the service did not start ({why}). The logs of Ray say more: `ray logs`."
+            ) from error
+        yield
+    finally:
+        for name in (ANSWERS, WRITES):
+            with suppress(RayServeException):  # it may not have begun
+                serve.delete(name)
+        serve.shutdown()
 
 
 def _the_packages() -> tuple[Any, Any]:

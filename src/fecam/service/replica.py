@@ -48,7 +48,9 @@ class Replica(Engine):
     """Answers from a copy of the model; lessons go to the writer."""
 
     def __init__(self, settings: ServiceSettings, ask: Ask) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fecam-replica-")
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="fecam-replica-", ignore_cleanup_errors=True
+        )
         folder = Path(self._folder.name)
         self._copy, self._tokens = folder / "copy", folder / "tokens.json"
         if settings.tokens is not None:
@@ -134,7 +136,9 @@ class Replica(Engine):
             if news.tokens is not None:
                 await asyncio.to_thread(_put, self._tokens, news.tokens)
                 self._stamp = stamp(news.tokens)
-            if news.version != self._version and news.version:
+            if not news.version:  # nothing is taught yet, or the file is gone: keep what there is
+                self._version = 0
+            elif news.version != self._version:
                 patch: Patch = await self._asked("patch", self._digests)
                 await asyncio.to_thread(self._take, patch)
                 self._wake.set()
