@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 import tempfile
 import time
@@ -147,10 +146,9 @@ def load(
     connections: int = 64,
     seconds: float = 3.0,
     warm: float = 0.5,
-    core: int | None = None,
 ) -> Load:
     """Load a service from a process of its own; wait for what came of it."""
-    return Running(port, asked, connections, seconds, warm, core).wait()
+    return Running(port, asked, connections, seconds, warm).wait()
 
 
 class Running:
@@ -163,7 +161,6 @@ class Running:
         connections: int,
         seconds: float,
         warm: float,
-        core: int | None,
     ) -> None:
         import subprocess
 
@@ -172,7 +169,7 @@ class Running:
         self.file = Path(file.name)
         command = [sys.executable, __file__, "--port", str(port), "--requests", file.name]
         command += ["--connections", str(connections), "--seconds", str(seconds)]
-        command += ["--warm", str(warm)] + ([] if core is None else ["--core", str(core)])
+        command += ["--warm", str(warm)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def wait(self) -> Load:
@@ -192,10 +189,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--warm", type=float, default=0.5)
-    parser.add_argument("--core", type=int)
     args = parser.parse_args()
-    if args.core is not None:
-        os.sched_setaffinity(0, {args.core})
     asked = [json.loads(line).encode("latin-1") for line in args.requests.open()]
     try:
         import uvloop as loops

@@ -74,10 +74,8 @@ def measure(args: Any, per_class: int) -> list[dict[str, Any]]:
             shutil.copyfile(whole, path)
             with service(path, *extra) as running:
                 asked = [as_bytes(row) for row in batches(problem.queries, 1)]
-                rate = load(
-                    running.port, asked, connections=CONNECTIONS, seconds=args.seconds, core=None
-                )
-                one = load(running.port, asked, connections=1, seconds=args.seconds, core=None)
+                rate = load(running.port, asked, connections=CONNECTIONS, seconds=args.seconds)
+                one = load(running.port, asked, connections=1, seconds=args.seconds)
                 taking, knowing = lessons(running, problem.queries, args.lessons)
             found.append(
                 {

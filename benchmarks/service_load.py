@@ -6,9 +6,9 @@ All on loopback, all in one run, the rounds of what is compared interleaved: req
 endpoint of FastAPI that does nothing, and of predictions from embeddings, 100 classes of 512
 features, one row a request, as JSON and as bytes; batches of 256 against the same call without a
 service; and how long predictions take while lessons come in. What the maths alone would allow is
-told too: one row a request, judged 64 at a time without a service. With two cores or more the
-service has one of them and the load another; computations without a service have the core that the
-service has.
+told too: one row a request, judged 64 at a time without a service. "Label alone" asks for no
+probabilities (``top=0``). Nothing is bound to a core: the service, as people run it, judges on one
+while it reads and writes on another, and the load takes its share of both.
 """
 
 from __future__ import annotations
@@ -49,22 +49,14 @@ async def empty():
 """
 
 
-def cores() -> tuple[int | None, int | None]:
-    """One for the service, one for the load; nothing if there is one only."""
-    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
-        return None, None
-    first, second, *_ = sorted(os.sched_getaffinity(0))
-    return second, first
-
-
 @contextmanager
-def empty_service(folder: Path, core: int | None) -> Iterator[Served]:
+def empty_service(folder: Path) -> Iterator[Served]:
     """An endpoint that does nothing, run as the service is run."""
     (folder / "empty.py").write_text(EMPTY)
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "empty:app", "--app-dir", str(folder)]
     command += ["--port", str(port), "--no-access-log", "--log-level", "warning"]
-    with Served(command, port, ready="/", core=core) as running:
+    with Served(command, port, ready="/") as running:
         yield running
 
 
@@ -84,10 +76,10 @@ def as_json(rows: np.ndarray) -> bytes:
     return request("POST", "/v1/predict", "application/json", body)
 
 
-def as_bytes(rows: np.ndarray) -> bytes:
+def as_bytes(rows: np.ndarray, top: int = 1) -> bytes:
     """The same as bytes."""
     body = np.ascontiguousarray(rows, "<f4").tobytes()
-    return request("POST", "/v1/predict", "application/octet-stream", body)
+    return request("POST", f"/v1/predict?top={top}", "application/octet-stream", body)
 
 
 def batches(queries: np.ndarray, count: int) -> list[np.ndarray]:
@@ -107,9 +99,7 @@ def interleaved(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, l
 
 
 def in_process(case: dict[str, Any]) -> dict[str, Any]:
-    """Batches a second without a service, on the core that the service has."""
-    if case["core"] is not None:
-        os.sched_setaffinity(0, {case["core"]})
+    """Batches a second without a service."""
     queries = np.load(case["queries"])
     with fecam.open(case["model"], readonly=True) as model:
         parts = cycle(batches(queries, case["rows"]))
@@ -154,14 +144,13 @@ def while_taught(
     asked: Sequence[bytes],
     connections: int,
     args: Any,
-    core: int | None,
     *,
     samples: np.ndarray,
     pause: float,
 ) -> tuple[Load, int]:
     """A load while lessons come in, and how many came."""
     teacher = Teacher(running.url, samples, pause)
-    under_way = Running(running.port, asked, connections, args.seconds, 0.5, core)
+    under_way = Running(running.port, asked, connections, args.seconds, 0.5)
     teacher.start()
     found = under_way.wait()
     teacher.stop()
@@ -172,30 +161,27 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
     """All of it, for classes of so many samples."""
     classes, width = (10, 32) if args.quick else (100, problems.WIDTH)
     problem = problems.made_up(classes, per_class, width, 512)
-    serving_core, load_core = cores()
     say(f"{problem}: teaching ...")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path, saved = folder / "model.fecam", folder / "queries.npy"
         taught(path, problem)
         np.save(saved, problem.queries)
-        case = {"model": str(path), "queries": str(saved), "core": serving_core}
-        case["seconds"] = args.seconds
+        case = {"model": str(path), "queries": str(saved), "seconds": args.seconds}
         ones, many = batches(problem.queries, 1), batches(problem.queries, BATCH)
         with (
-            empty_service(folder, serving_core) as empty,
-            service(path, core=serving_core) as ours,
+            empty_service(folder) as empty,
+            service(path) as ours,
         ):
 
             def asks(port: int, asked: list[bytes], connections: int) -> Callable[[], Load]:
-                return lambda: load(
-                    port, asked, connections=connections, seconds=args.seconds, core=load_core
-                )
+                return lambda: load(port, asked, connections=connections, seconds=args.seconds)
 
             one_by_one = {
                 "empty": asks(empty.port, [request("GET", "/")], CONNECTIONS),
                 "json": asks(ours.port, [as_json(row) for row in ones], CONNECTIONS),
                 "bytes": asks(ours.port, [as_bytes(row) for row in ones], CONNECTIONS),
+                "label": asks(ours.port, [as_bytes(row, 0) for row in ones], CONNECTIONS),
                 "maths": lambda: apart(__file__, case | {"rows": CONNECTIONS}),
             }
             in_batches = {
@@ -210,9 +196,8 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
                 cases: dict[str, Callable[[], Any]] = {"idle": asks(ours.port, asked, connections)}
                 for what, pause in (("five lessons a second", 0.2), ("lesson after lesson", 0.0)):
                     cases[what] = lambda pause=pause, connections=connections: while_taught(
-                        ours, asked, connections, args, load_core,
-                        samples=problem.queries, pause=pause,
-                    )  # fmt: skip
+                        ours, asked, connections, args, samples=problem.queries, pause=pause
+                    )
                 say(f"{connections} connections, taught meanwhile:")
                 taught_while[str(connections)] = interleaved(cases, args.rounds)
     return {"per_class": per_class, "classes": classes, "width": width} | summary(
@@ -269,6 +254,7 @@ def table(results: list[dict[str, Any]]) -> str:
         for what, name, base, goal in (
             ("one row, JSON", "json", "empty", "one"),
             ("one row, bytes", "bytes", "empty", "one"),
+            ("one row, bytes, label alone", "label", "empty", "one"),
             ("one row, bytes", "bytes", "maths", ""),
             ("256 rows, JSON", "batch json", "process", "batch"),
             ("256 rows, bytes", "batch bytes", "process", "batch"),
@@ -325,10 +311,10 @@ def main() -> int:
     if args.quick:
         args.seconds, args.rounds, args.per_class = 0.5, 1, [5]
     results = [measure(args, per_class) for per_class in args.per_class]
-    shared = "shared one core" if cores()[0] is None else "had a core each"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     busy = os.getloadavg()[0] - 2  # what the service and the load make themselves
     others = ", which other programs used too" if busy > 0.5 else ""
-    told = f"{table(results)}\n\nThe service and the load {shared}{others}."
+    told = f"{table(results)}\n\nThe service and the load shared {cores} cores{others}."
     print(told)
     write("service_load", told, {"results": results}, quick=args.quick)
     return 1 if any(one["failures"] for one in results) else 0

@@ -36,10 +36,9 @@ class Served:
         port: int,
         *,
         ready: str = "/readyz",
-        core: int | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        self.command, self.port, self.ready, self.core = list(command), port, ready, core
+        self.command, self.port, self.ready = list(command), port, ready
         self.environment = {**os.environ, **(environment or {})}
         self.url = f"http://127.0.0.1:{port}"
         with tempfile.NamedTemporaryFile(suffix=".log", delete=False) as file:
@@ -62,8 +61,6 @@ class Served:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=self.environment, start_new_session=True
             )
-        if self.core is not None:
-            os.sched_setaffinity(self.process.pid, {self.core})
 
     def is_ready(self) -> bool:
         """Whether it answers."""
@@ -96,8 +93,8 @@ class Served:
         self.log.unlink(missing_ok=True)
 
 
-def service(path: Path | str, *options: str, port: int = 0, core: int | None = None) -> Served:
+def service(path: Path | str, *options: str, port: int = 0) -> Served:
     """``fecam serve`` of a model."""
     port = port or free_port()
     command = [sys.executable, "-m", "fecam", "serve", "-m", str(path), "--port", str(port)]
-    return Served([*command, *options], port, core=core)
+    return Served([*command, *options], port)

@@ -7,6 +7,7 @@ changes no number: the blocks are cut the same way whatever takes them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,6 +31,20 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
             return [work(item) for item in listed]
         with ThreadPoolExecutor(threads, thread_name_prefix="fecam") as pool:
             return list(pool.map(work, listed))
+
+
+@contextmanager
+def leave_a_core(processes: int = 1) -> Iterator[None]:
+    """Let BLAS have one core less than this process may use, for something else goes on there.
+
+    ``processes`` share the machine. Threads of BLAS wait for work by turning in circles, so it
+    must not have the core that is needed meanwhile.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    blas = _blas()
+    threads = max((one.num_threads or 1 for one in blas.lib_controllers), default=1)
+    with blas.limit(limits=max(1, min(threads, (cores or 1) // processes - 1))):
+        yield
 
 
 _lock = Lock()

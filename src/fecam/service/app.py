@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fecam import __version__
+from fecam.core.threads import leave_a_core
 from fecam.errors import FecamError
 from fecam.service import logs
 from fecam.service.access import Access
@@ -47,9 +48,10 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await engine.start()
-        yield
-        await engine.close()
+        with leave_a_core(settings.workers):
+            await engine.start()
+            yield
+            await engine.close()
 
     app = _Guarded(
         title="fecam",
