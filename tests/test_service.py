@@ -695,6 +695,32 @@ def test_those_that_wait_are_worked_on_together():
     assert found[0] == 0 and found[4] == 40 and isinstance(found[1], ValueError)
 
 
+def test_who_waits_too_long_is_told_and_no_longer_worked_for():
+    from fecam.service.batches import Batcher
+    from fecam.service.problems import Problem
+
+    done, go = [], threading.Event()
+
+    def work(jobs):
+        go.wait(5)
+        done.extend(jobs)
+        return jobs
+
+    async def main():
+        batcher = Batcher("work", work, most=5, size=1, seconds=0.2)
+        batcher.start()
+        both = [batcher.submit("begun"), batcher.submit("waits")]
+        for one in both:
+            with pytest.raises(Problem, match=r"within 0\.2 seconds"):
+                await one
+        go.set()
+        assert await batcher.submit("later") == "later"
+        await batcher.close()
+
+    asyncio.run(main())
+    assert done == ["begun", "later"]
+
+
 def test_a_text_is_never_taken_for_a_path(tmp_path):
     """A stranger's first lesson must not make the service read its own files."""
     (tmp_path / "secret.png").write_bytes(png(8, 8))
