@@ -145,10 +145,10 @@ COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
 # -- learning --------------------------------------------------------------------------------------
 
 
-def test_embeddings_in_parquet(cluster, tmp_path):
+def test_embeddings_in_parquet(cluster, tmp_path, monkeypatch):
     import ray
 
-    from fecam.distributed import teach
+    from fecam.distributed import learning, teach
 
     X, y = relu_features(5, 60, 16, 0)
     order = np.random.default_rng(0).permutation(len(y))
@@ -165,9 +165,16 @@ def test_embeddings_in_parquet(cluster, tmp_path):
     assert all(one.total == len(y) for one in heard)
     assert (heard[-1].done, heard[-1].skipped) == (len(y), 1)
 
-    # The file remembers its items: they are not taught twice.
+    # The file remembers its items: they are not taught twice. And it knows what they are like, so
+    # nothing is looked at beforehand; no more is where the transform is given.
+    def look(*arguments):
+        raise AssertionError("the first rows were read apart")
+
+    monkeypatch.setattr(learning, "peek", look)
     again = teach(data, into=file)
     assert (again.taught, again.known, again.unreadable) == ({}, len(y) - 1, 1)
+    given = teach(data, classifier=FeCAMClassifier(tukey=0.5)).classifier
+    assert_same(given, FeCAMClassifier(tukey=0.5).fit(X[:-1], y[:-1]), X[:-1])
 
 
 def test_many_blocks_and_columns_of_numbers(cluster):
@@ -262,8 +269,8 @@ def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
             cluster.remove_node(node, allow_graceful=False)
             killed.append(True)
 
-    looked = learning._peek
-    monkeypatch.setattr(learning, "_peek", look)
+    looked = learning.peek
+    monkeypatch.setattr(learning, "peek", look)
     killed, done = [], []
     killer = threading.Thread(target=kill)
     killer.start()

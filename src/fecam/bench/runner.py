@@ -55,8 +55,8 @@ def run(
     Features are made once for all heads. With several seeds, heads run side by side in so many
     processes as there are seeds and cores and as memory allows (``workers``); with one, a head
     after the other, and its time is its own. ``spread`` takes them to other machines instead, as
-    `fecam.distributed.experiments` does. The analyses are of the first seed. ``root`` and ``download``
-    are for the data set; ``watch`` hears how far each stage has come.
+    `fecam.distributed.experiments` does. The analyses are of the first seed. ``root`` and
+    ``download`` are for the data set; ``watch`` hears how far each stage has come.
 
     >>> from fecam.bench import spec
     >>> import tempfile

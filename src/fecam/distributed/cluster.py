@@ -31,7 +31,12 @@ def connect(address: str | None = None) -> bool:
     if ray.is_initialized():
         return False
     try:
-        ray.init(address=address or None, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(
+            address=address or None,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            include_dashboard=False,  # of a cluster that begins here: ten processes less
+        )
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
         why = str(error).strip().partition("\n")[0]
         raise ClusterError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from fecam.core.cache import FactorCache
 from fecam.core.calibration import sample_distances
 from fecam.core.statistics import ClassStatistics
 from fecam.distributed.cluster import blocks_of, over_blocks, rows_in, the_ray
+from fecam.distributed.first_rows import Glance, from_schema, nothing, peek
 from fecam.distributed.lessons import Plan, as_lesson, pack, parts_of, unpack
 from fecam.distributed.reading import Account, Source, Teller, chosen_columns, read_block
 from fecam.distributed.tree import MOST_HEAPS, Tree
@@ -25,14 +25,11 @@ from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, EncoderError, FecamError, InputError
 from fecam.features import Report
 from fecam.model.provenance import joined
-from fecam.model.same_encoder import record_of
 from fecam.model_file import EncoderRecord, ModelFile
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import explained
 from fecam.model_file.writing import Draft
 
-PEEKED = 64
-"""Rows that are looked at before the work begins: how wide are features, is any negative?"""
 TRIES = 3
 """A run whose results are lost with a node, and cannot be made again alone, is begun anew."""
 
@@ -114,7 +111,8 @@ def teach(
     target = None if into is None else Path(os.path.realpath(into))
     known = _Known.of(target, classifier, encoder)
     source = Source(known.encoder, label, chosen_columns(item))
-    glance = _peek(dataset, source, concurrency, gpus)
+    glance = None if known.looks_at_rows else from_schema(dataset, source)
+    glance = glance or peek(dataset, source, gpus)
     known.check(glance)
     plan = known.plan(glance)
     marks = {} if again else known.marks
@@ -126,7 +124,7 @@ def teach(
             )
             lesson, marked = _fetched(tables, plan)
             if not lesson and not account.known:
-                raise _nothing(account)
+                raise nothing(account)
             found = _written(target, known, tables, lesson, marked, plan, glance.record, note)
             break
         except the_ray().exceptions.ObjectLostError as error:
@@ -175,7 +173,12 @@ class _Known:
             encoder = held.encoder.name
         return cls(held.classifier.fork(), encoder, held.encoder, marks, path)
 
-    def check(self, glance: _Glance) -> None:
+    @property
+    def looks_at_rows(self) -> bool:
+        """Whether the first rows decide how all are transformed."""
+        return self.classifier._knowledge is None and self.classifier.tukey == "auto"
+
+    def check(self, glance: Glance) -> None:
         """Refuse features of another encoder, or of another width, than those before."""
         there, here = self.record, glance.record
         if self.path is not None and self.encoder is not None and here is None:
@@ -196,7 +199,7 @@ class _Known:
                 "Use the same encoder, or teach another model."
             )
 
-    def plan(self, glance: _Glance) -> Plan:
+    def plan(self, glance: Glance) -> Plan:
         before, dtype = self.classifier._knowledge, self.classifier.dtype
         if before is None:
             metric = self.classifier._metric()
@@ -204,70 +207,6 @@ class _Known:
                 np.full((1, glance.width), glance.lowest, dtype), metric
             )
         return Plan(before.transform, before.form, glance.width, dtype, self.path is not None)
-
-
-@dataclass(frozen=True)
-class _Glance:
-    """What the first rows tell."""
-
-    width: int
-    lowest: float
-    record: EncoderRecord | None
-
-
-class _Peek:
-    """In a worker: look at the first rows."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._encoder = source.loaded()
-
-    def __call__(self, table: Any) -> Any:
-        import pyarrow as pa
-
-        about: dict[str, Any] = {}
-        try:
-            account = Account()
-            found = read_block(table, self._source, self._encoder, account)
-            about = {"width": found.features.shape[1], "reasons": account.reasons}
-            if len(found.features):
-                about["lowest"] = float(found.features.min())
-            if self._encoder is not None and self._encoder.fingerprint:
-                record = record_of(self._encoder)
-                about["record"] = None if record is None else asdict(record)
-        except FecamError as error:
-            about["error"] = str(error)
-        return pa.table({"about": [json.dumps(about)]})
-
-
-def _peek(dataset: Any, source: Source, concurrency: int | None, gpus: float) -> _Glance:
-    ray = the_ray()
-    stage = over_blocks(
-        dataset.limit(PEEKED),
-        _Peek,
-        source,
-        actors=source.encoder is not None,
-        concurrency=None if source.encoder is None else 1,
-        gpus=gpus,
-    )
-    width, lowest, record = 0, np.inf, None
-    reasons: list[str] = []
-    for block in blocks_of(stage):
-        for text in ray.get(block).column("about").to_pylist():
-            about = json.loads(text)
-            if "error" in about:
-                raise InputError(about["error"])
-            width, lowest = about["width"], min(lowest, about.get("lowest", np.inf))
-            record = EncoderRecord(**about["record"]) if about.get("record") else record
-            reasons += about["reasons"]
-    if not width or lowest == np.inf:
-        raise _nothing(Account(reasons=reasons))
-    return _Glance(width, lowest, record)
-
-
-def _nothing(account: Account) -> InputError:
-    why = f"; the first: {account.reasons[0]}" if account.reasons else ""
-    return InputError(f"the data set holds no item that can be learnt{why}. Give it some.")
 
 
 # -- the work --------------------------------------------------------------------------------------

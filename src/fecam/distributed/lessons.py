@@ -21,6 +21,7 @@ from fecam.core.lessons import rows_by_label, summarize_lesson
 from fecam.core.statistics import ClassStatistics, Form, combine
 from fecam.core.transforms import Transform
 from fecam.distributed.reading import Account, Block, marks_in
+from fecam.errors import InputError
 from fecam.inputs import check_range
 from fecam.model_rows import Layout, pack_scatter, unpack_scatter
 
@@ -78,6 +79,11 @@ def parts_of(
     assert block.labels is not None, "there is nothing to learn without labels"
     if not len(block.labels):
         return {}
+    if block.features.shape[1] != plan.width:
+        raise InputError(
+            f"some features have {block.features.shape[1]} numbers, others {plan.width}. All must "
+            "come of one encoder."
+        )
     check_range(block.features, plan.transform, np.dtype(plan.dtype), name="a block")
     rows = rows_by_label(block.features, block.labels, plan.transform)
     by_label = by_code(block.labels, marks) if plan.marked else dict.fromkeys(rows, marks)
