@@ -6,7 +6,7 @@ All on loopback, all in one run, the rounds of what is compared interleaved: req
 endpoint of FastAPI that does nothing, and of predictions from embeddings, 100 classes of 512
 features, one row a request, as JSON and as bytes; batches of 256 against the same call without a
 service; and how long predictions take while lessons come in. What the maths alone would allow is
-told too: one row a request, judged 64 at a time without a service. "Label alone" asks for no
+told too: one row a request, judged 256 at a time without a service. "Label alone" asks for no
 probabilities (``top=0``). Nothing is bound to a core: the service, as people run it, judges on one
 while it reads and writes on another, and the load takes its share of both.
 """
@@ -37,7 +37,7 @@ from serving import Served, free_port, service
 
 GOALS = {"one": 0.60, "batch": 0.70, "p99": 3.0}
 """Shares of an empty endpoint and of the process; how much longer an answer may take."""
-CONNECTIONS, BATCH = 64, 256
+CONNECTIONS, CALM, BATCH = 256, (8, 64), 256
 EMPTY = """
 from fastapi import FastAPI
 
@@ -192,7 +192,7 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
             found = interleaved(one_by_one | in_batches, args.rounds)
             asked = [as_bytes(row) for row in ones]
             taught_while: dict[str, Any] = {}
-            for connections in (8, CONNECTIONS):
+            for connections in CALM:
                 cases: dict[str, Callable[[], Any]] = {"idle": asks(ours.port, asked, connections)}
                 for what, pause in (("five lessons a second", 0.2), ("lesson after lesson", 0.0)):
                     cases[what] = lambda pause=pause, connections=connections: while_taught(
@@ -302,7 +302,7 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--per-class", type=int, nargs="+", default=[5, 60])
+    parser.add_argument("--per-class", type=int, nargs="+", default=[5, 60, 500])
     parser.add_argument("--case", help="for itself")
     args = parser.parse_args()
     if args.case:
