@@ -721,6 +721,25 @@ def test_who_waits_too_long_is_told_and_no_longer_worked_for():
     assert done == ["begun", "later"]
 
 
+def test_what_nobody_expected_is_an_answer_too(path, monkeypatch):
+    from fecam.service.app import create_app
+
+    app = create_app(ServiceSettings(path))
+    engine = app.state.engine
+
+    async def fail():
+        raise RuntimeError(f"of {path}")
+
+    async def ask():
+        door = httpx.ASGITransport(app=app)  # which raises what the application does not answer
+        async with httpx.AsyncClient(transport=door, base_url="http://127.0.0.1") as http:
+            return await http.get("/v1/history")
+
+    monkeypatch.setattr(engine, "steps", fail)
+    with closing(engine.model):
+        error(asyncio.run(ask()), 500, "internal")
+
+
 def test_a_text_is_never_taken_for_a_path(tmp_path):
     """A stranger's first lesson must not make the service read its own files."""
     (tmp_path / "secret.png").write_bytes(png(8, 8))

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from sklearn.exceptions import NotFittedError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -40,6 +41,12 @@ class _Guarded(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
         await self.entry(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """All layers but the outermost, which would answer what the guard answers in our form."""
+        outermost = super().build_middleware_stack()
+        assert isinstance(outermost, ServerErrorMiddleware), "it is the framework's last resort"
+        return outermost.app
 
 
 def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastAPI:
