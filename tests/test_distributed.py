@@ -222,6 +222,8 @@ def test_mistakes_are_named(cluster):
     X[-1, 0] = -1  # not among the rows that are looked at first
     with pytest.raises(InputError, match="tukey=None"):
         learn(blocks({"label": y, "embedding": lists(X)}))
+    with pytest.raises(InputError, match="holds no item"):
+        learn(blocks({"label": y[:0], "embedding": lists(X[:0])}, 1))
 
 
 # -- faults ----------------------------------------------------------------------------------------
@@ -356,6 +358,24 @@ def test_predict_goes_on_where_it_was_stopped(cluster, tmp_path):
     np.testing.assert_allclose(rows.column("novelty").to_numpy(), clf.novelty(X), rtol=1e-4)
     with pytest.raises(InputError, match="holds answers of another model"):
         predict(data, clf, output=folder, top=1)
+
+
+def test_blocks_that_differ_only_beside_their_items_are_answered_each(cluster, tmp_path):
+    from ray.data import from_arrow
+
+    from fecam.distributed import predict
+
+    X = np.random.default_rng(0).random((8, 3), np.float32)
+    clf = FeCAMClassifier().fit(X, [0, 1] * 4)
+    tables = [pa.table({"item": lists(X), "name": [f"{of}{at}" for at in range(8)]}) for of in "ab"]
+    folder = tmp_path / "answers"
+    found = predict(from_arrow(tables), clf, output=folder, concurrency=1)
+    names = [
+        name
+        for part in folder.glob("part-*.parquet")
+        for name in pq.read_table(part).column("name").to_pylist()
+    ]
+    assert found.items == len(names) == len(set(names)) == 16
 
 
 # -- the program -----------------------------------------------------------------------------------

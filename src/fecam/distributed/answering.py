@@ -22,7 +22,7 @@ import numpy as np
 
 from fecam.classifier import FeCAMClassifier, novelty_limit
 from fecam.data.marks import marks_of
-from fecam.distributed.cluster import blocks_of, over_blocks, rows_in, the_ray
+from fecam.distributed.cluster import over_blocks, rows_in, the_ray, told_by
 from fecam.distributed.columns import item_columns, items_of
 from fecam.distributed.folder import Folder
 from fecam.distributed.reading import REASONS, Account, Source, Teller, chosen_columns, read_block
@@ -143,9 +143,7 @@ def _over(
     ray = the_ray()
     stage = over_blocks(dataset, work, *arguments, actors=True, concurrency=concurrency, gpus=gpus)
     try:
-        for block in blocks_of(stage):
-            for text in ray.get(block).column("about").to_pylist():
-                yield json.loads(text)
+        yield from told_by(stage)
     except ray.exceptions.ObjectLostError as error:
         raise ClusterError(
             "the cluster has lost results, as machines do that end in the middle. Run it again: "
@@ -255,7 +253,7 @@ class _Write(_Judge):
         try:
             columns = item_columns(table, "label", self._source.item)
             items = items_of(table, columns)
-            part = f"part-{_content(items)}.parquet"
+            part = f"part-{_content(items, table.drop_columns(columns))}.parquet"
             if (there := self._folder.metadata(part)) is not None:
                 account.items, account.unreadable = there
                 return _about(account, part=part, kept=1)
@@ -300,8 +298,10 @@ def _is_light(table: Any, name: str) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _content(items: Any) -> str:
-    """What is in a block, in a few characters."""
+def _content(items: Any, beside: Any) -> str:
+    """What is in a block, in a few characters: its items, and the columns that go with them."""
+    import pyarrow as pa
+
     if isinstance(items, np.ndarray) and items.dtype.kind != "O":
         digest = hashlib.sha256(f"{items.shape}{items.dtype.str}".encode())
         digest.update(np.ascontiguousarray(items).data)
@@ -311,6 +311,12 @@ def _content(items: Any) -> str:
         for one in items if texts else ():
             if os.path.isfile(one):  # a path: what it leads to may have changed
                 digest.update(marks_of([one], "images").tobytes())
+    if beside.num_columns:
+        beside = beside.replace_schema_metadata().combine_chunks()
+        written = pa.BufferOutputStream()
+        with pa.ipc.new_stream(written, beside.schema) as stream:
+            stream.write_table(beside)
+        digest.update(written.getvalue())
     return digest.hexdigest()[:24]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fecam.distributed.cluster import blocks_of, over_blocks, the_ray
+from fecam.distributed.cluster import over_blocks, told_by
 from fecam.distributed.columns import item_columns
 from fecam.distributed.reading import Account, Source, read_block
 from fecam.errors import FecamError, InputError
@@ -55,7 +55,6 @@ class _Peek:
 
 def peek(dataset: Any, source: Source, gpus: float) -> Glance:
     """Look at the first rows, in a worker: here there may be no encoder."""
-    ray = the_ray()
     stage = over_blocks(
         dataset.limit(PEEKED),
         _Peek,
@@ -66,14 +65,12 @@ def peek(dataset: Any, source: Source, gpus: float) -> Glance:
     )
     width, lowest, record = 0, np.inf, None
     reasons: list[str] = []
-    for block in blocks_of(stage):
-        for text in ray.get(block).column("about").to_pylist():
-            about = json.loads(text)
-            if "error" in about:
-                raise InputError(about["error"])
-            width, lowest = about["width"], min(lowest, about.get("lowest", np.inf))
-            record = EncoderRecord(**about["record"]) if about.get("record") else record
-            reasons += about["reasons"]
+    for about in told_by(stage):
+        if "error" in about:
+            raise InputError(about["error"])
+        width, lowest = about["width"], min(lowest, about.get("lowest", np.inf))
+        record = EncoderRecord(**about["record"]) if about.get("record") else record
+        reasons += about["reasons"]
     if not width or lowest == np.inf:
         raise nothing(Account(reasons=reasons))
     return Glance(width, lowest, record)
