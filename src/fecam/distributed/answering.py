@@ -88,17 +88,30 @@ def predict(
     sent, checksum = _sent(model)
     folder = Folder(str(output))
     _claim(folder, {"model": checksum, "top": top, "reject": reject})
-    found, parts = Answered(), set[str]()
+    found, parts = Answered(), Counter[str]()
     arguments = (sent, encoder, chosen_columns(item), top, reject, folder)
     teller = Teller(report, total or rows_in(dataset))
     for about in _over(dataset, _Write, arguments, concurrency, gpus):
         _add(found, about, teller)
-        parts |= {about["part"]} - {""}
+        parts.update([about["part"]])
     teller.tell(found.items, found.unreadable, at_the_end=True)
+    names = _copied(folder, parts)
     # Blocks may have been cut otherwise before a run was stopped: these would be answers twice.
-    folder.remove(name for name in folder.parts() if name not in parts)
-    found.parts = len(parts)
+    folder.remove(name for name in folder.parts() if name not in names)
+    found.parts = len(names)
     return found
+
+
+def _copied(folder: Folder, parts: Counter[str]) -> set[str]:
+    """The files of all blocks: of blocks that are the same, and so share a file, one each."""
+    names = set(parts)
+    for part, count in parts.items():
+        for number in range(2, count + 1):
+            name = f"{part.removesuffix('.parquet')}-{number}.parquet"
+            if folder.metadata(name) is None:
+                folder.write(name, folder.read(part) or b"")
+            names.add(name)
+    return names
 
 
 def evaluate(

@@ -14,7 +14,7 @@ from fecam.bench.spec import Head
 from fecam.bench.stream import stream
 from fecam.data import Dataset
 from fecam.distributed.cluster import the_ray
-from fecam.errors import SpecError
+from fecam.errors import ClusterError, SpecError
 
 Record = dict[str, Any]
 TRIES = 10
@@ -43,7 +43,14 @@ def spread(units: Sequence[tuple[Prepared, Head]]) -> Iterator[Record]:
     try:
         while running:
             (done,), running = ray.wait(running)
-            found = ray.get(done)
+            try:
+                found = ray.get(done)
+            except ray.exceptions.RayError as error:
+                why = str(error).strip().partition("\n")[0]
+                raise ClusterError(
+                    f"a head could not be taken through its seed ({why}). What is done is kept: run "
+                    "it again, with more memory or fewer heads at a time"
+                ) from error
             if isinstance(found, str):
                 raise SpecError(found)
             yield from found
