@@ -48,8 +48,8 @@ def spread(units: Sequence[tuple[Prepared, Head]]) -> Iterator[Record]:
             except ray.exceptions.RayError as error:
                 why = str(error).strip().partition("\n")[0]
                 raise ClusterError(
-                    f"a head could not be taken through its seed ({why}). What is done is kept: run "
-                    "it again, with more memory or fewer heads at a time"
+                    f"a head could not be taken through its seed ({why}). What is done is kept: "
+                    "run it again, on machines with more memory"
                 ) from error
             if isinstance(found, str):
                 raise SpecError(found)
