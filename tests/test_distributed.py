@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
 import sys
 import threading
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -24,58 +22,20 @@ from fecam import FeCAMClassifier
 from fecam.bench import runner, spec
 from fecam.core.scatter import dense
 from fecam.errors import ClusterError, InputError
+from ray_cluster import STORE, threads_outlive_it, two_nodes
 from small_encoders import Colours
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("ray")
 
-# Threads of Ray outlive what they were made for, and say so.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning",
-    "ignore::DeprecationWarning",
-    "ignore::FutureWarning",
-    "ignore::pytest.PytestUnraisableExceptionWarning",
-    "ignore::pytest.PytestUnhandledThreadExceptionWarning",
-)
-
-STORE = 80 * 2**20
-HERE = os.path.dirname(__file__)
-SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # or a busy machine would let workers starve
-    "RAY_memory_monitor_refresh_ms": "0",  # what else runs here must not cost a worker its life
-    "RAY_health_check_period_ms": "500",  # a node that is gone is noticed soon ...
-    "RAY_health_check_timeout_ms": "30000",  # ... and one that is only slow is left alone
-    "OPENBLAS_NUM_THREADS": "1",
-    # Workers find the encoders of the tests.
-    "PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]),
-}
+pytestmark = threads_outlive_it
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    before = dict(os.environ)
-    os.environ.update(SETTINGS)
-    os.environ.pop("RAY_ADDRESS", None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import ray
-        from ray.cluster_utils import Cluster
-
-        from fecam.distributed.cluster import connect
-
-        head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
-        found = Cluster(initialize_head=True, head_node_args=head)
-        try:
-            found.add_node(num_cpus=1, object_store_memory=STORE)
-            connect(found.address)
-            yield found
-        finally:
-            ray.shutdown()
-            found.shutdown()
-            os.environ.clear()
-            os.environ.update(before)
+    with two_nodes() as found:
+        yield found
 
 
 def program(*commands, folder):

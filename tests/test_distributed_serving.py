@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-import warnings
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,24 +18,11 @@ import httpx
 import fecam as package
 from conftest import relu_features
 from fecam.service.tokens import TokenFile
+from ray_cluster import threads_outlive_it, two_nodes
 from servers import service
 
-# Threads of Ray outlive what they were made for, and say so.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning",
-    "ignore::DeprecationWarning",
-    "ignore::FutureWarning",
-    "ignore::pytest.PytestUnraisableExceptionWarning",
-    "ignore::pytest.PytestUnhandledThreadExceptionWarning",
-)
+pytestmark = threads_outlive_it
 
-STORE = 80 * 2**20
-SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # or a busy machine would let workers starve
-    "RAY_memory_monitor_refresh_ms": "0",  # what else runs here must not cost a worker its life
-    "OPENBLAS_NUM_THREADS": "1",
-}
 X, Y = relu_features(4, 12, 6, 0)
 LABELS = np.asarray(["cat", "dog", "owl", "tit"])[Y]
 RNG = np.random.default_rng(0)
@@ -45,25 +30,8 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(scope="module")
 def cluster():
-    before = dict(os.environ)
-    os.environ.update(SETTINGS)
-    os.environ.pop("RAY_ADDRESS", None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import ray
-        from ray.cluster_utils import Cluster
-
-        head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
-        found = Cluster(initialize_head=True, head_node_args=head)
-        try:
-            found.add_node(num_cpus=1, object_store_memory=STORE)
-            ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
-            yield found
-        finally:
-            ray.shutdown()
-            found.shutdown()
-            os.environ.clear()
-            os.environ.update(before)
+    with two_nodes() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -57,8 +57,10 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with leave_a_core(settings.workers):
             await engine.start()
-            yield
-            await engine.close()
+            try:
+                yield
+            finally:
+                await engine.close()
 
     app = _Guarded(
         title="fecam",

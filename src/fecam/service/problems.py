@@ -100,7 +100,7 @@ def problem_of(error: Exception, model: Path) -> Problem:
 
 def _file_problem(error: ModelFileError) -> Problem:
     message = str(error)
-    if "undo" in message:
+    if "nothing to undo" in message or "cannot be undone" in message:
         return Problem(409, "nothing_to_undo", "there is nothing left that can be undone.")
     log.error("the model's file: %s", message)
     return Problem(

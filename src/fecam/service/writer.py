@@ -92,7 +92,8 @@ class Writer:
             if snapshot is None:
                 raise Problem(503, "gone", "the model's file is gone.")
             if self._copy is None or self._copy.snapshot is not snapshot:
-                self._copy = await asyncio.to_thread(self._copied, snapshot)
+                await asyncio.to_thread(self._renew_copy, snapshot)
+            assert self._copy is not None, "it was made"
             return await asyncio.to_thread(_patch, self._copy, digests)
 
     async def close(self) -> None:
@@ -102,12 +103,12 @@ class Writer:
         if self._copy is not None:
             self._copy.path.unlink(missing_ok=True)
 
-    def _copied(self, snapshot: Snapshot) -> _Copy:
-        """A copy of what the file holds: the snapshot, or something newer."""
+    def _renew_copy(self, snapshot: Snapshot) -> None:
+        """Copy what the file holds: the snapshot, or something newer."""
         if self._copy is not None:
             self._copy.path.unlink(missing_ok=True)
         path = copy_of(self._engine.model.path)
-        return _Copy(snapshot, path, digests_of(path))
+        self._copy = _Copy(snapshot, path, digests_of(path))  # here: who asked may have gone
 
     def _tokens(self) -> bytes | None:
         if self._settings.tokens is None:
