@@ -108,6 +108,7 @@ def teach(
         Kept in the file with the step.
     """
     start = time.monotonic()
+    the_ray()  # if it is missing, that is told first
     target = None if into is None else Path(os.path.realpath(into))
     known = _Known.of(target, classifier, encoder)
     source = Source(known.encoder, label, chosen_columns(item))
