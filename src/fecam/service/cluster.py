@@ -187,9 +187,10 @@ def _deploy(serve: Any, settings: ServiceSettings, here: str, replicas: int) -> 
         proxy_location="HeadOnly" if settings.is_local else "EveryNode",
         http_options={"host": settings.host, "port": settings.port},
     )
+    most = EASY * settings.limits.queue
     common = {
-        "max_ongoing_requests": EASY
-        * settings.limits.queue,  # beyond, engines refuse by themselves
+        "max_ongoing_requests": most,  # beyond, engines refuse by themselves
+        "max_queued_requests": most,  # and what none of them can take is refused by Ray
         "logging_config": {"log_level": "WARNING", "enable_access_log": False},
         **LIFE,
     }
