@@ -319,9 +319,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         if reject is None:
             return self.predict_top_k(X, 1)[:, 0]
         limit = novelty_limit(reject)
-        array, classes, nearest_class, scores = self._judge(X)
-        is_novel = to_numpy(scores) > limit
-        labels = classes[nearest_class]
+        array, judged = self._judge(X, 1, probabilities=False)
+        is_novel, labels = judged.novelty > limit, judged.labels[:, 0]
         strings = kind_of(labels) == "strings" and isinstance(unknown, str)
         integers = kind_of(labels) == "integers" and type(unknown) in (int, np.int64)
         if strings or integers:
@@ -356,24 +355,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         The scale is the same for all classes and encoders: of samples of known classes about half
         lie above 0 and one in twenty above 1.64, whatever the class.
         """
-        array, *_, scores = self._judge(X)
-        return like(scores, array)
-
-    def _judge(self, X: Any) -> tuple[Array, np.ndarray[Any, Any], np.ndarray[Any, Any], Array]:
-        """The checked samples, all classes, the position of the one nearest to each, novelty."""
-        known = self._knowing()
-        array = self._checked(X)
-        order, distances, _ = self._nearest(array, known, 1)
-        nearest_class = to_numpy(order)[:, 0]
-        asked, back = np.unique(nearest_class, return_inverse=True)
-        expected = np.asarray(self._derived.expected(known, self._metric(), asked.tolist()))[back]
-        xp = namespace(distances)
-        scores = surprise(
-            distances[:, 0],
-            xp.astype(like(expected, distances), distances.dtype),
-            relative_variance(known.classes.values()),
-        )
-        return array, _labels(known), nearest_class, scores
+        array, judged = self._judge(X, 1, probabilities=False)
+        return like(judged.novelty, array)
 
     def judge(self, X: Any, k: int = 1, *, probabilities: bool = True) -> Judged:
         """All that can be said about each sample, in one go: its ``k`` nearest classes.
@@ -387,6 +370,10 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         >>> clf.judge([[0.1, 0.9]], 2).labels.tolist()
         [['cat', 'dog']]
         """
+        return self._judge(X, k, probabilities=probabilities)[1]
+
+    def _judge(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Judged]:
+        """The checked samples, and what is made of them."""
         known = self._knowing()
         self._check_k(k, known)
         array = self._checked(X)
@@ -402,7 +389,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         shares = np.full_like(distances, np.nan)
         if probabilities:
             shares = likelihoods(distances, warmth) / weights[:, None]
-        return Judged(_labels(known)[order], distances, shares, scores)
+        return array, Judged(_labels(known)[order], distances, shares, scores)
 
     def _check_k(self, k: Any, known: Knowledge) -> None:
         if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(known.classes):
