@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -88,3 +89,34 @@ def fecam(place, monkeypatch, capsys):
 def answer(fecam):
     """What a command says to programs."""
     return lambda *arguments, code=0: json.loads(fecam(*arguments, "--json", code=code).out)
+
+
+SLOW = 120_000
+"""Milliseconds that a page may take on a busy machine."""
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),  # a camera
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A real browser with a fresh profile."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    api.expect.set_options(timeout=SLOW)
+    with api.sync_playwright() as tools:
+        context = tools.chromium.launch_persistent_context(
+            tmp_path_factory.mktemp("browser"),
+            executable_path=chromium,
+            headless=True,
+            args=FLAGS,
+            has_touch=True,
+            timeout=300_000,
+        )
+        context.set_default_timeout(SLOW)
+        yield context
+        context.close()

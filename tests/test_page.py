@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -23,12 +22,6 @@ pytest.importorskip("fastapi", reason="fecam[serve] is not installed")
 FILES = {path.name: path for path in resources.files("fecam.service").joinpath("page").iterdir()}
 SHOTS = os.environ.get("FECAM_SCREENSHOTS")
 """A folder for the pictures of the docs; they are made only if it is given."""
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
-)
-SLOW = 60_000
 HOSTILE = '<img src=x onerror=alert(1)> "&amp; a/b?c#d%20'
 
 
@@ -133,27 +126,6 @@ def serving(model, *options, port=0):
         server.terminate()
         _, rest = server.communicate(timeout=60)
     assert "traceback" not in rest, rest
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    api.expect.set_options(timeout=SLOW)
-    with api.sync_playwright() as tools:
-        context = tools.chromium.launch_persistent_context(
-            tmp_path_factory.mktemp("browser"),
-            executable_path=chromium,
-            headless=True,
-            args=FLAGS,
-            has_touch=True,
-            timeout=300_000,
-        )
-        context.set_default_timeout(SLOW)
-        yield context
-        context.close()
 
 
 class Visit:

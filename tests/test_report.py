@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -577,30 +576,6 @@ def test_without_matplotlib_the_tables_work_and_the_page_says_what_to_install(
 
 
 # -- a browser -------------------------------------------------------------------------------------
-
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with api.sync_playwright() as tools:
-        context = tools.chromium.launch_persistent_context(
-            tmp_path_factory.mktemp("browser"),
-            executable_path=chromium,
-            headless=True,
-            args=FLAGS,
-            timeout=300_000,
-        )
-        context.set_default_timeout(120_000)
-        yield context
-        context.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
