@@ -25,7 +25,7 @@ from fecam import FeCAMClassifier, load
 from fecam.errors import InputError, ModelFileError, UnknownLabelError
 from fecam.model_file import ModelFile, check, compact, facts, shelf
 from fecam.model_file.descriptors import Connection
-from test_model_file import arrays_of
+from same_models import arrays_of
 
 X, Y = relu_features(4, 12, 6, 0)
 NAMES = np.asarray(["cat", "dog", "owl", "tit"])
