@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import io
 import json
 import signal
 import sqlite3
-import stat
 import subprocess
 import sys
 import threading
@@ -26,36 +23,10 @@ pytest.importorskip("httpx")
 import httpx
 
 import fecam as package
-from conftest import relu_features
-from fecam.errors import InputError, SettingsError
-from fecam.service import Limits, ServiceSettings
+from served_animals import LABELS, NAMES, X, error, lesson, png, served, taught_file
 from servers import service
 
-X, Y = relu_features(4, 12, 6, 0)
-NAMES = np.asarray(["cat", "dog", "owl", "tit"])
-LABELS = NAMES[Y]
 SMALL = ("--max-mb", "1", "--max-items", "100", "--queue", "4", "--seconds", "20")
-
-
-def lesson(rows, label="new", **more):
-    return {"features": np.asarray(rows).tolist(), "label": label, **more}
-
-
-@contextmanager
-def served(path, *options, **headers):
-    with (
-        service(path, *options) as running,
-        httpx.Client(base_url=running.url, timeout=60, headers=headers) as http,
-    ):
-        http.running = running
-        yield http
-
-
-def taught_file(folder, name="animals.fecam", labels=LABELS):
-    path = folder / name
-    with package.open(path) as model:
-        model.learn(X, labels)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +38,6 @@ def path(tmp_path_factory):
 def http(path):
     with served(path, *SMALL, "--log-json", "--access-log") as one:
         yield one
-
-
-def error(response, status, code):
-    assert response.status_code == status, response.text
-    found = response.json()["error"]
-    assert found["code"] == code, found
-    for known in ("/v1/", "/openapi.json", "application/", "multipart/", "http://"):
-        found["message"] = found["message"].replace(known, "")
-    assert "/" not in found["message"]
-    assert "Traceback" not in response.text
-    return found["message"]
 
 
 @contextmanager
@@ -423,90 +383,6 @@ def test_names_from_elsewhere_are_refused(http):
     assert "access-control-allow-origin" not in http.get("/v1/model").headers
 
 
-# ---------------------------------------------------------------------- tokens
-
-
-def test_tokens_and_scopes(path, tmp_path):
-    from fecam.service.tokens import TokenFile
-
-    kept = TokenFile(tmp_path / "tokens.json")
-    read, teach = kept.add("eye", "read"), kept.add("hand", "teach")
-    assert stat.S_IMODE(kept.path.stat().st_mode) == 0o600
-    assert read not in kept.path.read_text() and teach not in kept.path.read_text()
-    options = ("--tokens", str(kept.path), "--cors", "https://birds.example", "--workers", "2")
-    with served(path, *options) as http:
-
-        def ask(method, where, token=None, **more):
-            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            return http.request(method, where, headers=headers, **more)
-
-        assert http.get("/").status_code == 200 and http.get("/healthz").status_code == 200
-        missing = ask("GET", "/v1/model")
-        error(missing, 401, "token")
-        assert missing.headers["www-authenticate"].startswith("Bearer")
-        error(ask("GET", "/v1/model", "guess"), 401, "token")
-        error(ask("GET", "/metrics"), 401, "token")
-        assert ask("GET", "/v1/model", read).status_code == 200
-        rows = {"features": X[:1].tolist()}
-        assert ask("POST", "/v1/predict", read, json=rows).status_code == 200
-        error(ask("POST", "/v1/teach", read, json=lesson(X[:1])), 403, "scope")
-        error(ask("DELETE", "/v1/classes/cat", read), 403, "scope")
-        error(ask("POST", "/v1/undo", read), 403, "scope")
-        # Two workers share the file: whoever is asked next knows of the lesson.
-        for n in range(6):
-            done = ask("POST", "/v1/teach", teach, json=lesson(X[:2] + 60 + n, "emu")).json()
-            asked = {"features": (X[:1] + 60).tolist(), "min_version": done["version"]}
-            found = ask("POST", "/v1/predict", read, json=asked).json()
-            assert found["version"] >= done["version"]
-        assert ask("POST", "/v1/undo", teach, json={"steps": 6}).status_code == 200
-        own_page = {"Origin": "https://birds.example", "Authorization": f"Bearer {read}"}
-        allowed = http.get("/v1/model", headers=own_page)
-        assert allowed.headers["access-control-allow-origin"] == "https://birds.example"
-        other_page = {**own_page, "Origin": "https://evil.example"}
-        error(http.get("/v1/model", headers=other_page), 403, "foreign_page")
-        assert "fecam_requests_total" in ask("GET", "/metrics", read).text
-        kept.revoke("eye")
-        error(ask("GET", "/v1/model", read), 401, "token")
-
-
-def test_a_service_for_others_needs_tokens(tmp_path):
-    for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
-        with pytest.raises(SettingsError, match="tokens are needed"):
-            ServiceSettings(tmp_path / "m.fecam", host=host)
-    for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
-        assert ServiceSettings(tmp_path / "m.fecam", host=host).is_local
-    command = [sys.executable, "-m", "fecam", "serve", "-m", "m.fecam", "--host", "0.0.0.0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "fecam token add" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_token_commands(fecam, place):
-    out = json.loads(fecam("token", "add", "camera", "--tokens", "t.json", "--json").out)
-    assert out["scope"] == "read" and len(out["token"]) > 40
-    fecam("token", "add", "camera", "--tokens", "t.json", code=1)
-    fecam("token", "add", "x y", "--tokens", "t.json", code=1)
-    fecam("token", "add", "x", "--scope", "all", "--tokens", "t.json", code=1)
-    listed = json.loads(fecam("token", "list", "--tokens", "t.json", "--json").out)
-    assert [one["name"] for one in listed] == ["camera"] and "sha256" not in listed[0]
-    fecam("token", "revoke", "camera", "--tokens", "t.json")
-    fecam("token", "revoke", "camera", "--tokens", "t.json", code=1)
-    (place / "t.json").write_text("{}")
-    fecam("token", "list", "--tokens", "t.json", code=1)
-
-
-def test_a_tokens_file_that_is_gone_opens_nothing(tmp_path):
-    from fecam.service.tokens import TokenFile
-
-    kept = TokenFile(tmp_path / "tokens.json")
-    text = kept.add("a", "teach")
-    assert kept.scope_of(text) == "teach"
-    kept.path.unlink()
-    assert kept.scope_of(text) is None
-    with pytest.raises(SettingsError, match="fecam token add"):
-        kept.tokens()
-
-
 # ---------------------------------------------------------------------- crash and shutdown
 
 
@@ -552,14 +428,6 @@ def test_what_was_accepted_is_finished(tmp_path):
 
 
 # ---------------------------------------------------------------------- images, from nothing
-
-
-def png(width, height, colour=(200, 30, 30)):
-    from PIL import Image
-
-    content = io.BytesIO()
-    Image.new("RGB", (width, height), colour).save(content, "PNG")
-    return content.getvalue()
 
 
 def bomb(side):
@@ -647,146 +515,8 @@ def test_texts_are_taught_asked_about_and_found_again(tmp_path):
         assert [one["label"] for one in again] == ["animals", "weather"]
 
 
-# ---------------------------------------------------------------------- parts
-
-
-def test_numbers_are_labels_too(tmp_path):
-    path = taught_file(tmp_path, labels=Y)
-    with served(path) as http:
-        done = http.post("/v1/teach", json=lesson(X[:2] + 3, "7")).json()
-        assert done["new_classes"] == [7]
-        answers = http.post("/v1/predict", json={"features": (X[:2] + 3).tolist()}).json()
-        assert answers["answers"][0]["label"] == 7
-        error(http.post("/v1/teach", json=lesson(X[:2] + 4, "cat")), 422, "input")
-        judged = http.post("/v1/evaluate", json=lesson(X[:2] + 3, "7")).json()
-        assert judged["accuracy"] == 1.0
-        assert http.delete("/v1/classes/7").json()["counts"] == {"7": -2}
-
-
-def test_those_that_wait_are_worked_on_together():
-    from fecam.service.batches import Batcher
-    from fecam.service.problems import Problem
-
-    batches, go = [], threading.Event()
-
-    def work(jobs):
-        go.wait(5)
-        batches.append(list(jobs))
-        return [ValueError("odd") if job % 2 else job * 10 for job in jobs]
-
-    async def main():
-        batcher = Batcher("work", work, most=5, size=4, seconds=30)
-        batcher.start()
-        first = batcher.submit(0)
-        await asyncio.sleep(0.05)
-        waiting = [batcher.submit(n) for n in range(1, 6)]
-        with pytest.raises(Problem, match="too many"):
-            batcher.submit(6)
-        waiting[1].cancel()  # nobody waits any more: it is not worked on
-        go.set()
-        await batcher.close()
-        found = await asyncio.gather(first, *waiting, return_exceptions=True)
-        with pytest.raises(Problem):
-            batcher.submit(7)
-        return found
-
-    found = asyncio.run(main())
-    assert batches == [[0], [1, 3, 4, 5]]
-    assert found[0] == 0 and found[4] == 40 and isinstance(found[1], ValueError)
-
-
-def test_who_waits_too_long_is_told_and_no_longer_worked_for():
-    from fecam.service.batches import Batcher
-    from fecam.service.problems import Problem
-
-    done, go = [], threading.Event()
-
-    def work(jobs):
-        go.wait(5)
-        done.extend(jobs)
-        return jobs
-
-    async def main():
-        batcher = Batcher("work", work, most=5, size=1, seconds=0.2)
-        batcher.start()
-        both = [batcher.submit("begun"), batcher.submit("waits")]
-        for one in both:
-            with pytest.raises(Problem, match=r"within 0\.2 seconds"):
-                await one
-        go.set()
-        assert await batcher.submit("later") == "later"
-        await batcher.close()
-
-    asyncio.run(main())
-    assert done == ["begun", "later"]
-
-
-def test_what_nobody_expected_is_an_answer_too(path, monkeypatch):
-    from fecam.service.app import create_app
-
-    app = create_app(ServiceSettings(path))
-    engine = app.state.engine
-
-    async def fail():
-        raise RuntimeError(f"of {path}")
-
-    async def ask():
-        door = httpx.ASGITransport(app=app)  # which raises what the application does not answer
-        async with httpx.AsyncClient(transport=door, base_url="http://127.0.0.1") as http:
-            return await http.get("/v1/history")
-
-    monkeypatch.setattr(engine, "steps", fail)
-    with closing(engine.model):
-        error(asyncio.run(ask()), 500, "internal")
-
-
-def test_a_text_is_never_taken_for_a_path(tmp_path):
-    """A stranger's first lesson must not make the service read its own files."""
-    (tmp_path / "secret.png").write_bytes(png(8, 8))
-    name = str(tmp_path / "secret.png")
-    with package.open(tmp_path / "new.fecam") as model:
-        assert model._as_material([name], ["a"]).kind == "images"  # as people mean it
-        assert model._as_material([name], ["a"], "texts").kind == "texts"
-    with (
-        package.open(taught_file(tmp_path)) as model,
-        pytest.raises(InputError, match="takes features"),
-    ):
-        model.learn([name], ["a"], kind="texts")
-
-
-def test_limits_are_looked_at():
-    for change in ({"max_bytes": 0}, {"seconds": -1}, {"queue": 0}, {"max_pixels": 10**9}):
-        with pytest.raises(SettingsError):
-            Limits(**change)
-
-
 def test_a_port_that_is_taken_is_told(http, path):
     port = str(http.base_url.port)
     command = [sys.executable, "-m", "fecam", "serve", "-m", str(path), "--port", port]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "--port" in done.stderr and "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("settings", [{}, {"covariance": "diagonal"}, {"covariance": "identity"}])
-def test_the_map_shows_what_the_statistics_say(settings):
-    from fecam.service.maps import map_of
-
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(60, 3)) * [3, 1, 0.1] + np.repeat(
-        [[0, 0, 0], [40, 0, 0], [0, 30, 0]], 20, axis=0
-    )
-    clf = package.FeCAMClassifier(tukey=None, l2=None, **settings).fit(
-        rows, np.repeat([0, 1, 2], 20)
-    )
-    found = map_of(clf)
-    places = np.asarray([[one["x"], one["y"]] for one in found["points"]])
-    means = rows.reshape(3, 20, 3).mean(axis=1)
-    apart = np.linalg.norm(means[:, None] - means, axis=-1)
-    assert np.linalg.norm(places[:, None] - places, axis=-1) == pytest.approx(apart, abs=1e-6)
-    if settings.get("covariance") == "identity":
-        assert found["points"][0]["ellipse"]["a"] == 0
-    elif not settings:
-        spread = np.linalg.eigvalsh(np.cov(rows[:20].T))
-        ellipse = found["points"][0]["ellipse"]
-        assert ellipse["a"] ** 2 == pytest.approx(spread[2], rel=0.02)
-        assert ellipse["b"] ** 2 == pytest.approx(spread[1], rel=0.1)

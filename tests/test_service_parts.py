@@ -1,0 +1,156 @@
+"""What a service is made of, each part by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+
+import httpx
+
+import fecam as package
+from fecam.errors import InputError, SettingsError
+from fecam.service import Limits, ServiceSettings
+from served_animals import X, Y, error, lesson, png, served, taught_file
+
+
+def test_numbers_are_labels_too(tmp_path):
+    path = taught_file(tmp_path, labels=Y)
+    with served(path) as http:
+        done = http.post("/v1/teach", json=lesson(X[:2] + 3, "7")).json()
+        assert done["new_classes"] == [7]
+        answers = http.post("/v1/predict", json={"features": (X[:2] + 3).tolist()}).json()
+        assert answers["answers"][0]["label"] == 7
+        error(http.post("/v1/teach", json=lesson(X[:2] + 4, "cat")), 422, "input")
+        judged = http.post("/v1/evaluate", json=lesson(X[:2] + 3, "7")).json()
+        assert judged["accuracy"] == 1.0
+        assert http.delete("/v1/classes/7").json()["counts"] == {"7": -2}
+
+
+def test_those_that_wait_are_worked_on_together():
+    from fecam.service.batches import Batcher
+    from fecam.service.problems import Problem
+
+    batches, go = [], threading.Event()
+
+    def work(jobs):
+        go.wait(5)
+        batches.append(list(jobs))
+        return [ValueError("odd") if job % 2 else job * 10 for job in jobs]
+
+    async def main():
+        batcher = Batcher("work", work, most=5, size=4, seconds=30)
+        batcher.start()
+        first = batcher.submit(0)
+        await asyncio.sleep(0.05)
+        waiting = [batcher.submit(n) for n in range(1, 6)]
+        with pytest.raises(Problem, match="too many"):
+            batcher.submit(6)
+        waiting[1].cancel()  # nobody waits any more: it is not worked on
+        go.set()
+        await batcher.close()
+        found = await asyncio.gather(first, *waiting, return_exceptions=True)
+        with pytest.raises(Problem):
+            batcher.submit(7)
+        return found
+
+    found = asyncio.run(main())
+    assert batches == [[0], [1, 3, 4, 5]]
+    assert found[0] == 0 and found[4] == 40 and isinstance(found[1], ValueError)
+
+
+def test_who_waits_too_long_is_told_and_no_longer_worked_for():
+    from fecam.service.batches import Batcher
+    from fecam.service.problems import Problem
+
+    done, go = [], threading.Event()
+
+    def work(jobs):
+        go.wait(5)
+        done.extend(jobs)
+        return jobs
+
+    async def main():
+        batcher = Batcher("work", work, most=5, size=1, seconds=0.2)
+        batcher.start()
+        both = [batcher.submit("begun"), batcher.submit("waits")]
+        for one in both:
+            with pytest.raises(Problem, match=r"within 0\.2 seconds"):
+                await one
+        go.set()
+        assert await batcher.submit("later") == "later"
+        await batcher.close()
+
+    asyncio.run(main())
+    assert done == ["begun", "later"]
+
+
+def test_what_nobody_expected_is_an_answer_too(monkeypatch, tmp_path):
+    path = taught_file(tmp_path)
+    from fecam.service.app import create_app
+
+    app = create_app(ServiceSettings(path))
+    engine = app.state.engine
+
+    async def fail():
+        raise RuntimeError(f"of {path}")
+
+    async def ask():
+        door = httpx.ASGITransport(app=app)  # which raises what the application does not answer
+        async with httpx.AsyncClient(transport=door, base_url="http://127.0.0.1") as http:
+            return await http.get("/v1/history")
+
+    monkeypatch.setattr(engine, "steps", fail)
+    with closing(engine.model):
+        error(asyncio.run(ask()), 500, "internal")
+
+
+def test_a_text_is_never_taken_for_a_path(tmp_path):
+    """A stranger's first lesson must not make the service read its own files."""
+    (tmp_path / "secret.png").write_bytes(png(8, 8))
+    name = str(tmp_path / "secret.png")
+    with package.open(tmp_path / "new.fecam") as model:
+        assert model._as_material([name], ["a"]).kind == "images"  # as people mean it
+        assert model._as_material([name], ["a"], "texts").kind == "texts"
+    with (
+        package.open(taught_file(tmp_path)) as model,
+        pytest.raises(InputError, match="takes features"),
+    ):
+        model.learn([name], ["a"], kind="texts")
+
+
+def test_limits_are_looked_at():
+    for change in ({"max_bytes": 0}, {"seconds": -1}, {"queue": 0}, {"max_pixels": 10**9}):
+        with pytest.raises(SettingsError):
+            Limits(**change)
+
+
+@pytest.mark.parametrize("settings", [{}, {"covariance": "diagonal"}, {"covariance": "identity"}])
+def test_the_map_shows_what_the_statistics_say(settings):
+    from fecam.service.maps import map_of
+
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 3)) * [3, 1, 0.1] + np.repeat(
+        [[0, 0, 0], [40, 0, 0], [0, 30, 0]], 20, axis=0
+    )
+    clf = package.FeCAMClassifier(tukey=None, l2=None, **settings).fit(
+        rows, np.repeat([0, 1, 2], 20)
+    )
+    found = map_of(clf)
+    places = np.asarray([[one["x"], one["y"]] for one in found["points"]])
+    means = rows.reshape(3, 20, 3).mean(axis=1)
+    apart = np.linalg.norm(means[:, None] - means, axis=-1)
+    assert np.linalg.norm(places[:, None] - places, axis=-1) == pytest.approx(apart, abs=1e-6)
+    if settings.get("covariance") == "identity":
+        assert found["points"][0]["ellipse"]["a"] == 0
+    elif not settings:
+        spread = np.linalg.eigvalsh(np.cov(rows[:20].T))
+        ellipse = found["points"][0]["ellipse"]
+        assert ellipse["a"] ** 2 == pytest.approx(spread[2], rel=0.02)
+        assert ellipse["b"] ** 2 == pytest.approx(spread[1], rel=0.1)
