@@ -4,8 +4,9 @@
 
 NAMES are experiments that come with the package (``fecam bench --list``), by default those in the
 docs. FOLDER holds the official ``cifar-100-python``, by default the environment variable
-FECAM_CIFAR100 names it. Runs go on where they were stopped. Each leaves ``docs/tables/NAME.md``;
-nothing in these tables is typed in by hand.
+FECAM_CIFAR100 names it; QuickDraw has to be there, as ``fecam bench quickdraw --download`` leaves
+it. Runs go on where they were stopped. Each leaves ``docs/tables/NAME.md``; nothing in these tables
+is typed in by hand.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ SHOWN = (
     "glyphs",
     "glyphs-few-shot",
     "glyphs-domains",
+    "quickdraw",
     "cifar100-t5-half-width",
     "cifar100-two-tasks-half-width",
     "cifar100-t5-lite0",

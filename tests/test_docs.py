@@ -205,10 +205,8 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     assert f"up to {search.FEW} rows" in text
     assert f"within {100 * search.MARGINS[0]:.0f} % of the best one" in text
     assert (
-        "({:.0f} % for classes of few samples, {:.0f} %".format(
-            *(100 * margin for margin in search.THIN_MARGINS)
-        )
-        in text
+        f"({100 * search.THIN_MARGIN:.0f} % for classes of few samples, "
+        f"{100 * search.LEANING_MARGIN:.0f} %" in text
     )
     assert f"from {cache.FRAME_CLASSES} classes and {cache.FRAME_WIDTH} features on" in text
     assert f"below {100 * thin.LEAST_FLOOR:.1f} % of the mean variance" in text
