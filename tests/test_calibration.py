@@ -10,6 +10,7 @@ from fecam import FeCAMClassifier
 from fecam.core import calibration
 from fecam.core.arrays import diagonal
 from fecam.core.covariance import normalize, shrink
+from fecam.core.factors import FramedFactor
 from fecam.core.prior import DIRECTIONS, make_prior
 from fecam.core.scatter import dense
 from fecam.core.statistics import ClassStatistics, summarize
@@ -49,7 +50,7 @@ def test_the_expected_distance_is_that_of_samples_left_out(case):
     clf = FeCAMClassifier(**settings).fit(X, y)
     expected = np.array(clf._derived.expected(clf.knowledge_, clf._metric()))
     measured = left_out(settings, X, y)
-    assert expected.mean() == pytest.approx(measured.mean(), rel=0.14)
+    assert expected.mean() == pytest.approx(measured.mean(), rel=0.18)
     learnt = -clf.decision_function(X)[np.arange(len(X)), y]
     if case in ("default", "weak prior", "no prior"):
         assert learnt.mean() < 0.85 * measured.mean(), "learnt samples lie closer: it matters"
@@ -182,3 +183,35 @@ def test_nothing_derived_outlives_what_it_came_from(variant):
             np.testing.assert_allclose(
                 getattr(clf, ask)(X), getattr(untouched, ask)(X), rtol=1e-7, atol=1e-9
             )
+
+
+@pytest.mark.parametrize("framed", [False, True])
+@pytest.mark.parametrize("name", ["default", "paper"])
+@pytest.mark.parametrize(("width", "tolerance"), [(96, 1e-4), (200, 0.1)])
+def test_the_trace_of_a_scatter_under_a_metric(width, tolerance, name, framed):
+    """For whatever form a factor has: a floor counts as well."""
+    X, y = relu_features(20, 90, width, 0)
+    clf = FeCAMClassifier() if name == "default" else FeCAMClassifier.from_preset(name)
+    clf.fit(X, y)
+    known, metric, derived = clf.knowledge_, clf._metric(), clf._derived
+    prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
+    if framed:
+        derived.factors(known, metric)
+    for label, one in list(known.classes.items())[:6]:
+        factor = derived._any_factor(label, known, metric, prior)
+        assert isinstance(factor, FramedFactor) is framed
+        values, vectors = np.linalg.eigh(np.asarray(dense(one.scatter), np.float64))
+        rows = (vectors * np.sqrt(np.maximum(values, 0))).T
+        exact = float(np.sum(factor.lengths(rows)))
+        assert abs(calibration._trace(factor, one.scatter) / exact - 1) < tolerance
+
+
+@pytest.mark.parametrize("per_class", [8, 20, 150])
+def test_as_many_known_samples_are_turned_away_as_was_asked_for(per_class):
+    """Whatever the form of their factors: rows, or triangles in a frame."""
+    X, y = relu_features(20, per_class + 50, 96, 1)
+    is_new = np.arange(len(y)) % (per_class + 50) >= per_class
+    clf = FeCAMClassifier().fit(X[~is_new], y[~is_new]).prepare()
+    novelty = clf.novelty(X[is_new])
+    assert 0.01 < np.mean(novelty > 1.6449) < 0.12
+    assert abs(np.median(novelty)) < 0.4

@@ -77,7 +77,7 @@ def at_a_glance(clf, Q, k=1):
     order, distances, _ = Glance(known, metric, prior).find(
         clf._queries(Q, known, metric),
         k,
-        factor_of=lambda at: derived._any_factor(labels[at], known, metric),
+        factor_of=lambda at: derived._any_factor(labels[at], known, metric, prior),
         spare=lambda: derived._spare(known, metric),
     )
     return order, distances, derived
@@ -492,11 +492,20 @@ def test_a_first_novelty_takes_few_factors(for_small_models):
     np.testing.assert_allclose(clf.novelty(X[:1]), first, rtol=1e-4)
 
 
+def own_distances(clf):
+    known, metric, derived = clf.knowledge_, clf._metric(), clf._derived
+    prior = derived.renewed_prior(known, metric, may_lag=False)
+    freedom = sum(one.count - 1 for one in known.classes.values())
+    return np.array(
+        [derived._own_distance(label, known, metric, prior, freedom) for label in known.classes]
+    )
+
+
 def test_more_than_64_classes_borrow_from_64():
     X, y = lessons([30] * 100, 16)
     clf = make("default").fit(X, y)
     known, metric, derived = clf.knowledge_, clf._metric(), clf._derived
-    own = np.array([derived._own_distance(at, known, metric) for at in range(100)])
+    own = own_distances(clf)
     usual = own[::2].mean()
     want = (1 + 1 / 30) * (30 * own + 5 * usual) / 35 * scale_of(known.classes[0], metric)
     np.testing.assert_allclose(derived.expected(known, metric, range(100)), want, rtol=1e-12)
@@ -508,7 +517,7 @@ def test_up_to_64_classes_borrow_from_all_that_can_tell():
     X, y = lessons([30, 2] * 32, 16)
     clf = make("default").fit(X, y)
     known, metric, derived = clf.knowledge_, clf._metric(), clf._derived
-    own = [derived._own_distance(at, known, metric) for at in range(64)]
+    own = own_distances(clf)
     assert all(value is None for value in own[1::2])
     usual = np.mean(own[::2])
     expected = derived.expected(known, metric)
@@ -517,3 +526,24 @@ def test_up_to_64_classes_borrow_from_all_that_can_tell():
     np.testing.assert_allclose(expected[1::2], 1.5 * usual * scale, rtol=1e-12)
     np.testing.assert_allclose(derived.expected(known, metric, [5, 4]), expected[5:3:-1])
     assert math.isfinite(clf.novelty(X[:1])[0])
+
+
+@pytest.mark.parametrize("counts", [[80] * 20, [12] * 20, [1, 2, 30] * 8])
+@pytest.mark.parametrize("name", ["default", "paper", "common"])
+def test_what_is_prepared_need_not_be_derived_again(name, counts, monkeypatch):
+    X, y = lessons(counts, 96)
+    options = {"covariance": "common"} if name == "common" else {}
+    clf = (FeCAMClassifier(**options) if name != "paper" else make("paper")).fit(X, y)
+    want = FeCAMClassifier(**clf.get_params()).fit(X, y).judge(X[:9], 3)
+    clf.prepare()
+
+    def refuse(*_, **__):
+        raise AssertionError("it is made a second time")
+
+    for made in ("_make", "_new_expected", "_shared_factors"):
+        monkeypatch.setattr(FactorCache, made, refuse)
+    for some, others in zip(clf.judge(X[:9], 3), want, strict=True):
+        if some.dtype.kind == "f":
+            np.testing.assert_allclose(some, others, rtol=1e-3)
+        else:
+            np.testing.assert_array_equal(some, others)

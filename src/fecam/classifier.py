@@ -256,6 +256,15 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             other._derived = self._derived.fork()
         return other
 
+    def prepare(self) -> Self:
+        """Derive now what answers need, so that the first one comes as fast as all others.
+
+        >>> FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"]).prepare().classes_
+        array(['cat', 'dog'], dtype='<U3')
+        """
+        self._derived.prepare(self._knowing(), self._metric())
+        return self
+
     def _hold(self, known: Knowledge) -> Self:
         """Become a model that was taught just this."""
         self._taught, self._derived = known, FactorCache()

@@ -132,7 +132,7 @@ class FactorCache:
         return self._glance.find(
             queries,
             k,
-            factor_of=lambda at: self._any_factor(labels[at], known, metric),
+            factor_of=lambda at: self._any_factor(labels[at], known, metric, prior),
             spare=lambda: self._spare(known, metric),
             warmth=warmth,
         )
@@ -145,6 +145,13 @@ class FactorCache:
         if self._search is None or self._search.panel is not panel:
             self._search = Search(panel, self.frame, self._search)
         return self._search
+
+    def prepare(self, known: Knowledge, metric: Metric) -> None:
+        """Make all that answers need, without an answer."""
+        if (search := self.search(known, metric)) is not None:
+            search.prepare()
+        self.expected(known, metric)
+        self.expected(known, metric, range(len(known.classes)))
 
     def factors(self, known: Knowledge, metric: Metric) -> list[AnyFactor]:
         """One factor a class, in the order of the classes."""
@@ -235,10 +242,15 @@ class FactorCache:
     def _new_expected(
         self, known: Knowledge, metric: Metric, asked: Sequence[int]
     ) -> dict[int, float]:
-        classes = list(known.classes.values())
+        labels, classes = list(known.classes), list(known.classes.values())
         telling = evenly([at for at, one in enumerate(classes) if is_telling(one)])
         if telling:
-            own = {at: self._own_distance(at, known, metric) for at in {*telling, *asked}}
+            prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
+            freedom = sum(one.count - 1 for one in classes)
+            own = {
+                at: self._own_distance(labels[at], known, metric, prior, freedom)
+                for at in {*telling, *asked}
+            }
         else:  # while no class has samples enough
             own = dict(enumerate(_from_centres(self.panel(known, metric))))
             telling = list(own)
@@ -250,16 +262,16 @@ class FactorCache:
             for at, value, one in zip(asked, values, some, strict=True)
         }
 
-    def _own_distance(self, position: int, known: Knowledge, metric: Metric) -> float | None:
-        label = list(known.classes)[position]
-        if not is_telling(known.classes[label]):
+    def _own_distance(
+        self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None, freedom: int
+    ) -> float | None:
+        one = known.classes[label]
+        if not is_telling(one):
             return None
-        factor = self._any_factor(label, known, metric)
+        factor = self._any_factor(label, known, metric, prior)
         made = self._own.get(label)
         if made is None or made[0] is not factor:
-            prior = self.prior if metric.has_prior else None
-            freedom = sum(one.count - 1 for one in known.classes.values())
-            value = own_distance(known.classes[label], factor, metric, prior, freedom)
+            value = own_distance(one, factor, metric, prior, freedom)
             made = self._own[label] = (factor, value)
         return made[1]
 
@@ -271,11 +283,12 @@ class FactorCache:
             self._own.clear()
             self._expected = None
 
-    def _any_factor(self, label: Hashable, known: Knowledge, metric: Metric) -> AnyFactor:
+    def _any_factor(
+        self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None
+    ) -> AnyFactor:
         """The factor of one class, in whatever frame there is, or in none."""
         if metric.is_shared:
             return self._shared_factors(known, metric)[list(known.classes).index(label)]
-        prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
         made = self._kept(label, known, metric, prior)
         return (made or self._make(label, known, metric, prior)).factor
 

@@ -36,6 +36,8 @@ ROWS = 32
 """Rows of a class that are measured in one lesson."""
 PROBES = 32
 """Random directions for a trace; they are fixed, so the same model gives the same answer."""
+EXACT = 128
+"""Up to so many features all directions are taken."""
 BORROWED = 5
 """A class's expected distance is pulled to that of the others by this many samples."""
 USUAL_SPREAD = 0.1
@@ -230,8 +232,8 @@ def _deviations(one: ClassStatistics, metric: Metric, prior: Prior | None) -> Ar
 def _trace(factor: AnyFactor, scatter: Scatter, deviations: Array | None = None) -> float:
     r"""The sum of the squared distances whose differences have this scatter.
 
-    They are divided by the deviations first, if given. Exact for few rows and for diagonal
-    matrices; through fixed random signs (Hutchinson) for others.
+    They are divided by the deviations first, if given. Exact for few rows, for few features and
+    for diagonal matrices; through fixed random signs (Hutchinson) for others.
     """
     xp = namespace(scatter.numbers)
     if scatter.shape == "diagonal":
@@ -243,8 +245,12 @@ def _trace(factor: AnyFactor, scatter: Scatter, deviations: Array | None = None)
         rows = wide(root_of(scatter))
         rows = rows if deviations is None else rows / deviations
         return float(xp.sum(factor.lengths(xp.astype(rows, scatter.numbers.dtype))))
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.width, PROBES))
-    probes = factor.unwhitened(like(signs, scatter.numbers))
-    if deviations is not None:
-        probes = probes / deviations[:, None]
-    return float(xp.sum(probes * (wide(dense(scatter)) @ probes))) / PROBES
+    signs = np.eye(scatter.width)
+    if scatter.width > EXACT:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.width, PROBES))
+        signs /= PROBES**0.5
+    probes = like(signs, scatter.numbers)
+    ours = probes if deviations is None else probes / deviations[:, None]
+    spread = wide(dense(scatter)) @ ours
+    spread = spread if deviations is None else spread / deviations[:, None]
+    return float(xp.sum(factor.precision(probes) * spread))

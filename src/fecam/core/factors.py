@@ -45,12 +45,14 @@ class Factor:
         white = apply_whitening(differences, self.whitening)
         return wide(namespace(white).sum(white * white, axis=-1))
 
-    def unwhitened(self, columns: Array) -> Array:
-        r""":math:`T` times columns."""
+    def precision(self, columns: Array) -> Array:
+        r""":math:`\Sigma^{-1}` times columns."""
         if self.whitening is None:
             return columns
         whitening = wide(self.whitening)
-        return whitening[:, None] * columns if whitening.ndim == 1 else whitening @ columns
+        if whitening.ndim == 1:
+            return whitening[:, None] ** 2 * columns
+        return whitening @ (whitening.T @ columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,16 +94,17 @@ class FramedFactor:
             namespace(rest).vecdot(rest, rest)
         )
 
-    def unwhitened(self, columns: Array) -> Array:
-        r""":math:`T` times columns."""
+    def precision(self, columns: Array) -> Array:
+        """The matrix of the squared distance times columns."""
         xp = namespace(columns)
-        at, rows = 0, zeros(columns.shape, columns)
-        for block in self.blocks:
-            high, wide_block = block.shape
-            part = wide(block) @ columns[at : at + wide_block, :]
-            rest = zeros((columns.shape[0] - high, columns.shape[1]), columns)
-            rows, at = rows + xp.concat([part, rest], axis=0), at + wide_block
-        return wide(self.frame.axes) @ rows
+        axes, first = wide(self.frame.axes), self.blocks[0].shape[0]
+        turned = axes.T @ columns
+        found = xp.concat([0 * turned[:first, :], self.floor * turned[first:, :]], axis=0)
+        for block in map(wide, self.blocks):
+            high = block.shape[0]
+            part = block @ (block.T @ turned[:high, :])
+            found = found + xp.concat([part, 0 * turned[high:, :]], axis=0)
+        return axes @ found
 
 
 def framed_lengths(turned: Array, blocks: tuple[Array, ...]) -> Array:

@@ -1,25 +1,31 @@
-r"""Bounds for classes of few samples that lean on a prior.
+r"""Bounds for classes of few samples that lean on a prior: so tight that they are nearly distances.
 
-The deviations :math:`\sigma_c` of such a class differ little from a multiple of what is usual,
-:math:`\sigma_c = s_c \sigma + \delta_c`. With :math:`s_c \sigma` in their place, the
-rotation by the prior's eigenvectors is the same for all classes, and done once a query. A squared
-distance is the square of a norm, so by the triangle inequality
+Of :math:`d^2 = y^T B y - \lVert H (x - c) \rVert^2` with :math:`y = \sigma \circ (x - c)` (see
+`fecam.core.thin`) the rows :math:`H` are few, but :math:`B` is a rotation by the prior's
+eigenvectors :math:`Q`, once a query *and* class, for each class has its own deviations
+:math:`\sigma`. They differ little from a multiple of what is usual,
+:math:`\sigma = s \bar\sigma + \delta`. So with :math:`y = y_0 + e`,
+:math:`y_0 = s \bar\sigma \circ (x - c)` and :math:`e = \delta \circ (x - c)`
 
-.. math:: d \ge d_s - w_{max} \lVert \delta_c \circ (x - c) \rVert
+.. math:: y^T B y = y_0^T B y_0 + 2 e^T B y_0 + e^T B e
 
-where :math:`d_s` is the distance with the usual deviations and :math:`w_{max}` the largest
-weight (and more where a row's square is added, see `fecam.core.thin`).
+The first term is a weighted sum of squares in coordinates that are the same for all classes. The
+second would be a product of such coordinates, turned back once a query, if the weights
+:math:`\omega` of all classes were multiples of one another; by how much they are not is known. The
+third is small, and lies between the smallest and the largest weight times :math:`e^T e`. All are
+products with all classes at once, and what is not known of a distance is of second order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.panel import BLOCK_BYTES, AnyFactor, Classes, ThinGroup
+from fecam.core.arrays import row_slices
+from fecam.core.panel import BLOCK_BYTES, AnyFactor, Squares, WeightedSquares
 from fecam.core.thin import ThinFactor
 
 Matrix = NDArray[Any]
@@ -28,134 +34,162 @@ ROUNDING = 1e-5
 """More than single precision may add to a squared norm that is the difference of two."""
 
 
+class Bounded(NamedTuple):
+    """What is known of squared distances, without their scales."""
+
+    lower: Matrix
+    upper: Matrix
+    estimate: Matrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Queries, as all classes that lean on a prior take them."""
+
+    rows: Matrix
+    rotated: Matrix
+    """With the usual deviations, in the coordinates of the prior's eigenvectors."""
+    back: Matrix
+    """Weighed there as is usual, and turned back."""
+    lengths: Matrix
+    rotated_lengths: Matrix
+
+
 def leans(factor: AnyFactor) -> bool:
     """Whether a factor needs the eigenvectors of a prior."""
     return isinstance(factor, ThinFactor) and factor.vectors is not None
 
 
 class Leaning:
-    """All classes of a search that lean on a prior."""
+    """All classes of a search that lean on a prior, and their ``places`` in it.
+
+    ``originals`` tells which classes are the same as in the search before.
+    """
 
     def __init__(
-        self, factors: list[Any], centres: Matrix, positions: list[int], few: list[int]
+        self,
+        places: list[int],
+        factors: list[ThinFactor],
+        centres: Matrix,
+        originals: list[AnyFactor],
+        before: Leaning | None = None,
     ) -> None:
-        deviations = np.stack([factors[at].deviations for at in positions]).astype(np.float64)
+        self.places = np.asarray(places)
+        dtype = centres.dtype
+        deviations = np.stack([one.deviations for one in factors]).astype(np.float64)
         usual = deviations.mean(axis=0)
         multiples = deviations @ usual / (usual @ usual)
-        self.vectors = factors[positions[0]].vectors
-        self.usual = usual.astype(centres.dtype)
-        self.centres = centres
-        self.rotated_centres = self.rotated(centres)
-        self._lengths = np.linalg.norm(self.rotated_centres, axis=1)
-        self._at = {position: at for at, position in enumerate(positions)}
-        self._factors = [factors[at] for at in positions]
-        self._weights = np.stack([one.weights for one in self._factors])
-        self._weights *= multiples[:, None].astype(centres.dtype)
-        highest = np.asarray([one.weights.max() for one in self._factors], np.float64)
-        # A row whose square is added makes the norm larger than the weights alone.
-        self._lifts = np.asarray([1 + _added(one) for one in self._factors])
-        self._gaps = (deviations - multiples[:, None] * usual) ** 2
-        self._gaps *= (highest**2 * self._lifts)[:, None]
-        self._gaps = self._gaps.astype(centres.dtype)
-        # Rotated rows and centres are rounded before they are subtracted.
-        rounding = 4 * np.finfo(centres.dtype).eps * centres.shape[1] ** 0.5
-        self._noise = rounding * highest * np.abs(multiples) * self._lifts**0.5
-        self.few = [at for at in positions if at in set(few)]
-        if self.few:
-            some = [self._at[position] for position in self.few]
-            ones = np.ones_like(self.usual)
-            plain = [
-                ThinFactor(one.centre, ones, self._weights[at], one.rows, one.signs, None)
-                for at, one in zip(some, (self._factors[at] for at in some), strict=True)
-            ]
-            self._near = Classes(plain, self.rotated_centres[self.few])
-            roots = [
-                ThinFactor(one.centre, np.sqrt(self._gaps[at]), ones, one.rows[:0], None, None)
-                for at, one in zip(some, plain, strict=True)
-            ]
-            self._apart = ThinGroup(roots, centres[self.few])
-            self._norms = ThinGroup(
-                [ThinFactor(o.centre, ones, o.weights, o.rows[:0], None, None) for o in plain],
-                self.rotated_centres[self.few],
-            )
+        deltas = deviations - multiples[:, None] * usual
+        weights = np.stack([one.weights for one in factors]).astype(np.float64)
+        omegas = weights**2
+        usual_omega = omegas.mean(axis=0)
+        shares = omegas @ usual_omega / (usual_omega @ usual_omega)
+        assert factors[0].vectors is not None, "they lean"
+        self.vectors: Matrix = factors[0].vectors
+        self.usual, self.usual_omega = usual.astype(dtype), usual_omega.astype(dtype)
+        self._deviations, self._weights = deviations.astype(dtype), weights.astype(dtype)
+        self._centres = here = self.asked(centres)
+        rows = self._made_rows(factors, deviations, originals, before)
+        self._factors, self._along = factors, _by_rows(factors, rows, here.rows)
+        self._plain = WeightedSquares(weights * multiples[:, None], here.rotated)
+        self._bent = WeightedSquares(deltas, here.rows)
+        slopes = 2 * (multiples * shares)[:, None] * deltas
+        cross = np.concatenate([slopes, -slopes * here.rows, -slopes * here.back], axis=1)
+        self._cross = cross.astype(dtype).T
+        self._cross_constant = np.sum(slopes * here.rows * here.back, axis=1)
+        self._least, self._most = omegas.min(axis=1), omegas.max(axis=1)
+        self._mean = omegas.mean(axis=1)
+        self._unlike = np.max(np.abs(omegas - shares[:, None] * usual_omega) / weights, axis=1)
+        # What rounding adds before anything is subtracted, for each unit of length.
+        rounding = 4 * np.finfo(dtype).eps * centres.shape[1] ** 0.5
+        self._noise = rounding * self._most**0.5 * np.abs(multiples)
+        self._bent_noise = rounding * self._most**0.5 * np.abs(deltas).max(axis=1)
+        self._cross_noise = rounding * np.abs(slopes).max(axis=1) * usual_omega.max()
+        self._row_noise = rounding * np.asarray([np.linalg.norm(some) for some in rows])
 
-    def rotated(self, rows: Matrix) -> Matrix:
-        """Rows with the usual deviations, in the coordinates of the prior's eigenvectors."""
-        return np.asarray((rows * self.usual) @ self.vectors)
+    def _made_rows(
+        self,
+        factors: list[ThinFactor],
+        deviations: Matrix,
+        originals: list[AnyFactor],
+        before: Leaning | None,
+    ) -> list[Matrix]:
+        """The rows of each class in the coordinates of the queries."""
+        kept = {} if before is None else before._made
+        self._made: dict[int, tuple[AnyFactor, Matrix]] = {}
+        rows = []
+        for original, one, own in zip(originals, factors, deviations, strict=True):
+            if id(original) in kept:
+                made = kept[id(original)][1]
+            else:
+                turned = (one.rows * one.weights) @ self.vectors.T
+                made = (turned * own).astype(one.rows.dtype)
+            self._made[id(original)] = (original, made)
+            rows.append(made)
+        return rows
 
-    def bounds_of_few(
-        self, block: Matrix, rotated: Matrix, lengths: Matrix
-    ) -> tuple[Matrix, Matrix]:
-        """Bounds and estimates, without their scales, for all classes of very few rows."""
-        some = [self._at[position] for position in self.few]
-        near = self._near.measure(rotated)
-        norm, gap = self._norms.measure(rotated) * self._lifts[some], self._apart.measure(block)
-        far = lengths[:, None] + self._lengths[self.few]
-        return _lower(near, norm, gap, self._noise[some] * far), near
+    def asked(self, rows: Matrix) -> Asked:
+        """Queries, ready to be measured."""
+        rotated = (rows * self.usual) @ self.vectors
+        back = (rotated * self.usual_omega) @ self.vectors.T
+        lengths, turned = np.linalg.norm(rows, axis=1), np.linalg.norm(rotated, axis=1)
+        return Asked(rows, rotated, back, lengths, turned)
 
-    def bound(
-        self, position: int, rows: Matrix, rotated: Matrix, lengths: Matrix
-    ) -> tuple[Matrix, Matrix]:
-        """Bounds and estimates, without the scale, of some rows for one class.
+    def bound(self, asked: Asked) -> Bounded:
+        """What is known of the distance of each query to each class, rounding included."""
+        here, most = self._centres, self._most
+        both = np.concatenate([asked.rows * asked.back, asked.back, asked.rows], axis=1)
+        cross = (both @ self._cross).astype(np.float64) + self._cross_constant
+        plain, bent = self._plain.measure(asked.rotated), self._bent.measure(asked.rows)
+        taken = np.empty(plain.shape)
+        for at, squares in self._along:
+            taken[:, at] = squares.measure(asked.rows)
+        far = asked.lengths[:, None] + here.lengths
+        turned = asked.rotated_lengths[:, None] + here.rotated_lengths
+        length, bend = np.sqrt(plain), np.sqrt(bent)
+        noise = self._noise * turned + self._bent_noise * far
+        row_noise = self._row_noise * far
+        doubt = 2 * self._unlike * bend * length
+        doubt += noise * (2 * (length + np.sqrt(most) * bend) + noise)
+        doubt += row_noise * (2 * np.sqrt(np.abs(taken)) + row_noise)
+        doubt += self._cross_noise * far * turned
+        doubt += ROUNDING * (plain + np.abs(taken) + most * bent)
+        near = plain + cross - taken
+        lower = np.maximum(near + self._least * bent - doubt, 0)
+        return Bounded(lower, near + most * bent + doubt, near + self._mean * bent)
 
-        ``rotated`` are the same rows, of these ``lengths``; both are overwritten.
-        """
-        at = self._at[position]
-        factor = self._factors[at]
-        rotated -= self.rotated_centres[position]
-        rotated *= self._weights[at]
-        norm = np.vecdot(rotated, rotated)
-        along = rotated @ factor.rows.T
-        near = norm - np.vecdot(along, along if factor.signs is None else along * factor.signs)
-        far = lengths + self._lengths[position]
-        rows -= self.centres[position]
-        rows *= rows
-        gap = rows @ self._gaps[at]
-        return _lower(near, norm * self._lifts[at], gap, self._noise[at] * far), near
-
-    def measure(
-        self, block: Matrix, pairs: list[tuple[int, Matrix]]
-    ) -> Iterator[tuple[int, Matrix, Matrix]]:
-        """Squared distances, without their scales, of some rows to each of some classes."""
-        most = max(1, BLOCK_BYTES // (8 * block.shape[1]))
-        while pairs:
-            some: list[tuple[int, Matrix]] = []
-            count = 0
-            while pairs and (not some or count + len(pairs[0][1]) <= most):
-                count += len(pairs[0][1])
-                some.append(pairs.pop(0))
-            yield from self._measure(block, some)
-
-    def _measure(
-        self, block: Matrix, pairs: list[tuple[int, Matrix]]
-    ) -> Iterator[tuple[int, Matrix, Matrix]]:
-        parts = []
-        for position, rows in pairs:
-            apart = block[rows]
-            apart -= self.centres[position]
-            apart *= self._factors[self._at[position]].deviations
-            parts.append(apart)
-        turned = np.concatenate(parts) @ self.vectors
-        start = 0
-        for position, rows in pairs:
-            factor = self._factors[self._at[position]]
-            u = turned[start : start + len(rows)] * factor.weights
-            along = u @ factor.rows.T
-            along *= along
-            if factor.signs is not None:
-                along *= factor.signs
-            start += len(rows)
-            yield position, rows, np.maximum(np.vecdot(u, u) - along.sum(axis=1), 0)
+    def measure(self, block: Matrix, rows: Matrix, columns: Matrix) -> Matrix:
+        """The squared distance of some rows of a block to a class each, without its scale."""
+        found = np.empty(len(rows))
+        by_class = np.argsort(columns, kind="stable")
+        for some in row_slices(len(rows), max(1, BLOCK_BYTES // (8 * block.shape[1]))):
+            pairs = by_class[some]
+            at = columns[pairs]
+            u = block[rows[pairs]] - self._centres.rows[at]
+            u *= self._deviations[at]
+            u = u @ self.vectors
+            u *= self._weights[at]
+            starts = np.flatnonzero(np.diff(at, prepend=-1)).tolist()
+            for start, end in zip(starts, [*starts[1:], len(at)], strict=True):
+                factor, part = self._factors[at[start]], u[start:end]
+                along = part @ factor.rows.T
+                signed = along if factor.signs is None else along * factor.signs
+                square = np.vecdot(part, part) - np.vecdot(along, signed)
+                found[pairs[start:end]] = square
+        return np.maximum(found, 0)
 
 
-def _added(factor: ThinFactor) -> float:
-    """The squared lengths of the rows whose squares are added."""
-    if factor.signs is None:
-        return 0.0
-    return float(np.sum(factor.rows.astype(np.float64)[factor.signs < 0] ** 2))
-
-
-def _lower(near: Matrix, norm: Matrix, gap: Matrix, noise: Matrix) -> Matrix:
-    """The square of what is left of a norm when others are taken off, rounding included."""
-    root = np.sqrt(np.maximum(near - ROUNDING * norm, 0))
-    return np.asarray(np.maximum(root - np.sqrt(gap) * (1 + 1e-3) - noise, 0) ** 2)
+def _by_rows(
+    factors: list[ThinFactor], rows: list[Matrix], centres: Matrix
+) -> list[tuple[list[int], Squares]]:
+    """The classes of about as many rows together: they are filled up to as many each."""
+    alike: dict[int, list[int]] = {}
+    for at, some in enumerate(rows):
+        alike.setdefault(1 << max(len(some) - 1, 0).bit_length(), []).append(at)
+    return [
+        (
+            some,
+            Squares([rows[at] for at in some], [factors[at].signs for at in some], centres[some]),
+        )
+        for some in alike.values()
+    ]

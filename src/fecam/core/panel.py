@@ -214,32 +214,37 @@ class FramedGroup:
         return namespace(block).stack(columns, axis=1)
 
 
-class ThinGroup:
-    r"""Classes of few samples without a prior.
+class WeightedSquares:
+    """The squared lengths of what lies between queries and centres, weighed for each centre."""
 
-    A distance is :math:`\sum_j \omega_j (x_j - c_j)^2` less a few squares; both come from products
-    with all classes at once.
-    """
-
-    def __init__(self, factors: list[ThinFactor], centres: Array) -> None:
+    def __init__(self, roots: Array, centres: Array) -> None:
         xp = namespace(centres)
-        root = xp.stack([wide(one.deviations) * wide(one.weights) for one in factors], axis=0)
-        self.omega = root * root
+        self.omega = wide(roots) ** 2
         self.linear = -2 * self.omega * wide(centres)
         self.constant = xp.sum(self.omega * wide(centres) ** 2, axis=1)
-        rows = _padded([one.rows for one in factors])
-        self.rows = rows * xp.astype(root, rows.dtype)[:, None, :]
-        self.signs = _signs(factors, rows.shape[1])
-        self.bias = (self.rows @ xp.astype(centres, rows.dtype)[:, :, None])[:, :, 0]
 
     def measure(self, block: Array) -> Array:
-        """The squared distance of each row to each class, without their scales."""
+        """(queries, centres), in double precision."""
         xp = namespace(block)
         fine = wide(block)
         terms = (fine * fine) @ self.omega.T + self.constant
         square = terms + fine @ self.linear.T
         # What is zero but for rounding is zero: for two classes alike, nothing else is a tie.
-        square = xp.where(square > 64 * xp.finfo(terms.dtype).eps * terms, square, 0 * square)
+        return xp.where(square > 64 * xp.finfo(terms.dtype).eps * terms, square, 0 * square)
+
+
+class Squares:
+    """The squares along a few rows of each class, added up by their signs."""
+
+    def __init__(self, rows: list[Array], signs: list[Array | None], centres: Array) -> None:
+        self.rows = _padded(rows)
+        self.signs = _signs(signs, self.rows.shape[1])
+        middle = namespace(centres).astype(centres, self.rows.dtype)
+        self.bias = (self.rows @ middle[:, :, None])[:, :, 0]
+
+    def measure(self, block: Array) -> Array:
+        """(queries, classes), in double precision."""
+        xp = namespace(block)
         block = xp.astype(block, self.rows.dtype, copy=False)
         count, few, width = self.rows.shape
         step = max(1, BLOCK_BYTES // (8 * block.shape[0] * max(few, 1)))
@@ -251,25 +256,57 @@ class ThinGroup:
             along = along * along
             along = along if self.signs is None else along * self.signs[some, :]
             parts.append(xp.sum(along, axis=2))
-        square = square - wide(xp.concat(parts, axis=1))
-        return xp.maximum(square, 0 * square)
+        return wide(xp.concat(parts, axis=1))
 
 
-class LeaningGroup:
-    """Classes of few samples that lean on a prior: through the eigenvectors they share."""
+class ThinGroup:
+    r"""Classes of few samples without a prior.
+
+    A distance is :math:`\sum_j \omega_j (x_j - c_j)^2` less a few squares; both come from products
+    with all classes at once.
+    """
 
     def __init__(self, factors: list[ThinFactor], centres: Array) -> None:
         xp = namespace(centres)
-        self.vectors = factors[0].vectors
+        roots = [wide(one.deviations) * wide(one.weights) for one in factors]
+        self.weighted = WeightedSquares(xp.stack(roots, axis=0), centres)
+        rows = [
+            one.rows * xp.astype(root, one.rows.dtype)
+            for one, root in zip(factors, roots, strict=True)
+        ]
+        self.along = Squares(rows, [one.signs for one in factors], centres)
+
+    def measure(self, block: Array) -> Array:
+        """The squared distance of each row to each class, without their scales."""
+        square = self.weighted.measure(block) - self.along.measure(block)
+        return namespace(block).maximum(square, 0 * square)
+
+
+class LeaningGroup:
+    """Classes of few samples that lean on a prior: through the eigenvectors they share.
+
+    Several centres of one class share its rotation as well.
+    """
+
+    def __init__(self, factors: list[ThinFactor], centres: Array) -> None:
+        xp = namespace(centres)
+        kin: dict[int, list[int]] = {}
+        for position, factor in enumerate(factors):
+            kin.setdefault(id(factor.deviations), []).append(position)
+        self.kin = None if len(kin) == len(factors) else list(kin.values())
+        self.factors, self.vectors = factors, factors[0].vectors
         self.centres = centres
         self.deviations = xp.stack([one.deviations for one in factors], axis=0)
         self.weights = xp.stack([one.weights for one in factors], axis=0)
         self.rows = _padded([one.rows for one in factors])
-        self.signs = _signs(factors, self.rows.shape[1])
+        self.signs = _signs([one.signs for one in factors], self.rows.shape[1])
 
     def measure(self, block: Array) -> Array:
         """The squared distance of each row to each class, without their scales."""
         xp = namespace(block)
+        if self.kin is not None:
+            columns = {at: found for some in self.kin for at, found in self._to_kin(block, some)}
+            return xp.stack([columns[at] for at in range(len(columns))], axis=1)
         count, width = self.centres.shape
         step = max(1, BLOCK_BYTES // (8 * block.shape[0] * width))
         parts = [
@@ -284,12 +321,26 @@ class LeaningGroup:
         u = differences * self.deviations[some, None, :]
         u = xp.reshape(xp.reshape(u, (-1, u.shape[2])) @ self.vectors, u.shape)
         u = u * self.weights[some, None, :]
-        along = u @ xp.matrix_transpose(self.rows[some, :, :])
-        along = along * along
-        along = along if self.signs is None else along * self.signs[some, None, :]
-        along = xp.sum(along, axis=2)
-        square = wide(xp.sum(u * u, axis=2)) - wide(along)
-        return xp.maximum(square, 0 * square)
+        signs = None if self.signs is None else self.signs[some, None, :]
+        return _less_squares(u, self.rows[some, :, :], signs)
+
+    def _to_kin(self, block: Array, some: list[int]) -> Iterator[tuple[int, Array]]:
+        """The squared lengths from each row to each of several centres of one class."""
+        one = self.factors[some[0]]
+        turned = ((block * one.deviations) @ self.vectors) * one.weights
+        for at in some:
+            centre = ((self.centres[at, :] * one.deviations) @ self.vectors) * one.weights
+            yield at, _less_squares(turned - centre, one.rows, one.signs)
+
+
+def _less_squares(u: Array, rows: Array, signs: Array | None) -> Array:
+    """The squared lengths of vectors, less their squares along some rows."""
+    xp = namespace(u)
+    along = u @ xp.matrix_transpose(rows)
+    along = along * along
+    along = along if signs is None else along * signs
+    square = wide(xp.sum(u * u, axis=-1)) - wide(xp.sum(along, axis=-1))
+    return xp.maximum(square, 0 * square)
 
 
 def _padded(rows: list[Array]) -> Array:
@@ -305,11 +356,15 @@ def _padded(rows: list[Array]) -> Array:
     return xp.stack(full, axis=0)
 
 
-def _signs(factors: list[ThinFactor], most: int) -> Array | None:
-    """The signs of the rows: one is negative, wherever it stands."""
-    signs = [one.signs for one in factors if one.signs is not None]
-    if not signs:
+def _signs(given: list[Array | None], most: int) -> Array | None:
+    """The signs of the rows: one is negative, wherever it stands; without any, all are positive."""
+    some = next((signs for signs in given if signs is not None), None)
+    if some is None:
         return None
-    xp = namespace(signs[0])
-    padded = [xp.concat([some, zeros((most - some.shape[0],), some)]) for some in signs]
+    xp = namespace(some)
+    ones = 1 + zeros((most,), some)
+    padded = [
+        ones if signs is None else xp.concat([signs, zeros((most - signs.shape[0],), signs)])
+        for signs in given
+    ]
     return xp.stack(padded, axis=0)

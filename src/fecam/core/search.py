@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ BySize = dict[int, tuple[list[int], Bounds]]
 
 FEW = 32
 """A class of at most so many rows is cheaper to measure than to bound by monomials."""
+FINE = 0.25
+"""So many temperatures a distance may be unsure by, where it only counts for a probability."""
 SLACK = 1e-4
 """How far a sum may lie above a distance before it counts as larger: more than any rounding."""
 TIE = 1e-5
@@ -45,14 +47,16 @@ THIN_SIZE = 64
 """Coordinates that bound classes without a triangle at first: fewer, for they lie farther apart."""
 BLOCK_ROWS = 4096
 """At most so many queries are looked at together; an even number of blocks shares the work well."""
+LEANING_ARRAYS = 4
+"""So many times fewer queries where classes lean on a prior: their bounds have as many terms."""
 SMALL_BLOCK = 1024
 """Fewer queries are not shared out: that would take longer than it saves."""
 MARGINS = (0.16, 0.2, 0.1, 0.04, 0.02)
 """How far above the sum of the seemingly nearest class a shortlist looks, level by level."""
-THIN_MARGINS = (0.27, 0.18)
-"""The same for the estimates of classes without levels, without a prior and with one."""
+THIN_MARGIN = 0.27
+"""The same for the estimates of classes without levels."""
 LEANING_MARGIN = 0.06
-"""The same once such a class has been measured with the deviations that are usual."""
+"""The same where they lean on a prior, which makes better estimates."""
 
 
 class Search:
@@ -69,17 +73,26 @@ class Search:
         self.places = (self.centres.astype(np.float64) @ axes).astype(self.centres.dtype)
         self.lengths = np.linalg.norm(self.places, axis=1)
         positions = range(len(self.factors))
+        leaning = [at for at in positions if leans(self.factors[at])]
         few = [at for at in positions if _rows(self.factors[at]) <= FEW]
-        self.direct = [at for at in few if not leans(self.factors[at])]
+        self.direct = np.setdiff1d(few, leaning).astype(int).tolist()
         # Only what was made of single classes is taken over, or each search would keep the last.
         again = before is not None and before.frame is frame and "bounds" in vars(before)
         self._kept = before.bounds if before is not None and again else {}
-        leaning = [at for at in positions if leans(self.factors[at])]
         self.is_framed = np.asarray([isinstance(one, FramedFactor) for one in self.factors])
-        margins = np.where(self.is_framed, MARGINS[0], THIN_MARGINS[0])
-        margins[leaning] = THIN_MARGINS[1]
+        margins = np.where(self.is_framed, MARGINS[0], THIN_MARGIN)
+        margins[leaning] = LEANING_MARGIN
         self.margins = margins.astype(self.centres.dtype)
-        self.leaning = Leaning(self.factors, self.centres, leaning, few) if leaning else None
+        self.leaning: Leaning | None = None
+        if leaning:
+            with np.errstate(all="ignore"):  # of features so small, nothing is known beforehand
+                self.leaning = Leaning(
+                    leaning,
+                    [cast(ThinFactor, self.factors[at]) for at in leaning],
+                    self.centres[leaning],
+                    [panel.factors[at] for at in leaning],
+                    None if before is None else before.leaning,
+                )
         if self.direct:
             some = [self.factors[at] for at in self.direct]
             self.measured = Classes(some, self.centres[self.direct])
@@ -90,7 +103,7 @@ class Search:
         full = frame_levels(self.centres.shape[1])[0]
         positions: dict[int, list[int]] = {}
         for at, factor in enumerate(self.factors):
-            if _rows(factor) > FEW:
+            if _rows(factor) > FEW and not leans(factor):
                 size = full if isinstance(factor, FramedFactor) else min(full, THIN_SIZE)
                 positions.setdefault(size, []).append(at)
         kept, self._kept = self._kept, {}
@@ -120,6 +133,11 @@ class Search:
             if leading.further is not None
         }
 
+    def prepare(self) -> None:
+        """Make what is made when first needed."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            _ = self.further
+
     def is_worth_it(self, n: int) -> bool:
         """Whether so many queries are answered faster than by measuring every class.
 
@@ -129,20 +147,22 @@ class Search:
         if self.is_framed.any():
             return True
         if self.leaning is not None:
-            return n * len(self.factors) >= 1000
+            return n * len(self.factors) >= 250
         return n >= 600 and len(self.factors) >= 100
 
     def find(self, queries: Any, k: int, warmth: float = 0.0, *, certain: bool = True) -> Found:
         """The ``k`` nearest classes of each query; of a temperature the weights of the likely."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            _ = self.further  # made here, not by each thread
+        self.prepare()  # here, not by each thread
 
         def hunt(some: slice) -> Found:
             block = to_numpy(self.panel.shifted(queries[some, :]))
             with np.errstate(over="ignore", invalid="ignore"):
                 return _Hunt(self, block, certain=certain).nearest(k, warmth)
 
-        rows = min(_block_rows(queries.shape[0]), self.panel.block_rows)
+        most = self.panel.block_rows
+        if self.leaning is not None:
+            most = max(1, most // LEANING_ARRAYS)
+        rows = min(_block_rows(queries.shape[0]), most)
         found = in_parallel(hunt, row_slices(queries.shape[0], rows))
         return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
@@ -160,8 +180,9 @@ class _Hunt:
 
     def __init__(self, search: Search, block: Matrix, *, certain: bool) -> None:
         self.search, self.block, self.certain = search, block, certain
-        self.turned = block @ search.axes
-        self.lengths = np.linalg.norm(self.turned, axis=1)
+        if search.bounds:
+            self.turned = block @ search.axes
+            self.lengths = np.linalg.norm(self.turned, axis=1)
         shape = (len(block), len(search.factors))
         self.lower, self.estimates = np.zeros((2, *shape), block.dtype)
         self.distances = np.full(shape, np.inf)
@@ -169,12 +190,10 @@ class _Hunt:
             columns = slice(None) if len(at) == shape[1] else at
             self.lower[:, columns], self.estimates[:, columns] = bounds.measure(self.turned)
         if search.leaning is not None:
-            self.rotated = search.leaning.rotated(block)
-            self.far = np.linalg.norm(self.rotated, axis=1)
-            if few := search.leaning.few:
-                lower, estimates = search.leaning.bounds_of_few(block, self.rotated, self.far)
-                self.lower[:, few] = lower * search.scales[few]
-                self.estimates[:, few] = estimates * search.scales[few]
+            self.known = search.leaning.bound(search.leaning.asked(block))
+            places = search.leaning.places
+            self.lower[:, places] = self.known.lower * search.scales[places]
+            self.estimates[:, places] = self.known.estimate * search.scales[places]
         if search.direct:
             exact = search.measured.measure(block) * search.scales[search.direct]
             self.distances[:, search.direct] = exact
@@ -186,7 +205,8 @@ class _Hunt:
 
     def nearest(self, k: int, warmth: float) -> Found:
         """The ``k`` nearest classes of each query, and the weights of all that are likely."""
-        every, reach = np.arange(len(self.block)), REACH * warmth
+        reach = REACH * warmth
+        self.fine = FINE * warmth
         if k == 1:
             guesses = np.argmin(self.estimates, axis=1)[:, None]
         else:
@@ -194,12 +214,15 @@ class _Hunt:
         # What a shortlist goes by: the sums of the classes that look nearest, level by level.
         self.sums = np.zeros((len(self.block), len(MARGINS)))
         self.limit = np.full(len(self.block), np.inf)
-        self.waiting: list[tuple[int, Matrix]] = []
-        for position in np.setdiff1d(guesses, self.search.direct).tolist():
-            self._settle(position, every[np.any(guesses == position, axis=1)], guess=True)
-        self._settle_waiting()
+        asked = np.zeros(self.lower.shape, bool)
+        np.put_along_axis(asked, guesses, True, axis=1)
+        asked[:, self.search.direct] = False
+        self._settle_leaning(asked)
+        for position in np.flatnonzero(asked.any(axis=0)).tolist():
+            self._settle(position, np.flatnonzero(asked[:, position]), guess=True)
         measured = np.take_along_axis(self.distances, guesses, axis=1)
-        self.limit = np.maximum(measured.max(axis=1), measured.min(axis=1) + reach)
+        self.farthest = measured.max(axis=1)
+        self.limit = np.maximum(self.farthest, measured.min(axis=1) + reach)
         without_levels = ~self.search.is_framed[guesses].any(axis=1)
         self.sums[without_levels] = self.limit[without_levels, None]
         follow = self.lower <= (self.limit * (1 + SLACK)).astype(self.lower.dtype)[:, None]
@@ -209,6 +232,7 @@ class _Hunt:
         # What is measured already.
         follow[:, self.search.direct] = False
         np.put_along_axis(follow, guesses, False, axis=1)
+        self._settle_leaning(follow, roughly=warmth > 0)
         by_class = np.ascontiguousarray(follow.T)
         for position in np.flatnonzero(by_class.any(axis=1)).tolist():
             rows = np.flatnonzero(by_class[position])
@@ -216,7 +240,6 @@ class _Hunt:
             if k == 1:
                 farthest = self.distances[rows, position] + reach
                 self.limit[rows] = np.minimum(self.limit[rows], farthest)
-        self._settle_waiting()
         order = np.argsort(self.distances, axis=1)[:, :k] if k > 1 else self._first()
         tied = self._settle_ties(np.take_along_axis(self.distances, order, axis=1))
         order[tied] = nearest(self.distances[tied].astype(self.block.dtype), k)
@@ -258,20 +281,31 @@ class _Hunt:
         if isinstance(factor, FramedFactor):
             rows, square = self._follow(factor, position, rows, guess=guess)
             self.distances[rows, position] = square
-        elif self.search.leaning is not None and leans(factor):
-            if not guess:
-                lower, estimate = self.search.leaning.bound(
-                    position, self.block[rows], self.rotated[rows], self.far[rows]
-                )
-                keep = lower * scale <= self.limit[rows] * (1 + SLACK)
-                if not self.certain:
-                    keep &= estimate * scale <= self.limit[rows] * (1 + LEANING_MARGIN)
-                rows = rows[keep]
-            self.waiting.append((position, rows))
         else:
             apart = self.block[rows]
             apart -= self.search.centres[position]
             self.distances[rows, position] = factor.lengths(apart) * scale
+
+    def _settle_leaning(self, follow: Matrix, *, roughly: bool = False) -> None:
+        """Measure classes that lean on a prior, where they are to be followed.
+
+        ``roughly``: of those that only count for a probability, a good estimate will do.
+        """
+        leaning = self.search.leaning
+        if leaning is None:
+            return
+        rows, columns = np.nonzero(follow[:, leaning.places])
+        follow[:, leaning.places] = False
+        places = leaning.places[columns]
+        scales = self.search.scales[places]
+        if roughly:
+            lower, upper, estimate = (one[rows, columns] * scales for one in self.known)
+            only = lower > self.farthest[rows] * (1 + SLACK)
+            enough = only & (upper - lower <= self.fine)
+            self.distances[rows[enough], places[enough]] = estimate[enough]
+            left = ~enough
+            rows, columns, places, scales = rows[left], columns[left], places[left], scales[left]
+        self.distances[rows, places] = leaning.measure(self.block, rows, columns) * scales
 
     def _look_further(self, position: int, rows: Matrix) -> Matrix:
         """The rows that are left when some more coordinates have been looked at."""
@@ -285,14 +319,6 @@ class _Hunt:
         beyond = np.maximum(np.sqrt(np.vecdot(white, white)) - noise, 0)
         lower = self.lower[rows, position] + search.scales[position] * beyond * beyond
         return np.asarray(rows[lower <= self.limit[rows] * (1 + SLACK)])
-
-    def _settle_waiting(self) -> None:
-        """Measure classes that lean on a prior all at once: they share their dearest product."""
-        waiting = [(position, rows) for position, rows in self.waiting if len(rows)]
-        self.waiting = []
-        if waiting and self.search.leaning is not None:
-            for position, rows, square in self.search.leaning.measure(self.block, waiting):
-                self.distances[rows, position] = square * self.search.scales[position]
 
     def _follow(
         self, factor: FramedFactor, position: int, rows: Matrix, *, guess: bool

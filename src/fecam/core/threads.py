@@ -40,11 +40,27 @@ def leave_a_core(processes: int = 1) -> Iterator[None]:
     ``processes`` share the machine. Threads of BLAS wait for work by turning in circles, so it
     must not have the core that is needed meanwhile.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    blas = _blas()
-    threads = max((one.num_threads or 1 for one in blas.lib_controllers), default=1)
-    with blas.limit(limits=max(1, min(threads, (cores or 1) // processes - 1))):
+    with on_threads(max(1, min(threads_of_blas(), cores() // processes - 1))):
         yield
+
+
+@contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """Let BLAS have so many threads for a while."""
+    with _blas().limit(limits=count):
+        yield
+
+
+def threads_of_blas() -> int:
+    """How many threads BLAS has now."""
+    return max((one.num_threads or 1 for one in _blas().lib_controllers), default=1)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 _lock = Lock()
@@ -64,9 +80,7 @@ def _one_thread_each() -> Iterator[int]:
     global _users
     with _lock:
         if not _users:
-            blas = _blas()
-            threads = max((one.num_threads or 1 for one in blas.lib_controllers), default=1)
-            _held[:] = [(threads, blas.limit(limits=1))]
+            _held[:] = [(threads_of_blas(), _blas().limit(limits=1))]
         _users += 1
         threads, limit = _held[0]
     try:
