@@ -22,7 +22,7 @@ def findings(folders: list[str]) -> list[dict] | None:
     try:
         return list(json.loads(done.stdout)["dependencies"])
     except (ValueError, KeyError):
-        print(done.stderr, file=sys.stderr)
+        print(*done.stderr.strip().splitlines()[-1:], file=sys.stderr)
         return None
 
 
