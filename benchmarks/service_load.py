@@ -7,8 +7,8 @@ endpoint of FastAPI that does nothing, and of predictions from embeddings, 100 c
 features, one row a request, as JSON and as bytes; batches of 256 against the same call without a
 service; and how long predictions take while lessons come in. What the maths alone would allow is
 told too: one row a request, judged 256 at a time without a service. "Label alone" asks for no
-probabilities (``top=0``). Nothing is bound to a core: the service, as people run it, judges on one
-while it reads and writes on another, and the load takes its share of both.
+probabilities (``top=0``). Nothing is bound to a core: the service, as people run it, judges in one
+process while it reads and writes in another, and the load takes its share of both.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
@@ -98,6 +99,16 @@ def interleaved(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, l
     return found
 
 
+def settle(running: Served) -> None:
+    """Wait until a service judges as it will, in a process of its own where there is a core."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with urllib.request.urlopen(f"{running.url}/metrics") as answer:
+            if b"fecam_judges 0" not in answer.read():
+                return
+        time.sleep(0.1)
+
+
 def in_process(case: dict[str, Any]) -> dict[str, Any]:
     """Batches a second without a service."""
     queries = np.load(case["queries"])
@@ -173,6 +184,7 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
             empty_service(folder) as empty,
             service(path) as ours,
         ):
+            settle(ours)
 
             def asks(port: int, asked: list[bytes], connections: int) -> Callable[[], Load]:
                 return lambda: load(port, asked, connections=connections, seconds=args.seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import closing
 
 import numpy as np
@@ -37,14 +36,16 @@ def test_those_that_wait_are_worked_on_together():
     from fecam.service.batches import Batcher
     from fecam.service.problems import Problem
 
-    batches, go = [], threading.Event()
+    batches, go = [], None
 
-    def work(jobs):
-        go.wait(5)
+    async def work(jobs):
+        await go.wait()
         batches.append(list(jobs))
         return [ValueError("odd") if job % 2 else job * 10 for job in jobs]
 
     async def main():
+        nonlocal go
+        go = asyncio.Event()
         batcher = Batcher("work", work, most=5, size=4, seconds=30)
         batcher.start()
         first = batcher.submit(0)
@@ -65,18 +66,49 @@ def test_those_that_wait_are_worked_on_together():
     assert found[0] == 0 and found[4] == 40 and isinstance(found[1], ValueError)
 
 
+def test_the_next_batch_is_there_when_one_is_done():
+    from fecam.service.batches import Batcher
+
+    begun, gates = [], {}
+
+    async def work(jobs):
+        begun.append(list(jobs))
+        gates[len(begun)] = asyncio.Event()
+        await gates[len(begun)].wait()
+        return jobs
+
+    async def main():
+        batcher = Batcher("work", work, most=9, size=2, seconds=30, ahead=2)
+        batcher.start()
+        waiting = [batcher.submit(n) for n in range(6)]
+        await asyncio.sleep(0.05)
+        assert begun == [[0, 1], [2, 3]], "as many as asked for, and no more"
+        gates[2].set()  # out of order
+        assert await asyncio.gather(*waiting[2:4]) == [2, 3] and not waiting[0].done()
+        await asyncio.sleep(0.05)
+        assert begun[2:] == [[4, 5]]
+        gates[1].set()
+        gates[3].set()
+        await batcher.close()
+        return await asyncio.gather(*waiting)
+
+    assert asyncio.run(main()) == list(range(6))
+
+
 def test_who_waits_too_long_is_told_and_no_longer_worked_for():
     from fecam.service.batches import Batcher
     from fecam.service.problems import Problem
 
-    done, go = [], threading.Event()
+    done, go = [], None
 
-    def work(jobs):
-        go.wait(5)
+    async def work(jobs):
+        await go.wait()
         done.extend(jobs)
         return jobs
 
     async def main():
+        nonlocal go
+        go = asyncio.Event()
         batcher = Batcher("work", work, most=5, size=1, seconds=0.2)
         batcher.start()
         both = [batcher.submit("begun"), batcher.submit("waits")]

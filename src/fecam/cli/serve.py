@@ -43,6 +43,12 @@ def serve(
     ),
     port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8765,
     workers: Annotated[int, typer.Option(help="Processes that share the file.")] = 1,
+    judges: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that judge for each worker; 0: it judges itself. If there is a core, 1."
+        ),
+    ] = None,
     tokens: Annotated[
         Path | None, typer.Option(help="The file that `fecam token add` writes.")
     ] = None,
@@ -81,6 +87,7 @@ def serve(
         host=host,
         port=port,
         workers=workers,
+        judges=judges,
         tokens=tokens,
         limits=Limits(int(max_mb * 1e6), max_items, max_pixels, seconds, queue),
         encoder=encoder,

@@ -1,7 +1,7 @@
-"""One thread that works on all requests that wait at the same moment together.
+"""All requests that wait at the same moment are worked on together.
 
 A product of sixty-four rows takes little longer than a product of one. Nobody waits for a batch to
-fill: the thread takes what is there, and while it works the next batch gathers.
+fill: whoever works takes what is there, and meanwhile the next batch gathers.
 
 Jobs are only ever touched by the event loop, so there is nothing to lock: whoever waits for a lock
 gives up the interpreter, and to get it back from a thread at work takes longer than judging a row.
@@ -10,11 +10,9 @@ gives up the interpreter, and to get it back from a thread at work takes longer 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from fecam.service.problems import busy, too_slow
@@ -26,7 +24,7 @@ LOOKS = 20
 """How often in the time that a job may take it is looked whether it has taken too long."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting(Generic[J]):
     job: J
     size: int
@@ -35,30 +33,30 @@ class _Waiting(Generic[J]):
 
 
 class Batcher(Generic[J, R]):
-    """Jobs from an event loop to a thread, and what became of each back again.
+    """Jobs of an event loop in batches, and what became of each.
 
     ``work`` is given several jobs and returns an outcome for each: a result, or an error that is
     raised where that job is awaited. At most ``most`` wait, for at most about ``seconds``; a batch
-    has up to ``size`` items.
+    has up to ``size`` items. ``ahead`` batches are handed over before the first is done, so that
+    whoever works need not wait for the next.
     """
 
     def __init__(
         self,
         name: str,
-        work: Callable[[Sequence[J]], Sequence[R | Exception]],
+        work: Callable[[list[J]], Awaitable[Sequence[R | Exception]]],
         *,
         most: int,
         size: int,
         seconds: float,
+        ahead: int = 1,
     ) -> None:
         self._name, self._work, self._most, self._size = name, work, most, size
-        self._seconds = seconds
+        self._seconds, self._ahead = seconds, ahead
         self._waiting: deque[_Waiting[J]] = deque()
-        self._at_work: Sequence[_Waiting[J]] = ()
-        self._batches: SimpleQueue[list[_Waiting[J]] | None] = SimpleQueue()
-        self._busy = self._closing = False
+        self._at_work: dict[asyncio.Task[None], list[_Waiting[J]]] = {}
+        self._due = self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name=f"fecam-{name}", daemon=True)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -67,7 +65,6 @@ class Batcher(Generic[J, R]):
         """Begin; called where the event loop runs."""
         self._loop = asyncio.get_running_loop()
         self._look = self._loop.call_later(self._seconds / LOOKS, self._give_up)
-        self._thread.start()
 
     def submit(self, job: J, size: int = 1) -> asyncio.Future[R]:
         """A future of what becomes of the job; refused if too many wait already."""
@@ -77,8 +74,8 @@ class Batcher(Generic[J, R]):
             raise busy(self._name)
         future: asyncio.Future[R] = loop.create_future()
         self._waiting.append(_Waiting(job, size, future, loop.time() + self._seconds))
-        if not self._busy:
-            self._busy = True
+        if not self._due and len(self._at_work) < self._ahead:
+            self._due = True
             loop.call_soon(self._hand_over)  # with all else that comes in this turn of the loop
         return future
 
@@ -87,37 +84,34 @@ class Batcher(Generic[J, R]):
         if self._loop is None:
             return
         self._closing = True
-        if not self._busy:
-            self._batches.put(None)
-        await asyncio.to_thread(self._thread.join)
+        self._hand_over()
+        while self._at_work:
+            await asyncio.wait(self._at_work)
         self._look.cancel()
 
-    def _run(self) -> None:
-        assert self._loop is not None, "it was started"
-        while (batch := self._batches.get()) is not None:
-            try:
-                outcomes: Sequence[R | Exception] = self._work([one.job for one in batch])
-            except Exception as error:  # whoever waits is told, whatever it is
-                outcomes = [error] * len(batch)
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
-
     def _hand_over(self) -> None:
-        """Give the thread all that wait, as far as they fit into a batch."""
-        batch, size = list[_Waiting[J]](), 0
-        while self._waiting and (not batch or size + self._waiting[0].size <= self._size):
-            one = self._waiting.popleft()
-            if not one.future.done():  # else it waited too long: nobody asks any more
-                batch.append(one)
-                size += one.size
-        self._at_work, self._busy = batch, bool(batch)
-        if batch:
-            self._batches.put(batch)
-        elif self._closing:
-            self._batches.put(None)
+        """Give away all that wait, as far as they fit into a batch."""
+        assert self._loop is not None, "it was started"
+        self._due = False
+        while self._waiting and len(self._at_work) < self._ahead:
+            batch, size = list[_Waiting[J]](), 0
+            while self._waiting and (not batch or size + self._waiting[0].size <= self._size):
+                one = self._waiting.popleft()
+                if not one.future.done():  # else it waited too long: nobody asks any more
+                    batch.append(one)
+                    size += one.size
+            if batch:
+                self._at_work[self._loop.create_task(self._run(batch))] = batch
 
-    def _deliver(self, batch: list[_Waiting[J]], outcomes: Sequence[Any]) -> None:
-        self._hand_over()  # first, so that the thread goes on meanwhile
+    async def _run(self, batch: list[_Waiting[J]]) -> None:
+        try:
+            outcomes = await self._work([one.job for one in batch])
+        except Exception as error:  # whoever waits is told, whatever it is
+            outcomes = [error] * len(batch)
+        task = asyncio.current_task()
+        assert task is not None, "it is one"
+        del self._at_work[task]
+        self._hand_over()  # first, so that the work goes on meanwhile
         for one, outcome in zip(batch, outcomes, strict=True):
             if one.future.done():
                 continue
@@ -130,8 +124,9 @@ class Batcher(Generic[J, R]):
         """Tell those that have waited too long. One clock for all is cheaper than one for each."""
         assert self._loop is not None, "it was started"
         now = self._loop.time()
-        for one in (*self._at_work, *self._waiting):
-            if one.until < now and not one.future.done():
-                error = too_slow(f"there was no answer within {self._seconds:g} seconds.")
-                one.future.set_exception(error)
+        for some in (*self._at_work.values(), self._waiting):
+            for one in some:
+                if one.until < now and not one.future.done():
+                    error = too_slow(f"there was no answer within {self._seconds:g} seconds.")
+                    one.future.set_exception(error)
         self._look = self._loop.call_later(self._seconds / LOOKS, self._give_up)

@@ -1,9 +1,9 @@
 """`Engine`: a model that many ask at once, and that is taught meanwhile.
 
-Three threads beside the event loop. One judges: all requests that wait at the same moment in one
-product, on a view that never changes. One encodes what is to be judged. One writes: a lesson after
-the other, and only when a lesson is on the disk a new view takes the place of the old one. A fourth
-looks a few times a second whether another process wrote to the file.
+All requests that wait at the same moment are judged in one product, on a view that never changes,
+by another process or by a thread (`fecam.service.judge`). One thread encodes what is to be judged.
+One writes: a lesson after the other, and only when a lesson is on the disk a new view takes the
+place of the old one. Another looks a few times a second whether another process wrote to the file.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from fecam.model_file.records import Label
 from fecam.model_file.snapshot import Snapshot
 from fecam.service.batches import Batcher
 from fecam.service.copies import copy_of
+from fecam.service.judge import Judge, judges_of
 from fecam.service.logs import log
 from fecam.service.maps import map_of
 from fecam.service.problems import Problem, busy, too_slow, untaught
 from fecam.service.settings import ServiceSettings
-from fecam.service.views import Answer, Answers, Query, View, judge_together, warm
+from fecam.service.views import Answer, Answers, Query, View
 
 T = TypeVar("T")
 
@@ -69,26 +70,36 @@ class Engine:
         self.model: Model = open_model(
             path or settings.model, encoder=settings.encoder, device=settings.device
         )
-        self.view = View.of(self.model.snapshot)
+        judges = judges_of(settings)
+        share = settings.workers * max(judges, 1)
+        self._judge = Judge(
+            self.model.path,
+            self.model.snapshot,
+            judges=judges,
+            share=share,
+            seconds=self.limits.seconds,
+        )
         self.trouble: Exception | None = None
         """Why the encoder cannot be had."""
-        self._judge = Batcher[Query, Answers](
+        self._answers = Batcher[Query, Answers](
             "answers",
-            lambda queries: judge_together(self.view, queries),
+            self._judge.answer,
             most=EASY * self.limits.queue,
             size=JUDGED_AT_ONCE,
             seconds=self.limits.seconds,
+            ahead=1 + max(judges, 1),
         )
         self._encode = Batcher[_Raw, Encoded](
             "the encoder",
-            self._encoded,
+            self._encoded_apart,
             most=self.limits.queue,
             size=ENCODED_AT_ONCE,
             seconds=self.limits.seconds,
         )
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="fecam-writer")
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="fecam-encoder")
         self._lessons = 0
-        self._publishing, self._loading = threading.Lock(), threading.Lock()
+        self._loading = threading.Lock()
         self._follower = threading.Thread(target=self._follow, name="fecam-follower", daemon=True)
         self._map: tuple[Snapshot, dict[str, Any]] | None = None
         self._wake, self._closing = threading.Event(), False
@@ -99,6 +110,7 @@ class Engine:
     async def start(self) -> None:
         """Begin; what takes long, as loading an encoder, goes on behind."""
         self._judge.start()
+        self._answers.start()
         self._encode.start()
         self._follower.start()
         threading.Thread(target=self._warm_up, name="fecam-warm-up", daemon=True).start()
@@ -108,24 +120,36 @@ class Engine:
         self._closing = True
         self._wake.set()
         await self._encode.close()
+        await self._answers.close()
         await self._judge.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
         self._writer.shutdown(wait=True)
+        self._encoder.shutdown(wait=True)
         self._follower.join()
         self.model.close()
 
     @property
+    def view(self) -> View:
+        """What is known, and told; answers know as much, or more."""
+        return self._judge.view
+
+    @property
     def ready(self) -> bool:
         """Whether answers come as fast as they will ever come."""
-        return self._warmed.is_set() and self.trouble is None
+        return self._warmed.is_set() and self._judge.settled and self.trouble is None
+
+    @property
+    def judges(self) -> int:
+        """How many processes judge now; 0: this one does."""
+        return len(self._judge)
 
     @property
     def waiting(self) -> dict[str, int]:
         """How many wait, and for what."""
         return {
-            "judge": len(self._judge),
+            "judge": len(self._answers),
             "encode": len(self._encode),
             "write": self._lessons,
         }
@@ -139,7 +163,7 @@ class Engine:
         reject: float | None = None,
     ) -> Answers:
         """What the model makes of rows of features."""
-        return await self._judge.submit(Query(rows, top, reject), len(rows))
+        return await self._answers.submit(Query(rows, top, reject), len(rows))
 
     async def predict_items(
         self,
@@ -303,11 +327,7 @@ class Engine:
 
     def publish(self) -> None:
         """Let answers come from what the file holds now, once all is derived that they need."""
-        with self._publishing:
-            snapshot = self.model.snapshot
-            if snapshot is not None:
-                warm(snapshot.classifier)
-            self.view = View.of(snapshot)
+        self._judge.publish(self.model.snapshot)
 
     def _follow(self) -> None:
         """Take over what other processes write."""
@@ -347,6 +367,11 @@ class Engine:
         """The encoder, loaded by one thread only; None if the model has none, or none yet."""
         with self._loading:
             return self.model.encoder
+
+    async def _encoded_apart(self, jobs: Sequence[_Raw]) -> Sequence[Encoded | Exception]:
+        """By the one thread that encodes what is to be judged."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._encoder, self._encoded, jobs)
 
     def _encoded(self, jobs: Sequence[_Raw]) -> Sequence[Encoded | Exception]:
         encoder = self._load()

@@ -54,6 +54,8 @@ listen on 127.0.0.1.
     host: str = "127.0.0.1"
     port: int = 8765
     workers: int = 1
+    judges: int | None = None
+    """Processes that judge for each worker; 0: it does so itself; None: as there are cores."""
     tokens: Path | None = None
     limits: Limits = field(default_factory=Limits)
     encoder: str | None = None
@@ -76,6 +78,8 @@ listen on 127.0.0.1.
             raise SettingsError(f"port={self.port} must lie between 0 and 65535.")
         if not 1 <= self.workers <= 256:
             raise SettingsError(f"workers={self.workers} must lie between 1 and 256.")
+        if self.judges is not None and not 0 <= self.judges <= 64:
+            raise SettingsError(f"judges={self.judges} must lie between 0 and 64.")
 
     @property
     def is_local(self) -> bool:

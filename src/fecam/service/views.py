@@ -82,13 +82,10 @@ class Answers:
     version: int
 
 
-def warm(classifier: FeCAMClassifier) -> None:
+def warm(snapshot: Snapshot | None) -> None:
     """Derive all that an answer needs, so that the first one comes as fast as the others."""
-    classes = classifier.knowledge_.classes
-    if classes:
-        row = np.asarray(next(iter(classes.values())).raw_mean)[None, :]
-        classifier.predict_proba(row)
-        classifier.judge(row)
+    if snapshot is not None and snapshot.classifier.knowledge_.classes:
+        snapshot.classifier.prepare()
 
 
 def judge_together(view: View, queries: Sequence[Query]) -> list[Answers | Exception]:

@@ -101,7 +101,7 @@ async def health() -> Response:
 
 @router.get("/readyz", tags=["run"], responses={200: {"model": Status}, 503: {"model": Status}})
 async def ready(request: Request) -> Response:
-    """Whether answers come at once: 503 until the encoder is loaded."""
+    """Whether answers come at once: 503 until the encoder is loaded, and who judges began."""
     engine: Engine = request.app.state.engine
     if engine.ready:
         return json_response({"status": "ready"})

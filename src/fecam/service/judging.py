@@ -1,0 +1,311 @@
+"""`Judging`: a process that judges, and two lines to it, one for questions and one for news.
+
+It never writes. It ends by itself when the other side is gone, however that ended; signals that
+mean to end a service are left to the other side, which first finishes what was accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.core.threads import cores, leave_a_core, on_threads, threads_of_blas
+from fecam.errors import FecamError
+from fecam.model import Model, open_model
+from fecam.service.views import Answers, Query, View, judge_together, warm
+
+Outcomes = Sequence[Answers | Exception]
+Packed = tuple[list[tuple[int, int, float | None]], list[NDArray[Any]]]
+
+START, DERIVE, END = 60.0, 300.0, 5.0
+"""Seconds that a process may take to begin, to take over a version, and to end."""
+SIGNALS = {signal.SIGINT, signal.SIGTERM}
+"""What ends a service: the other side sees to that."""
+MANY = 64
+"""Rows a query from which on all cores are taken: then little else is to be done meanwhile."""
+LENGTH = struct.Struct("!Q")
+"""What stands before a message. Pickle will do: only this program writes to these lines."""
+
+
+class Judging:
+    """The process, seen from the service; ``share`` of them share the machine."""
+
+    def __init__(self, path: Path, share: int) -> None:
+        self._path, self._share = path, share
+        self._line: _Line | None = None
+        self._news: Connection | None = None
+        self._process: BaseProcess | None = None
+
+    def __len__(self) -> int:
+        """How many messages it has not answered yet."""
+        return 0 if self._line is None else len(self._line.asked)
+
+    async def start(self) -> None:
+        """Start it, and wait until it lives."""
+        loop = asyncio.get_running_loop()
+        spawning = asyncio.ensure_future(asyncio.to_thread(self._spawn))
+        try:
+            ours = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            while not spawning.done():  # nothing may be left behind that nobody knows
+                self.kill()
+                await asyncio.wait({spawning}, timeout=0.1)
+            if spawning.exception() is None:
+                spawning.result().close()
+            raise
+        _, self._line = await loop.create_connection(_Line, sock=ours)
+
+    def _spawn(self) -> socket.socket:
+        # Threads of BLAS that have nothing to do must sleep, for others need their core.
+        os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = socket.socketpair()
+        self._news, news = context.Pipe()
+        try:
+            with theirs, news, _deaf():
+                self._process = context.Process(
+                    target=_run, args=(self._path, self._share, theirs, news), daemon=True
+                )
+                self._process.start()
+            self._hear(START)
+        except BaseException:
+            ours.close()
+            raise
+        return ours
+
+    async def answer(self, queries: Sequence[Query]) -> Outcomes:
+        """What becomes of each query."""
+        assert self._line is not None, "it was started"
+        return cast(Outcomes, await self._line.ask(packed(queries)))
+
+    def reach(self, version: int) -> None:
+        """Wait until answers come from this version or a later one; for one thread at a time."""
+        assert self._news is not None, "it was started"
+        try:
+            self._news.send(version)
+        except OSError as error:
+            raise ConnectionError(str(error)) from None
+        self._hear(DERIVE)
+
+    def _hear(self, seconds: float) -> None:
+        assert self._news is not None, "it was started"
+        try:
+            if not self._news.poll(seconds):
+                raise ConnectionError(f"it was silent for {seconds:g} seconds")
+            trouble = self._news.recv()
+        except ConnectionError:
+            raise
+        except (OSError, EOFError):
+            raise ConnectionError("it has ended") from None
+        if trouble is not None:
+            raise ConnectionError(trouble)
+
+    async def ended(self) -> None:
+        """Wait until it has ended."""
+        assert self._line is not None, "it was started"
+        await self._line.lost
+
+    def hang_up(self) -> None:
+        """Ask nothing more, so that it ends; for any thread."""
+        if self._line is not None:
+            self._line.close()
+
+    def kill(self) -> None:
+        """End it, whatever it does; for any thread. Who waits for it hears of it."""
+        if self._process is not None and self._process.pid is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """Wait until it has ended."""
+        self.hang_up()
+        if self._process is not None and self._process.pid is not None:
+            self._process.join(END)
+            self._process.kill()
+            self._process.join()
+        if self._news is not None:
+            self._news.close()
+
+
+class _Line(asyncio.Protocol):
+    """Messages to the process, and its answers, which come in the same order."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.asked: deque[asyncio.Future[Any]] = deque()
+        self._heard = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def ask(self, message: Packed) -> asyncio.Future[Any]:
+        """A future of the answer."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self.lost.done():
+            future.set_exception(ConnectionError("it has ended"))
+            return future
+        self.asked.append(future)
+        _put(self._transport.write, message)
+        return future
+
+    def data_received(self, data: bytes) -> None:
+        """Hand out the answers that are complete."""
+        self._heard += data
+        while len(self._heard) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._heard)[0]
+            if len(self._heard) < end:
+                return
+            with memoryview(self._heard) as heard:
+                answer = pickle.loads(heard[LENGTH.size : end])
+            del self._heard[:end]
+            future = self.asked.popleft()
+            if not future.done():
+                future.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell all who wait."""
+        if not self.lost.done():
+            self.lost.set_result(None)
+        while self.asked:
+            future = self.asked.popleft()
+            if not future.done():
+                future.set_exception(ConnectionError("it has ended"))
+
+    def close(self) -> None:
+        """Hang up; for any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._transport.close)
+
+
+def packed(queries: Sequence[Query]) -> Packed:
+    """Queries with their rows in one piece where they fit, which is sent faster than many.
+
+    >>> asked, rows = packed([Query(np.zeros((1, 3))), Query(np.ones((2, 3)), 2)])
+    >>> asked, [some.shape for some in rows]
+    ([(1, 1, None), (2, 2, None)], [(3, 3)])
+    """
+    rows = [query.rows for query in queries]
+    if len({one.shape[1] for one in rows}) == 1:
+        rows = [np.concatenate(rows)]
+    return [(len(query.rows), query.top, query.reject) for query in queries], rows
+
+
+def unpacked(message: Packed) -> list[Query]:
+    """What was packed.
+
+    >>> for widths in ((3, 3), (3, 4)):
+    ...     again = unpacked(packed([Query(np.zeros((2, width))) for width in widths]))
+    ...     [query.rows.shape for query in again]
+    [(2, 3), (2, 3)]
+    [(2, 3), (2, 4)]
+    """
+    asked, parts = message
+    if len(parts) < len(asked):
+        ends = np.cumsum([count for count, _, _ in asked])
+        parts = np.split(parts[0], ends[:-1])
+    return [Query(rows, top, reject) for rows, (_, top, reject) in zip(parts, asked, strict=True)]
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """A process that is started meanwhile hears no signal, from its very beginning."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock them when it begins
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# ---------------------------------------------------------------------- in the process
+
+
+def _run(path: Path, share: int, questions: socket.socket, news: Connection) -> None:
+    """Judge until the other side is gone."""
+    for one in SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    try:
+        model = open_model(path)
+    except (FecamError, OSError) as error:
+        news.send(str(error))
+        return
+    most = max(1, min(threads_of_blas(), cores() // share))
+    with leave_a_core(share), model, questions:
+        known = _Known(model)
+        threading.Thread(target=known.follow, args=(news,), daemon=True).start()
+        with questions.makefile("rb") as asked:
+            while (message := _got(asked)) is not None:
+                queries = unpacked(message)
+                rows = sum(len(query.rows) for query in queries)
+                with on_threads(most) if rows >= MANY * len(queries) else nullcontext():
+                    outcomes = judge_together(known.view, queries)
+                try:
+                    _put(questions.sendall, outcomes)
+                except OSError:
+                    break
+
+
+class _Known:
+    """What the process knows."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self.view = model, View.of(model.snapshot)
+
+    def follow(self, news: Connection) -> None:
+        """Take over each version that is told of, and say so, or what the trouble is."""
+        try:
+            news.send(None)
+            while True:
+                news.send(self._trouble(news.recv()))
+        except (OSError, EOFError):
+            return
+
+    def _trouble(self, version: int) -> str | None:
+        try:
+            self._model.reload()
+            snapshot = self._model.snapshot
+            warm(snapshot)
+            self.view = View.of(snapshot)
+        except (FecamError, OSError) as error:
+            return str(error)
+        return None if self.view.version >= version else "it does not find it in the file"
+
+
+def _put(write: Callable[[bytes], Any], message: Any) -> None:
+    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    write(LENGTH.pack(len(content)))
+    write(content)
+
+
+def _got(file: BinaryIO) -> Any:
+    """The next message; None if there is none any more."""
+    try:
+        length = file.read(LENGTH.size)
+        if len(length) < LENGTH.size:
+            return None
+        size = LENGTH.unpack(length)[0]
+        content = file.read(size)
+    except OSError:
+        return None
+    return pickle.loads(content) if len(content) == size else None
