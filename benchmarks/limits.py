@@ -21,12 +21,12 @@ import problems
 import reference
 from fecam import FeCAMClassifier
 from fecam.core import bounds as bounds_module
-from fecam.core import search as search_module
+from fecam.core import hunt as hunt_module
 from reference import SETTINGS
 from reporting import markdown, options, say, side_by_side, write
 
 
-class _Watched(search_module._Hunt):
+class _Watched(hunt_module.Hunt):
     """A hunt that counts multiplications and takes the time of its steps."""
 
     def __init__(self, search: Any, block: np.ndarray, *, certain: bool) -> None:
@@ -34,29 +34,21 @@ class _Watched(search_module._Hunt):
         self.seconds: Counter[str] = Counter()
         super().__init__(search, block, certain=certain)
 
-    def _settle(self, position: int, rows: np.ndarray, *, guess: bool) -> None:
+    def _settle(self, asked: np.ndarray, *, guess: bool) -> None:
         start = time.perf_counter()
-        super()._settle(position, rows, guess=guess)
+        super()._settle(asked, guess=guess)
         self.seconds["guess" if guess else "follow"] += time.perf_counter() - start
 
-    def _follow(self, factor: Any, position: int, rows: np.ndarray, *, guess: bool) -> Any:
-        step = "guess" if guess else "follow"
-        may_win = self._may_win
-        sizes = [block.size for block in factor.blocks]
-        left = [len(rows)]
+    def _measure(self, rows: np.ndarray, columns: np.ndarray) -> None:
+        self.work["guess"] += len(rows) * sum(self._sizes())
+        super()._measure(rows, columns)
 
-        def counted(sums: np.ndarray, some: Any, level: int) -> np.ndarray:
-            alive = may_win(sums, some, level)
-            left.append(int(alive.sum()))
-            return alive
+    def _terms(self, level: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        self.work["follow"] += len(rows) * self._sizes()[level]
+        return super()._terms(level, rows, columns)
 
-        self._may_win = counted  # type: ignore[method-assign]
-        found = super()._follow(factor, position, rows, guess=guess)
-        self._may_win = may_win  # type: ignore[method-assign]
-        left = [len(rows)] * len(sizes) if guess else left
-        self.work[step] += sum(n * size for n, size in zip(left, sizes[1:], strict=False))
-        self.work[step] += len(found[0]) * sizes[0]
-        return found
+    def _sizes(self) -> list[int]:
+        return [block.size for block in self.search.triangle(0).blocks]
 
 
 def steps(clf: FeCAMClassifier, queries: np.ndarray, *, certain: bool) -> dict[str, list[float]]:
@@ -79,7 +71,7 @@ def steps(clf: FeCAMClassifier, queries: np.ndarray, *, certain: bool) -> dict[s
                 "turn": lambda: block @ search.axes,
                 "monomials": lambda: bounds_module._monomials(block[:256, : bounds.size]),
                 "bounds": lambda: monomials @ bounds.forms,
-                "all": lambda: search_module._Hunt(search, block, certain=certain).nearest(1),
+                "all": lambda: hunt_module.Hunt(search, block, certain=certain).nearest(1),
             },
             repeats=3,
         )

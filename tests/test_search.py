@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from conftest import relu_features
 from fecam import FeCAMClassifier
 from fecam.core import calibration, panel
+from fecam.core import hunt as hunt_module
 from fecam.core import search as search_module
 from fecam.core.factors import FramedFactor, frame_levels
 from fecam.core.thin import ThinFactor
@@ -176,8 +177,8 @@ def searched(seed, name):
 @given(seed=st.integers(0, 10_000), name=st.sampled_from(["paper", "default", "pooling 7"]))
 def test_no_bound_is_above_its_distance(seed, name):
     found, block, far = searched(seed, name)
-    hunt = search_module._Hunt(found, block, certain=True)
-    assert np.all(hunt.lower <= far * (1 + search_module.SLACK) + 1e-12)
+    hunt = hunt_module.Hunt(found, block, certain=True)
+    assert np.all(hunt.lower <= far * (1 + hunt_module.SLACK) + 1e-12)
     assert share_of(hunt.lower, far) > 0.2, "bounds of zero would hold as well"
     every = np.arange(len(far))
     for position in found.further:
@@ -195,8 +196,8 @@ def test_distances_to_classes_with_a_prior_lie_between_their_bounds(seed, name):
     known = leaning.bound(leaning.asked(block))
     scales, exact = found.scales[leaning.places], far[:, leaning.places]
     lower, upper, estimate = (some * scales for some in known)
-    assert np.all(lower <= exact * (1 + search_module.SLACK) + 1e-12)
-    assert np.all(upper >= exact * (1 - search_module.SLACK) - 1e-12)
+    assert np.all(lower <= exact * (1 + hunt_module.SLACK) + 1e-12)
+    assert np.all(upper >= exact * (1 - hunt_module.SLACK) - 1e-12)
     assert share_of(upper - lower, exact) < 0.1, "anything lies between bounds so far apart"
     assert share_of(np.abs(estimate - exact), exact) < 0.005
     rows, columns = np.nonzero(np.ones(exact.shape))
@@ -365,13 +366,13 @@ def test_a_search_follows_few_classes(name, monkeypatch):
     X, y = lessons([60] * 40)
     clf = make(name, search="certified").fit(X, y)
     settled = []
-    settle = search_module._Hunt._settle
+    settle = hunt_module.Hunt._settle
 
-    def counted(self, position, rows, *, guess):
-        settled.append(len(rows))
-        settle(self, position, rows, guess=guess)
+    def counted(self, asked, *, guess):
+        settled.append(np.count_nonzero(asked))
+        settle(self, asked, guess=guess)
 
-    monkeypatch.setattr(search_module._Hunt, "_settle", counted)
+    monkeypatch.setattr(hunt_module.Hunt, "_settle", counted)
     Q = queries(X, 200)
     clf.predict(Q)
     certified = sum(settled)
@@ -484,4 +485,4 @@ def test_one_large_class_does_not_make_all_others_large():
     X, y = lessons([3] * 30 + [24])
     clf = make("default").fit(X, y)
     found = clf._derived.search(clf.knowledge_, clf._metric()).leaning
-    assert sum(squares.rows.size for _, squares in found._along) < (30 * 4 + 32) * WIDTH
+    assert sum(squares.columns.size for _, squares in found._along) < (30 * 4 + 32) * WIDTH

@@ -89,10 +89,13 @@ class FramedFactor:
 
     def turned_lengths(self, turned: Array) -> Array:
         """The same for differences that are given in the coordinates of the frame."""
+        xp = namespace(turned)
         rest = turned[..., self.blocks[0].shape[0] :]
-        return framed_lengths(turned, self.blocks) + self.floor * wide(
-            namespace(rest).vecdot(rest, rest)
-        )
+        square = self.floor * wide(xp.vecdot(rest, rest))
+        for block in self.blocks:
+            white = turned[..., : block.shape[0]] @ block
+            square = square + wide(xp.vecdot(white, white))
+        return square
 
     def precision(self, columns: Array) -> Array:
         """The matrix of the squared distance times columns."""
@@ -105,16 +108,6 @@ class FramedFactor:
             part = block @ (block.T @ turned[:high, :])
             found = found + xp.concat([part, 0 * turned[high:, :]], axis=0)
         return axes @ found
-
-
-def framed_lengths(turned: Array, blocks: tuple[Array, ...]) -> Array:
-    """The squared lengths of differences, in the coordinates of a frame, over these columns."""
-    xp = namespace(turned)
-    square = 0.0
-    for block in blocks:
-        white = turned[..., : block.shape[0]] @ block
-        square = square + wide(xp.vecdot(white, white))
-    return square
 
 
 def make_frame(within: Array, centres: Array) -> Frame:

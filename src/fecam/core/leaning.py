@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.arrays import row_slices
-from fecam.core.panel import BLOCK_BYTES, AnyFactor, Squares, WeightedSquares
+from fecam.core.panel import BLOCK_BYTES, AnyFactor, Squares, WeightedSquares, runs
 from fecam.core.thin import ThinFactor
 
 Matrix = NDArray[Any]
@@ -169,13 +169,12 @@ class Leaning:
             u *= self._deviations[at]
             u = u @ self.vectors
             u *= self._weights[at]
-            starts = np.flatnonzero(np.diff(at, prepend=-1)).tolist()
-            for start, end in zip(starts, [*starts[1:], len(at)], strict=True):
-                factor, part = self._factors[at[start]], u[start:end]
+            for position, run in runs(at):
+                factor, part = self._factors[position], u[run]
                 along = part @ factor.rows.T
                 signed = along if factor.signs is None else along * factor.signs
                 square = np.vecdot(part, part) - np.vecdot(along, signed)
-                found[pairs[start:end]] = square
+                found[pairs[run]] = square
         return np.maximum(found, 0)
 
 

@@ -8,12 +8,14 @@ would fill more than a block's worth of memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from array_api_compat import device
+from numpy.typing import NDArray
 
-from fecam.core.arrays import Array, like, namespace, row_slices, wide, zeros
+from fecam.core.arrays import Array, contiguous, like, namespace, row_slices, wide, zeros
 from fecam.core.factors import Factor, FramedFactor, apply_whitening
 from fecam.core.thin import ThinFactor
 
@@ -21,6 +23,8 @@ AnyFactor = Factor | FramedFactor | ThinFactor
 
 BLOCK_BYTES = 32 * 2**20
 """What the largest temporary array of one block may take."""
+CACHE_BYTES = 2**20
+"""What is used again at once should take no more: then it need not come from memory."""
 REACH = 5.0
 """A class farther than the nearest by so many temperatures, 1/148 as likely, counts as unlikely."""
 
@@ -145,6 +149,18 @@ def nearest(distances: Array, k: int) -> Array:
     return xp.take_along_axis(order, again, axis=1)[:, :k]
 
 
+def runs(columns: NDArray[Any]) -> Iterator[tuple[int, slice]]:
+    """Where the same number stands again and again: that number, and from where to where.
+
+    >>> list(runs(np.array([3, 3, 5])))
+    [(3, slice(0, 2, None)), (5, slice(2, 3, None))]
+    """
+    starts = np.flatnonzero(np.diff(columns, prepend=-1))
+    edges = pairwise([*starts.tolist(), len(columns)])
+    for position, (start, end) in zip(columns[starts].tolist(), edges, strict=True):
+        yield position, slice(start, end)
+
+
 def likelihoods(distances: Array, warmth: float) -> Array:
     """How likely classes are, by their distances: the nearest of a row is one, unlikely ones zero.
 
@@ -237,25 +253,28 @@ class Squares:
     """The squares along a few rows of each class, added up by their signs."""
 
     def __init__(self, rows: list[Array], signs: list[Array | None], centres: Array) -> None:
-        self.rows = _padded(rows)
-        self.signs = _signs(signs, self.rows.shape[1])
-        middle = namespace(centres).astype(centres, self.rows.dtype)
-        self.bias = (self.rows @ middle[:, :, None])[:, :, 0]
+        padded = _padded(rows)
+        count, self.few, width = padded.shape
+        xp = namespace(padded)
+        self.columns = contiguous(xp.reshape(padded, (count * self.few, width)).T)
+        self.signs = _signs(signs, self.few)
+        middle = xp.astype(centres, padded.dtype)
+        self.bias = (padded @ middle[:, :, None])[:, :, 0]
 
     def measure(self, block: Array) -> Array:
         """(queries, classes), in double precision."""
         xp = namespace(block)
-        block = xp.astype(block, self.rows.dtype, copy=False)
-        count, few, width = self.rows.shape
-        step = max(1, BLOCK_BYTES // (8 * block.shape[0] * max(few, 1)))
+        block = xp.astype(block, self.columns.dtype, copy=False)
+        few = self.few
+        most = CACHE_BYTES if isinstance(block, np.ndarray) else BLOCK_BYTES
+        step = max(1, most // (4 * max(block.shape[0] * few, 1)))
         parts = []
-        for some in row_slices(count, step):
-            here = some.stop - some.start
-            rows = xp.reshape(self.rows[some, :, :], (here * few, width))
-            along = xp.reshape(block @ rows.T, (block.shape[0], here, few)) - self.bias[some, :]
-            along = along * along
-            along = along if self.signs is None else along * self.signs[some, :]
-            parts.append(xp.sum(along, axis=2))
+        for some in row_slices(self.bias.shape[0], step):
+            columns = self.columns[:, some.start * few : some.stop * few]
+            shape = (block.shape[0], some.stop - some.start, few)
+            along = xp.reshape(block @ columns, shape) - self.bias[some, :]
+            signed = along if self.signs is None else along * self.signs[some, :]
+            parts.append(xp.vecdot(along, signed))
         return wide(xp.concat(parts, axis=1))
 
 

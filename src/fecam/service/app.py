@@ -24,6 +24,7 @@ from fecam.service.access import Access
 from fecam.service.engine import Engine
 from fecam.service.guard import Guard
 from fecam.service.metrics import Metrics
+from fecam.service.patience import Patience
 from fecam.service.problems import Problem, problem_of
 from fecam.service.routes import answers, files, lessons, state
 from fecam.service.schemas import request_schemas
@@ -71,6 +72,7 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
         redoc_url=None,
     )
     app.state.engine, app.state.metrics = engine, Metrics()
+    app.state.patience = Patience(engine.limits.seconds)
     app.entry = Guard(
         super(_Guarded, app).__call__,
         settings=settings,

@@ -37,7 +37,7 @@ from fecam.service.logs import log
 from fecam.service.maps import map_of
 from fecam.service.problems import Problem, busy, too_slow, untaught
 from fecam.service.settings import ServiceSettings
-from fecam.service.views import Answer, Answers, Query, View
+from fecam.service.views import JUDGED_AT_ONCE, Answer, Answers, Query, View
 
 T = TypeVar("T")
 
@@ -45,8 +45,8 @@ FOLLOW = 0.2
 """Seconds between two looks at what other processes wrote."""
 PATIENCE = 2.0
 """Seconds to wait for a version that another process writes."""
-JUDGED_AT_ONCE = 256
-"""Rows in one product."""
+AHEAD = 64
+"""Batches that may be on their way to a process that judges: it takes all that have come."""
 ENCODED_AT_ONCE = 32
 """Items in one batch of the encoder."""
 EASY = 16
@@ -87,7 +87,7 @@ class Engine:
             most=EASY * self.limits.queue,
             size=JUDGED_AT_ONCE,
             seconds=self.limits.seconds,
-            ahead=1 + max(judges, 1),
+            ahead=AHEAD * judges or 2,
         )
         self._encode = Batcher[_Raw, Encoded](
             "the encoder",
@@ -178,11 +178,11 @@ class Engine:
         for at, why in found.failed.items():
             answers[at] = {"error": why}
         if not found.rows:
-            return Answers(answers, self.view.version)
+            return Answers.of(answers, self.view.version)
         judged = await self.predict(found.features, top, reject)
         for at, answer in zip(found.rows, judged.answers, strict=True):
             answers[at] = answer
-        return Answers(answers, judged.version)
+        return Answers.of(answers, judged.version)
 
     async def encoded(self, kind: str, items: Sequence[Any]) -> Encoded:
         """The features of images or texts that are to be judged."""

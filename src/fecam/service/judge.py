@@ -19,8 +19,9 @@ from pathlib import Path
 
 from fecam.core.threads import cores
 from fecam.model_file.snapshot import Snapshot
-from fecam.service.judging import Judging, Outcomes
+from fecam.service.judging import Judging
 from fecam.service.logs import log
+from fecam.service.messages import Outcomes
 from fecam.service.settings import ServiceSettings
 from fecam.service.views import Query, View, judge_together, warm
 

@@ -12,36 +12,21 @@ import os
 import pickle
 import signal
 import socket
-import struct
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fecam.core.threads import cores, leave_a_core, on_threads, threads_of_blas
-from fecam.errors import FecamError
-from fecam.model import Model, open_model
-from fecam.service.views import Answers, Query, View, judge_together, warm
-
-Outcomes = Sequence[Answers | Exception]
-Packed = tuple[list[tuple[int, int, float | None]], list[NDArray[Any]]]
+from fecam.service.juror import SIGNALS, run
+from fecam.service.messages import LENGTH, Outcomes, Packed, packed, put
+from fecam.service.views import Query
 
 START, DERIVE, END = 60.0, 300.0, 5.0
 """Seconds that a process may take to begin, to take over a version, and to end."""
-SIGNALS = {signal.SIGINT, signal.SIGTERM}
-"""What ends a service: the other side sees to that."""
-MANY = 64
-"""Rows a query from which on all cores are taken: then little else is to be done meanwhile."""
-LENGTH = struct.Struct("!Q")
-"""What stands before a message. Pickle will do: only this program writes to these lines."""
 
 
 class Judging:
@@ -81,7 +66,7 @@ class Judging:
         try:
             with theirs, news, _deaf():
                 self._process = context.Process(
-                    target=_run, args=(self._path, self._share, theirs, news), daemon=True
+                    target=run, args=(self._path, self._share, theirs, news), daemon=True
                 )
                 self._process.start()
             self._hear(START)
@@ -163,7 +148,7 @@ class _Line(asyncio.Protocol):
             future.set_exception(ConnectionError("it has ended"))
             return future
         self.asked.append(future)
-        _put(self._transport.write, message)
+        put(self._transport.write, message)
         return future
 
     def data_received(self, data: bytes) -> None:
@@ -195,35 +180,6 @@ class _Line(asyncio.Protocol):
             self._loop.call_soon_threadsafe(self._transport.close)
 
 
-def packed(queries: Sequence[Query]) -> Packed:
-    """Queries with their rows in one piece where they fit, which is sent faster than many.
-
-    >>> asked, rows = packed([Query(np.zeros((1, 3))), Query(np.ones((2, 3)), 2)])
-    >>> asked, [some.shape for some in rows]
-    ([(1, 1, None), (2, 2, None)], [(3, 3)])
-    """
-    rows = [query.rows for query in queries]
-    if len({one.shape[1] for one in rows}) == 1:
-        rows = [np.concatenate(rows)]
-    return [(len(query.rows), query.top, query.reject) for query in queries], rows
-
-
-def unpacked(message: Packed) -> list[Query]:
-    """What was packed.
-
-    >>> for widths in ((3, 3), (3, 4)):
-    ...     again = unpacked(packed([Query(np.zeros((2, width))) for width in widths]))
-    ...     [query.rows.shape for query in again]
-    [(2, 3), (2, 3)]
-    [(2, 3), (2, 4)]
-    """
-    asked, parts = message
-    if len(parts) < len(asked):
-        ends = np.cumsum([count for count, _, _ in asked])
-        parts = np.split(parts[0], ends[:-1])
-    return [Query(rows, top, reject) for rows, (_, top, reject) in zip(parts, asked, strict=True)]
-
-
 @contextmanager
 def _deaf() -> Iterator[None]:
     """A process that is started meanwhile hears no signal, from its very beginning."""
@@ -236,76 +192,3 @@ def _deaf() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-# ---------------------------------------------------------------------- in the process
-
-
-def _run(path: Path, share: int, questions: socket.socket, news: Connection) -> None:
-    """Judge until the other side is gone."""
-    for one in SIGNALS:
-        signal.signal(one, signal.SIG_IGN)
-    try:
-        model = open_model(path)
-    except (FecamError, OSError) as error:
-        news.send(str(error))
-        return
-    most = max(1, min(threads_of_blas(), cores() // share))
-    with leave_a_core(share), model, questions:
-        known = _Known(model)
-        threading.Thread(target=known.follow, args=(news,), daemon=True).start()
-        with questions.makefile("rb") as asked:
-            while (message := _got(asked)) is not None:
-                queries = unpacked(message)
-                rows = sum(len(query.rows) for query in queries)
-                with on_threads(most) if rows >= MANY * len(queries) else nullcontext():
-                    outcomes = judge_together(known.view, queries)
-                try:
-                    _put(questions.sendall, outcomes)
-                except OSError:
-                    break
-
-
-class _Known:
-    """What the process knows."""
-
-    def __init__(self, model: Model) -> None:
-        self._model, self.view = model, View.of(model.snapshot)
-
-    def follow(self, news: Connection) -> None:
-        """Take over each version that is told of, and say so, or what the trouble is."""
-        try:
-            news.send(None)
-            while True:
-                news.send(self._trouble(news.recv()))
-        except (OSError, EOFError):
-            return
-
-    def _trouble(self, version: int) -> str | None:
-        try:
-            self._model.reload()
-            snapshot = self._model.snapshot
-            warm(snapshot)
-            self.view = View.of(snapshot)
-        except (FecamError, OSError) as error:
-            return str(error)
-        return None if self.view.version >= version else "it does not find it in the file"
-
-
-def _put(write: Callable[[bytes], Any], message: Any) -> None:
-    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    write(LENGTH.pack(len(content)))
-    write(content)
-
-
-def _got(file: BinaryIO) -> Any:
-    """The next message; None if there is none any more."""
-    try:
-        length = file.read(LENGTH.size)
-        if len(length) < LENGTH.size:
-            return None
-        size = LENGTH.unpack(length)[0]
-        content = file.read(size)
-    except OSError:
-        return None
-    return pickle.loads(content) if len(content) == size else None

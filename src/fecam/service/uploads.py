@@ -6,7 +6,6 @@ them would take longer than the answer.
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Mapping
@@ -135,8 +134,7 @@ async def _part(request: Request, limits: Limits) -> tuple[bytes, bool]:
     if declared is not None and declared.isdecimal() and int(declared) > limits.max_bytes:
         raise _too_large(limits)
     try:
-        async with asyncio.timeout(limits.seconds):
-            message = await request.receive()
+        message = await request.app.state.patience.wait(request.receive())
     except TimeoutError:
         raise Problem(
             408, "too_slow", f"nothing came for {limits.seconds:g} seconds. Send it again."

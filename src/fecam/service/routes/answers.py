@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -62,7 +63,7 @@ async def predict(request: Request) -> Response:
     else:
         found = await engine.predict_items(asked.kind, asked.items, asked.top, asked.reject)
     request.app.state.metrics.predicted.inc(len(asked.items))
-    return answered(begun, {"answers": found.answers}, found.version)
+    return answered(begun, {"answers": orjson.Fragment(found.json)}, found.version)
 
 
 @router.post(

@@ -1,0 +1,247 @@
+"""`Hunt`: one block of queries on its way through the classes of a search.
+
+Whoever is nearest is found by proof. Whoever else is likely only counts for a probability: there an
+estimate will do, which adds to a sum what its missing terms usually are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.core.panel import REACH, Classes, Found, nearest, runs, total_weight
+
+if TYPE_CHECKING:
+    from fecam.core.search import Search
+
+Matrix = NDArray[Any]
+
+FINE = 0.25
+"""So many temperatures a distance may be unsure by, where it only counts for a probability."""
+SLACK = 1e-4
+"""How far a sum may lie above a distance before it counts as larger: more than any rounding."""
+TIE = 1e-5
+"""Distances closer than this are measured again, side by side."""
+MARGINS = (0.16, 0.2, 0.1, 0.04, 0.02)
+"""How far above the sum of the seemingly nearest class a shortlist looks, level by level."""
+
+
+class Hunt:
+    """One block of queries on its way through the classes."""
+
+    def __init__(self, search: Search, block: Matrix, *, certain: bool) -> None:
+        self.search, self.block, self.certain = search, block, certain
+        if search.bounds:
+            self.turned = block @ search.axes
+            self.lengths = np.linalg.norm(self.turned, axis=1)
+        shape = (len(block), len(search.factors))
+        self.lower, self.estimates = np.zeros((2, *shape), block.dtype)
+        self.distances = np.full(shape, np.inf)
+        for at, bounds in search.bounds.values():
+            columns = slice(None) if len(at) == shape[1] else at
+            self.lower[:, columns], self.estimates[:, columns] = bounds.measure(self.turned)
+        if search.leaning is not None:
+            self.known = search.leaning.bound(search.leaning.asked(block))
+            places = search.leaning.places
+            self.lower[:, places] = self.known.lower * search.scales[places]
+            self.estimates[:, places] = self.known.estimate * search.scales[places]
+        if search.direct:
+            exact = search.measured.measure(block) * search.scales[search.direct]
+            self.distances[:, search.direct] = exact
+            self.lower[:, search.direct] = self.estimates[:, search.direct] = exact
+        # Of features so small that a bound overflows, nothing is known before they are measured.
+        for array in (self.lower, self.estimates):
+            if not np.isfinite(np.sum(array)):
+                np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def nearest(self, k: int, warmth: float = 0.0) -> Found:
+        """The ``k`` nearest classes of each query, and the weights of all that are likely."""
+        search = self.search
+        self.warmth = warmth
+        if k == 1:
+            guesses = np.argmin(self.estimates, axis=1)[:, None]
+        else:
+            guesses = np.argpartition(self.estimates, k - 1, axis=1)[:, :k]
+        # What a shortlist goes by: the sums of the classes that look nearest, level by level.
+        self.sums = np.zeros((len(self.block), len(MARGINS)))
+        self.farthest = self.limit = np.full(len(self.block), np.inf)
+        asked = np.zeros(self.lower.shape, bool)
+        np.put_along_axis(asked, guesses, True, axis=1)
+        self._settle(asked, guess=True)
+        measured = np.take_along_axis(self.distances, guesses, axis=1)
+        self.farthest = measured.max(axis=1)
+        self.limit = np.maximum(self.farthest, measured.min(axis=1) + REACH * warmth)
+        without_levels = ~search.is_framed[guesses].any(axis=1)
+        self.sums[without_levels] = self.limit[without_levels, None]
+        follow = self.lower <= _loose(self.farthest, self.lower.dtype)
+        if warmth:
+            follow |= np.where(search.is_framed, self.estimates, self.lower) <= _loose(
+                self.limit, self.lower.dtype
+            )
+        if not self.certain:
+            nearest_ones = np.take_along_axis(self.estimates, guesses, axis=1).max(axis=1)
+            follow &= self.estimates <= nearest_ones[:, None] * (1 + search.margins)
+        np.put_along_axis(follow, guesses, False, axis=1)  # they are measured already
+        self._settle(follow, guess=False)
+        order = np.argsort(self.distances, axis=1)[:, :k] if k > 1 else self._first()
+        tied = self._settle_ties(np.take_along_axis(self.distances, order, axis=1))
+        order[tied] = nearest(self.distances[tied].astype(self.block.dtype), k)
+        ranked = np.take_along_axis(self.distances, order, axis=1)
+        return Found(order, ranked, total_weight(self.distances, warmth))
+
+    def _first(self) -> Matrix:
+        return np.asarray(np.argmin(self.distances, axis=1)[:, None])
+
+    def _settle_ties(self, ranked: Matrix) -> Matrix:
+        """Measure near ties again, side by side: so classes that are the same stay a tie.
+
+        Given are the smallest distances of each row in their order, returned are rows with ties.
+        """
+        close = self.distances <= ranked[:, -1:] * (1 + TIE)
+        tied = np.count_nonzero(close, axis=1) > ranked.shape[1]
+        tied |= np.any(ranked[:, 1:] <= ranked[:, :-1] * (1 + TIE), axis=1)
+        rows = np.flatnonzero(tied)
+        if len(rows):
+            search, columns = self.search, np.flatnonzero(close[rows].any(axis=0))
+            some = Classes([search.factors[at] for at in columns], search.centres[columns])
+            again = some.measure(self.block[rows]) * search.scales[columns]
+            old = self.distances[np.ix_(rows, columns)]
+            self.distances[np.ix_(rows, columns)] = np.where(np.isinf(old), old, again)
+        return rows
+
+    def _settle(self, asked: Matrix, *, guess: bool) -> None:
+        """Measure classes for the rows they are asked for, but where they prove too far away."""
+        search = self.search
+        asked[:, search.direct] = False
+        self._settle_leaning(asked, guess=guess)
+        columns, rows = np.nonzero(asked.T)  # class by class
+        framed = search.is_framed[columns]
+        for position, some in runs(columns[~framed]):
+            self._settle_thin(position, rows[~framed][some], guess=guess)
+        if framed.any():
+            (self._measure if guess else self._follow)(rows[framed], columns[framed])
+
+    def _settle_thin(self, position: int, rows: Matrix, *, guess: bool) -> None:
+        """Measure a class of few samples that leans on no prior."""
+        search = self.search
+        if self.certain and not guess and position in search.further:
+            rows = self._look_further(position, rows)
+        apart = self.block[rows]
+        apart -= search.centres[position]
+        found = search.factors[position].lengths(apart) * search.scales[position]
+        self.distances[rows, position] = found
+
+    def _settle_leaning(self, asked: Matrix, *, guess: bool) -> None:
+        """Measure classes that lean on a prior.
+
+        Of those that only count for a probability, a good estimate will do.
+        """
+        leaning = self.search.leaning
+        if leaning is None:
+            return
+        rows, columns = np.nonzero(asked[:, leaning.places])
+        asked[:, leaning.places] = False
+        places = leaning.places[columns]
+        scales = self.search.scales[places]
+        if self.warmth and not guess:
+            lower, upper, estimate = (one[rows, columns] * scales for one in self.known)
+            only = lower > self.farthest[rows] * (1 + SLACK)
+            enough = only & (upper - lower <= FINE * self.warmth)
+            self.distances[rows[enough], places[enough]] = estimate[enough]
+            left = ~enough
+            rows, columns, places, scales = rows[left], columns[left], places[left], scales[left]
+        self.distances[rows, places] = leaning.measure(self.block, rows, columns) * scales
+
+    def _look_further(self, position: int, rows: Matrix) -> Matrix:
+        """The rows that are left when some more coordinates have been looked at."""
+        search, leading = self.search, self.search.further[position]
+        assert leading.further is not None
+        size = len(leading.further)
+        apart = self.turned[:, :size][rows]
+        apart -= search.places[position, :size]
+        white = apart @ leading.further
+        noise = leading.noise * (self.lengths[rows] + search.lengths[position])
+        beyond = np.maximum(np.sqrt(np.vecdot(white, white)) - noise, 0)
+        lower = self.lower[rows, position] + search.scales[position] * beyond * beyond
+        return np.asarray(rows[lower <= self.limit[rows] * (1 + SLACK)])
+
+    def _measure(self, rows: Matrix, columns: Matrix) -> None:
+        """Measure pairs of a row and a class with a triangle; they come class by class."""
+        search = self.search
+        for position, some in runs(columns):
+            factor, asked, scale = search.triangle(position), rows[some], search.scales[position]
+            apart = self.turned[asked]
+            apart -= search.places[position]
+            terms = [_squares(apart[:, : len(block)] @ block) for block in factor.blocks]
+            rest = factor.floor * _squares(apart[:, len(factor.blocks[0]) :])
+            self.distances[asked, position] = scale * np.sum([*terms, rest], axis=0, dtype=float)
+            if not self.certain:
+                sums = self.lower[asked, position, None] + scale * np.cumsum(terms[1:], axis=0).T
+                at = np.minimum(np.arange(1, len(factor.blocks)), len(MARGINS) - 1)
+                np.maximum.at(self.sums, (asked[:, None], at), sums)
+
+    def _follow(self, rows: Matrix, columns: Matrix) -> None:
+        """The same, but only of those that are left at the end.
+
+        All go one level further before any goes on to the next, so that what is left of them is
+        looked at for all classes at once.
+        """
+        search = self.search
+        lower = self.lower[rows, columns].astype(np.float64)
+        beyond = np.zeros(len(rows))
+        for level in range(1, len(search.levels)):
+            beyond += search.scales[columns] * self._terms(level, rows, columns)
+            keep = np.flatnonzero(self._may_win(lower + beyond, level, rows, columns))
+            rows, columns, lower, beyond = rows[keep], columns[keep], lower[keep], beyond[keep]
+        sums = lower + beyond
+        # Bounds are lowered by what rounding could add. Where only a probability is at stake, that
+        # is nothing; of what may be nearest, the first terms are measured without it.
+        near = np.flatnonzero(sums <= self.farthest[rows] * (1 + SLACK))
+        first = self._terms(0, rows[near], columns[near])
+        sums[near] = beyond[near] + search.scales[columns[near]] * first
+        self.distances[rows, columns] = sums
+
+    def _terms(self, level: int, rows: Matrix, columns: Matrix) -> Matrix:
+        """What a level adds to the squared distances of pairs; the first has the floor, too."""
+        search = self.search
+        found = np.empty(len(rows))
+        high = search.levels[level]
+        fetched = high if level else self.turned.shape[1]
+        turned, places = self.turned[:, :fetched], search.places[:, :fetched]
+        for position, some in runs(columns):
+            factor = search.triangle(position)
+            apart = turned[rows[some]]
+            apart -= places[position]
+            found[some] = _squares(apart[:, :high] @ factor.blocks[level])
+            if not level:
+                found[some] += factor.floor * _squares(apart[:, high:])
+        return found
+
+    def _may_win(self, sums: Matrix, level: int, rows: Matrix, columns: Matrix) -> Matrix:
+        """Which sums are small enough for their classes to be followed further."""
+        keep = sums <= self.farthest[rows] * (1 + SLACK)
+        if self.warmth:
+            keep |= sums + self._missing(level)[rows, columns] <= self.limit[rows] * (1 + SLACK)
+        if not self.certain:
+            at = min(level, len(MARGINS) - 1)
+            keep &= sums <= self.sums[rows, at] * (1 + MARGINS[at])
+        return np.asarray(keep)
+
+    def _missing(self, level: int) -> Matrix:
+        """What the terms beyond a level usually add to the squared distances to all classes."""
+        search, end = self.search, self.search.levels[level]
+        rest, places = self.turned[:, end:], search.places[:, end:]
+        square = np.vecdot(rest, rest)[:, None] + np.vecdot(places, places) - 2 * rest @ places.T
+        return np.asarray(np.maximum(square, 0) * search.missing[level])
+
+
+def _squares(rows: Matrix) -> Matrix:
+    """Their squared lengths."""
+    return np.asarray(np.vecdot(rows, rows))
+
+
+def _loose(limit: Matrix, dtype: Any) -> Matrix:
+    """A limit for each row, as bounds are compared with it."""
+    return (limit * (1 + SLACK)).astype(dtype)[:, None]

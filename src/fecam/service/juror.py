@@ -1,0 +1,109 @@
+"""A process that judges, from within: see `fecam.service.judging`.
+
+It takes all questions that have come, so that the more there are, the more share a product.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from contextlib import nullcontext
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from fecam.core.threads import cores, leave_a_core, on_threads, threads_of_blas
+from fecam.errors import FecamError
+from fecam.model import Model, open_model
+from fecam.service.messages import Packed, got, put, unpacked
+from fecam.service.views import JUDGED_AT_ONCE, Query, View, judge_together, warm
+
+SIGNALS = {signal.SIGINT, signal.SIGTERM}
+"""What ends a service: the other side sees to that."""
+MANY = 64
+"""Rows a query from which on all cores are taken: then little else is to be done meanwhile."""
+
+
+def run(path: Path, share: int, questions: socket.socket, news: Connection) -> None:
+    """Judge until the other side is gone."""
+    for one in SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    try:
+        model = open_model(path)
+    except (FecamError, OSError) as error:
+        news.send(str(error))
+        return
+    most = max(1, min(threads_of_blas(), cores() // share))
+    with leave_a_core(share), model, questions:
+        known, inbox = _Known(model), _Inbox(questions)
+        threading.Thread(target=known.follow, args=(news,), daemon=True).start()
+        threading.Thread(target=inbox.fill, daemon=True).start()
+        while asked := inbox.take():
+            queries = [query for some in asked for query in some]
+            rows = sum(len(query.rows) for query in queries)
+            with on_threads(most) if rows >= MANY * len(queries) else nullcontext():
+                outcomes = judge_together(known.view, queries)
+            try:
+                for some in asked:
+                    put(questions.sendall, outcomes[: len(some)])
+                    del outcomes[: len(some)]
+            except OSError:
+                break
+
+
+class _Inbox:
+    """What is asked, as it comes in."""
+
+    def __init__(self, questions: socket.socket) -> None:
+        self._questions = questions
+        self._messages: SimpleQueue[Packed | None] = SimpleQueue()
+
+    def fill(self) -> None:
+        """Read while the other side is there."""
+        with self._questions.makefile("rb") as lines:
+            while (message := got(lines)) is not None:
+                self._messages.put(message)
+        self._messages.put(None)
+
+    def take(self) -> list[list[Query]]:
+        """The queries of each message that has come, waiting for one; nothing at the end."""
+        messages, rows = list[list[Query]](), 0
+        message = self._messages.get()
+        while message is not None:
+            messages.append(unpacked(message))
+            rows += sum(len(query.rows) for query in messages[-1])
+            if rows >= JUDGED_AT_ONCE:
+                return messages
+            try:
+                message = self._messages.get_nowait()
+            except Empty:
+                return messages
+        self._messages.put(None)  # it is the last there is, also for who asks again
+        return messages
+
+
+class _Known:
+    """What the process knows."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self.view = model, View.of(model.snapshot)
+
+    def follow(self, news: Connection) -> None:
+        """Take over each version that is told of, and say so, or what the trouble is."""
+        try:
+            news.send(None)
+            while True:
+                news.send(self._trouble(news.recv()))
+        except (OSError, EOFError):
+            return
+
+    def _trouble(self, version: int) -> str | None:
+        try:
+            self._model.reload()
+            snapshot = self._model.snapshot
+            warm(snapshot)
+            self.view = View.of(snapshot)
+        except (FecamError, OSError) as error:
+            return str(error)
+        return None if self.view.version >= version else "it does not find it in the file"
