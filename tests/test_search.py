@@ -189,6 +189,19 @@ def test_no_bound_is_above_its_distance(seed, name):
 
 
 @settings(max_examples=10)
+@given(seed=st.integers(0, 10_000), name=st.sampled_from(["paper", "default", "unnormalised"]))
+def test_distances_that_only_count_for_a_probability_are_distances(seed, name):
+    found, block, far = searched(seed, name)
+    framed = np.flatnonzero(found.is_framed)
+    hunt = hunt_module.Hunt(found, block, certain=True)
+    hunt.nearest(1, warmth=float(np.median(far)))
+    known = np.isfinite(hunt.distances[:, framed])
+    assert np.mean(known) > 0.3, "next to nothing was likely"
+    measured, exact = hunt.distances[:, framed][known], far[:, framed][known]
+    np.testing.assert_allclose(measured, exact, rtol=2e-5)
+
+
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10_000), name=st.sampled_from(["default", "pooling 7", "float64"]))
 def test_distances_to_classes_with_a_prior_lie_between_their_bounds(seed, name):
     found, block, far = searched(seed, name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from contextlib import closing
 
 import numpy as np
@@ -186,3 +188,56 @@ def test_the_map_shows_what_the_statistics_say(settings):
         ellipse = found["points"][0]["ellipse"]
         assert ellipse["a"] ** 2 == pytest.approx(spread[2], rel=0.02)
         assert ellipse["b"] ** 2 == pytest.approx(spread[1], rel=0.1)
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(tmp_path):
+    path = taught_file(tmp_path)
+    with served(path, "--seconds", "1") as http:
+        with socket.create_connection(("127.0.0.1", http.running.port), timeout=20) as line:
+            head = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n"
+            line.sendall(head + b'Content-Type: application/json\r\n\r\n{"features": ')
+            answered = http.post("/v1/predict", json={"features": X[:1].tolist()})
+            assert answered.status_code == 200, "others are not kept waiting"
+            said = line.recv(10_000)
+        assert b"408" in said.splitlines()[0] and b"nothing came for 1 seconds" in said
+
+
+def test_one_clock_for_all_who_wait():
+    from fecam.service.patience import Patience
+
+    async def main():
+        patience, forever = Patience(0.2), asyncio.Event()
+        assert await patience.wait(asyncio.sleep(0.01, "in time")) == "in time"
+        with pytest.raises(TimeoutError):
+            await patience.wait(forever.wait())
+        assert await patience.wait(asyncio.sleep(0.1, "as patient as before")), "it is no omen"
+        given_up = asyncio.create_task(patience.wait(forever.wait()))
+        await asyncio.sleep(0.01)
+        given_up.cancel()  # by somebody else: that is no time-out
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        late = [asyncio.create_task(patience.wait(forever.wait())) for _ in range(3)]
+        outcomes = await asyncio.gather(*late, return_exceptions=True)
+        assert [type(one) for one in outcomes] == [TimeoutError] * 3
+        await asyncio.sleep(0.05)
+        assert not patience._until and not patience._late and not patience._looking
+
+    asyncio.run(main())
+
+
+def test_questions_that_have_come_are_taken_together():
+    from fecam.service.juror import _Inbox
+    from fecam.service.messages import packed, put
+    from fecam.service.views import JUDGED_AT_ONCE, Query
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        inbox = _Inbox(theirs)
+        reading = threading.Thread(target=inbox.fill)
+        reading.start()
+        with ours:
+            for count in (1, 2, JUDGED_AT_ONCE, 3):
+                put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))] * count))
+        reading.join()
+        taken = [[len(some) for some in inbox.take()] for _ in range(4)]
+    assert taken == [[1, 2, JUDGED_AT_ONCE], [3], [], []], "the end stays the end"

@@ -66,6 +66,8 @@ class Bounds:
         self.rest = np.ascontiguousarray(places[:, size:].T)
         self.rest_square = np.vecdot(places[:, size:], places[:, size:])
         self.floors, self.means = np.zeros((2, len(factors)), places.dtype)
+        self.leeway = np.zeros(len(factors))
+        """How much bounds are lowered, for each unit of a query's and a place's squared length."""
         self.leading: list[Leading] = []
         for column, (original, factor) in enumerate(zip(originals, factors, strict=True)):
             if id(original) in kept:
@@ -79,6 +81,7 @@ class Bounds:
             # What single precision may add to the product is taken off beforehand.
             error = 8 * np.finfo(places.dtype).eps * len(self.forms) ** 0.5
             error *= np.linalg.norm(precision)
+            self.leeway[column] = scale * error
             lowered = precision - error * np.eye(size)
             self.forms[0, column] = scale * (place @ precision @ place - error * (place @ place))
             self.forms[1 : 1 + size, column] = -2 * scale * (precision @ place)

@@ -195,13 +195,15 @@ class Hunt:
             beyond += search.scales[columns] * self._terms(level, rows, columns)
             keep = np.flatnonzero(self._may_win(lower + beyond, level, rows, columns))
             rows, columns, lower, beyond = rows[keep], columns[keep], lower[keep], beyond[keep]
-        sums = lower + beyond
-        # Bounds are lowered by what rounding could add. Where only a probability is at stake, that
-        # is nothing; of what may be nearest, the first terms are measured without it.
-        near = np.flatnonzero(sums <= self.farthest[rows] * (1 + SLACK))
+        # Bounds are lowered by what rounding could add. Where only a probability is at stake, it is
+        # enough to take that back; of what may be nearest, the first terms are measured.
+        near = np.flatnonzero(lower + beyond <= self.farthest[rows] * (1 + SLACK))
         first = self._terms(0, rows[near], columns[near])
-        sums[near] = beyond[near] + search.scales[columns[near]] * first
-        self.distances[rows, columns] = sums
+        size = search.levels[0]
+        squares = _squares(self.turned[:, :size])[rows] + _squares(search.places[:, :size])[columns]
+        found = lower + beyond + search.leeway[columns] * squares
+        found[near] = beyond[near] + search.scales[columns[near]] * first
+        self.distances[rows, columns] = found
 
     def _terms(self, level: int, rows: Matrix, columns: Matrix) -> Matrix:
         """What a level adds to the squared distances of pairs; the first has the floor, too."""

@@ -136,6 +136,14 @@ class Search:
                 found[: len(leading.beyond), at] = self.scales[at] * np.asarray(leading.beyond)
         return found
 
+    @cached_property
+    def leeway(self) -> Matrix:
+        """By how much the bound of each class with a triangle is lowered: see `Bounds.leeway`."""
+        found = np.zeros(len(self.factors))
+        for some, bounds in self.bounds.values():
+            found[some] = bounds.leeway
+        return found
+
     def triangle(self, position: int) -> FramedFactor:
         """The factor of a class that has a triangle."""
         return cast(FramedFactor, self.factors[position])
@@ -143,7 +151,7 @@ class Search:
     def prepare(self) -> None:
         """Make what is made when first needed."""
         with np.errstate(over="ignore", invalid="ignore"):
-            _ = self.further, self.missing
+            _ = self.further, self.missing, self.leeway
 
     def is_worth_it(self, n: int) -> bool:
         """Whether so many queries are answered faster than by measuring every class.
