@@ -91,6 +91,7 @@ bench: .venv/.ready-bench
 	$(BIN)/python benchmarks/peak_memory.py
 	$(BIN)/python benchmarks/limits.py
 	$(BIN)/python benchmarks/prediction.py
+	$(BIN)/python benchmarks/probabilities.py
 	$(BIN)/python benchmarks/summary.py
 
 # Two hours or more: 10 to 3,000 classes of every size. It goes on where it was stopped.

@@ -20,6 +20,8 @@ Matrix = NDArray[Any]
 
 FINE = 0.25
 """So many temperatures a distance may be unsure by, where it only counts for a probability."""
+CAUTION = 0.7
+"""So much of what is usually missing from a sum is counted on, where a class might be likely."""
 SLACK = 1e-4
 """How far a sum may lie above a distance before it counts as larger: more than any rounding."""
 TIE = 1e-5
@@ -77,9 +79,9 @@ class Hunt:
         self.sums[without_levels] = self.limit[without_levels, None]
         follow = self.lower <= _loose(self.farthest, self.lower.dtype)
         if warmth:
-            follow |= np.where(search.is_framed, self.estimates, self.lower) <= _loose(
-                self.limit, self.lower.dtype
-            )
+            counted_on = np.where(search.is_framed, CAUTION, 0).astype(self.lower.dtype)
+            expected = self.lower + counted_on * (self.estimates - self.lower)
+            follow |= expected <= _loose(self.limit, self.lower.dtype)
         if not self.certain:
             nearest_ones = np.take_along_axis(self.estimates, guesses, axis=1).max(axis=1)
             follow &= self.estimates <= nearest_ones[:, None] * (1 + search.margins)
@@ -225,7 +227,8 @@ class Hunt:
         """Which sums are small enough for their classes to be followed further."""
         keep = sums <= self.farthest[rows] * (1 + SLACK)
         if self.warmth:
-            keep |= sums + self._missing(level)[rows, columns] <= self.limit[rows] * (1 + SLACK)
+            expected = sums + CAUTION * self._missing(level)[rows, columns]
+            keep |= expected <= self.limit[rows] * (1 + SLACK)
         if not self.certain:
             at = min(level, len(MARGINS) - 1)
             keep &= sums <= self.sums[rows, at] * (1 + MARGINS[at])
