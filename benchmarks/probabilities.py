@@ -2,8 +2,9 @@
 
     python benchmarks/probabilities.py [--quick]
 
-A search proves which class is nearest; which others are likely it mostly estimates. Here its
-probabilities stand beside those of measuring every class. CIFAR-100 where there is any (see
+A search finds the nearest class, and all that are likely beside it, by proof; how far the likely
+ones are it may estimate. Here its probabilities stand beside those of measuring every class.
+CIFAR-100 where there is any (see
 `feature_sets`), synthetic features, 100 classes of 512 features, on one thread.
 """
 

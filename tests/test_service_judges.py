@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -158,6 +159,51 @@ def test_one_that_hangs_is_given_up(tmp_path):
         http.running.process.send_signal(signal.SIGTERM)
         http.running.process.wait(30)
         until(lambda: not lives(child))
+
+
+def test_a_lesson_does_not_wait_for_one_that_hangs(tmp_path):
+    with judged(taught_file(tmp_path), "--seconds", "1") as (http, _, child):
+        os.kill(child, signal.SIGSTOP)
+        assert http.post("/v1/teach", json=lesson(EELS, "eel")).status_code == 200
+        assert ask(http, EELS)["answers"][0]["label"] == "eel"
+        until(lambda: not lives(child))
+
+
+def test_a_long_queue_is_no_silence():
+    from fecam.service.judging import Judging, _Line
+    from fecam.service.messages import got, put
+
+    class Process:
+        pid, killed = 1, False
+
+        def kill(self):
+            self.killed = True
+            theirs.shutdown(socket.SHUT_RDWR)
+
+    ours, theirs = socket.socketpair()
+
+    def work(answers):
+        for _ in range(answers):
+            got(lines)
+            time.sleep(0.2)
+            put(theirs.sendall, [])
+
+    async def main():
+        one = Judging(Path("any"), 1)
+        _, one._line = await asyncio.get_running_loop().create_connection(_Line, sock=ours)
+        one._process = Process()
+        working = asyncio.create_task(asyncio.to_thread(work, 8))
+        watching = asyncio.create_task(one.ended(0.7))
+        await asyncio.gather(*[one.answer([]) for _ in range(8)])  # the last waits for 1.6 seconds
+        assert not one._process.killed
+        await working
+        with pytest.raises(ConnectionError):
+            await one.answer([])  # which nobody answers any more
+        await watching
+        assert one._process.killed
+
+    with theirs.makefile("rb") as lines:
+        asyncio.run(main())
 
 
 def test_a_file_that_cannot_be_opened_is_no_reason_to_stop(tmp_path):

@@ -190,6 +190,34 @@ def test_the_map_shows_what_the_statistics_say(settings):
         assert ellipse["b"] ** 2 == pytest.approx(spread[1], rel=0.1)
 
 
+def test_no_more_is_handed_over_than_there_is_room_for():
+    from fecam.service.batches import Batcher
+
+    handed, go = [], None
+
+    async def work(jobs):
+        handed.append(list(jobs))
+        await go.wait()
+        return jobs
+
+    async def main():
+        nonlocal go
+        go = asyncio.Event()
+        batcher = Batcher("work", work, most=9, size=4, seconds=30, ahead=9, room=6)
+        batcher.start()
+        waiting = []
+        for job in range(4):
+            waiting.append(batcher.submit(job, 3))
+            await asyncio.sleep(0.01)
+        assert handed == [[0], [1]], "the third has to wait, for six items are at work"
+        go.set()
+        assert await asyncio.gather(*waiting) == [0, 1, 2, 3]
+        await batcher.close()
+        assert batcher._handed == 0
+
+    asyncio.run(main())
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(tmp_path):
     path = taught_file(tmp_path)
     with served(path, "--seconds", "1") as http:

@@ -33,8 +33,6 @@ class Leading:
     """Of a class without a triangle: what more coordinates add, as columns of one."""
     noise: float = 0.0
     """What rounding may add to a product with it, for each unit of a query's length."""
-    beyond: tuple[float, ...] = ()
-    """Of a triangle: the mean precision above its floor of what lies beyond each level."""
 
 
 class Bounds:
@@ -143,8 +141,9 @@ def _leading(factor: AnyFactor, frame: Frame, size: int, dtype: Any) -> Leading:
     """What is known of one class."""
     if isinstance(factor, FramedFactor):
         triangle = factor.blocks[0].astype(np.float64)
-        beyond = tuple(_mean_beyond(factor, len(block)) for block in factor.blocks)
-        return Leading(triangle @ triangle.T, factor.floor + beyond[0], beyond=beyond)
+        rest = sum(float(np.sum(block[size:].astype(np.float64) ** 2)) for block in factor.blocks)
+        width = factor.blocks[-1].shape[0]
+        return Leading(triangle @ triangle.T, factor.floor + rest / max(width - size, 1))
     if isinstance(factor, Factor):
         raise TypeError("a factor without a triangle or rows has no bound")
     axes = to_numpy(frame.axes)
@@ -156,12 +155,6 @@ def _leading(factor: AnyFactor, frame: Frame, size: int, dtype: Any) -> Leading:
     first, further = triangle[:size, :size], triangle[:, size:]
     noise = 4 * np.finfo(dtype).eps * len(triangle) ** 0.5 * float(np.linalg.norm(further))
     return Leading(first @ first.T, mean, further.astype(factor.rows.dtype), noise)
-
-
-def _mean_beyond(factor: FramedFactor, size: int) -> float:
-    """The mean precision above its floor of the coordinates beyond so many."""
-    squares = sum(float(np.sum(block[size:].astype(np.float64) ** 2)) for block in factor.blocks)
-    return squares / max(len(factor.blocks[-1]) - size, 1)
 
 
 def _marginal_triangle(factor: ThinFactor, axes: Matrix) -> Matrix:

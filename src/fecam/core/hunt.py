@@ -1,7 +1,7 @@
 """`Hunt`: one block of queries on its way through the classes of a search.
 
-Whoever is nearest is found by proof. Whoever else is likely only counts for a probability: there an
-estimate will do, which adds to a sum what its missing terms usually are.
+Classes whose sums of terms grow beyond a limit are left behind, by proof. What is left is measured
+as well as it is worth: exactly if it may be nearest, closely if it only counts for a probability.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.panel import REACH, Classes, Found, nearest, runs, total_weight
+from fecam.core.panel import REACH, Found, nearest, runs, total_weight
 
 if TYPE_CHECKING:
     from fecam.core.search import Search
@@ -20,12 +20,10 @@ Matrix = NDArray[Any]
 
 FINE = 0.25
 """So many temperatures a distance may be unsure by, where it only counts for a probability."""
-CAUTION = 0.7
-"""So much of what is usually missing from a sum is counted on, where a class might be likely."""
 SLACK = 1e-4
 """How far a sum may lie above a distance before it counts as larger: more than any rounding."""
 TIE = 1e-5
-"""Distances closer than this are measured again, side by side."""
+"""Distances closer than this are measured again, in the same way."""
 MARGINS = (0.16, 0.2, 0.1, 0.04, 0.02)
 """How far above the sum of the seemingly nearest class a shortlist looks, level by level."""
 
@@ -77,11 +75,7 @@ class Hunt:
         self.limit = np.maximum(self.farthest, measured.min(axis=1) + REACH * warmth)
         without_levels = ~search.is_framed[guesses].any(axis=1)
         self.sums[without_levels] = self.limit[without_levels, None]
-        follow = self.lower <= _loose(self.farthest, self.lower.dtype)
-        if warmth:
-            counted_on = np.where(search.is_framed, CAUTION, 0).astype(self.lower.dtype)
-            expected = self.lower + counted_on * (self.estimates - self.lower)
-            follow |= expected <= _loose(self.limit, self.lower.dtype)
+        follow = self.lower <= (self.limit * (1 + SLACK)).astype(self.lower.dtype)[:, None]
         if not self.certain:
             nearest_ones = np.take_along_axis(self.estimates, guesses, axis=1).max(axis=1)
             follow &= self.estimates <= nearest_ones[:, None] * (1 + search.margins)
@@ -97,7 +91,7 @@ class Hunt:
         return np.asarray(np.argmin(self.distances, axis=1)[:, None])
 
     def _settle_ties(self, ranked: Matrix) -> Matrix:
-        """Measure near ties again, side by side: so classes that are the same stay a tie.
+        """Measure near ties again, each class alone: so classes that are the same stay a tie.
 
         Given are the smallest distances of each row in their order, returned are rows with ties.
         """
@@ -106,11 +100,9 @@ class Hunt:
         tied |= np.any(ranked[:, 1:] <= ranked[:, :-1] * (1 + TIE), axis=1)
         rows = np.flatnonzero(tied)
         if len(rows):
-            search, columns = self.search, np.flatnonzero(close[rows].any(axis=0))
-            some = Classes([search.factors[at] for at in columns], search.centres[columns])
-            again = some.measure(self.block[rows]) * search.scales[columns]
-            old = self.distances[np.ix_(rows, columns)]
-            self.distances[np.ix_(rows, columns)] = np.where(np.isinf(old), old, again)
+            for position in np.flatnonzero(close[rows].any(axis=0)).tolist():
+                some = rows[np.isfinite(self.distances[rows, position])]
+                self._measure_alone(position, some)
         return rows
 
     def _settle(self, asked: Matrix, *, guess: bool) -> None:
@@ -130,9 +122,13 @@ class Hunt:
         search = self.search
         if self.certain and not guess and position in search.further:
             rows = self._look_further(position, rows)
+        self._measure_alone(position, rows)
+
+    def _measure_alone(self, position: int, rows: Matrix) -> None:
+        """Measure one class for some rows, the same way for each class."""
         apart = self.block[rows]
-        apart -= search.centres[position]
-        found = search.factors[position].lengths(apart) * search.scales[position]
+        apart -= self.search.centres[position]
+        found = self.search.factors[position].lengths(apart) * self.search.scales[position]
         self.distances[rows, position] = found
 
     def _settle_leaning(self, asked: Matrix, *, guess: bool) -> None:
@@ -181,7 +177,7 @@ class Hunt:
             self.distances[asked, position] = scale * np.sum([*terms, rest], axis=0, dtype=float)
             if not self.certain:
                 sums = self.lower[asked, position, None] + scale * np.cumsum(terms[1:], axis=0).T
-                at = np.minimum(np.arange(1, len(factor.blocks)), len(MARGINS) - 1)
+                at = np.minimum(np.arange(1, len(terms)), len(MARGINS) - 1)
                 np.maximum.at(self.sums, (asked[:, None], at), sums)
 
     def _follow(self, rows: Matrix, columns: Matrix) -> None:
@@ -195,7 +191,7 @@ class Hunt:
         beyond = np.zeros(len(rows))
         for level in range(1, len(search.levels)):
             beyond += search.scales[columns] * self._terms(level, rows, columns)
-            keep = np.flatnonzero(self._may_win(lower + beyond, level, rows, columns))
+            keep = np.flatnonzero(self._may_win(lower + beyond, level, rows))
             rows, columns, lower, beyond = rows[keep], columns[keep], lower[keep], beyond[keep]
         # Bounds are lowered by what rounding could add. Where only a probability is at stake, it is
         # enough to take that back; of what may be nearest, the first terms are measured.
@@ -223,30 +219,15 @@ class Hunt:
                 found[some] += factor.floor * _squares(apart[:, high:])
         return found
 
-    def _may_win(self, sums: Matrix, level: int, rows: Matrix, columns: Matrix) -> Matrix:
+    def _may_win(self, sums: Matrix, level: int, rows: Matrix) -> Matrix:
         """Which sums are small enough for their classes to be followed further."""
-        keep = sums <= self.farthest[rows] * (1 + SLACK)
-        if self.warmth:
-            expected = sums + CAUTION * self._missing(level)[rows, columns]
-            keep |= expected <= self.limit[rows] * (1 + SLACK)
+        keep = sums <= self.limit[rows] * (1 + SLACK)
         if not self.certain:
             at = min(level, len(MARGINS) - 1)
             keep &= sums <= self.sums[rows, at] * (1 + MARGINS[at])
         return np.asarray(keep)
 
-    def _missing(self, level: int) -> Matrix:
-        """What the terms beyond a level usually add to the squared distances to all classes."""
-        search, end = self.search, self.search.levels[level]
-        rest, places = self.turned[:, end:], search.places[:, end:]
-        square = np.vecdot(rest, rest)[:, None] + np.vecdot(places, places) - 2 * rest @ places.T
-        return np.asarray(np.maximum(square, 0) * search.missing[level])
-
 
 def _squares(rows: Matrix) -> Matrix:
     """Their squared lengths."""
     return np.asarray(np.vecdot(rows, rows))
-
-
-def _loose(limit: Matrix, dtype: Any) -> Matrix:
-    """A limit for each row, as bounds are compared with it."""
-    return (limit * (1 + SLACK)).astype(dtype)[:, None]

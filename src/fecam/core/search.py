@@ -128,15 +128,6 @@ class Search:
         }
 
     @cached_property
-    def missing(self) -> Matrix:
-        """By level and class: what a triangle usually adds beyond it, for each unit of length."""
-        found = np.zeros((len(self.levels), len(self.factors)))
-        for some, bounds in self.bounds.values():
-            for at, leading in zip(some, bounds.leading, strict=True):
-                found[: len(leading.beyond), at] = self.scales[at] * np.asarray(leading.beyond)
-        return found
-
-    @cached_property
     def leeway(self) -> Matrix:
         """By how much the bound of each class with a triangle is lowered: see `Bounds.leeway`."""
         found = np.zeros(len(self.factors))
@@ -151,7 +142,7 @@ class Search:
     def prepare(self) -> None:
         """Make what is made when first needed."""
         with np.errstate(over="ignore", invalid="ignore"):
-            _ = self.further, self.missing, self.leeway
+            _ = self.further, self.leeway
 
     def is_worth_it(self, n: int) -> bool:
         """Whether so many queries are answered faster than by measuring every class.

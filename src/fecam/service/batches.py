@@ -38,7 +38,8 @@ class Batcher(Generic[J, R]):
     ``work`` is given several jobs and returns an outcome for each: a result, or an error that is
     raised where that job is awaited. At most ``most`` wait, for at most about ``seconds``; a batch
     has up to ``size`` items. ``ahead`` batches are handed over before the first is done, so that
-    whoever works need not wait for the next.
+    whoever works need not wait for the next, but none while those have ``room`` items or more:
+    what is handed over is worked on, even if nobody waits for it any more.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class Batcher(Generic[J, R]):
         size: int,
         seconds: float,
         ahead: int = 1,
+        room: int | None = None,
     ) -> None:
         self._name, self._work, self._most, self._size = name, work, most, size
-        self._seconds, self._ahead = seconds, ahead
+        self._seconds, self._ahead, self._room = seconds, ahead, room
         self._waiting: deque[_Waiting[J]] = deque()
         self._at_work: dict[asyncio.Task[None], list[_Waiting[J]]] = {}
+        self._handed = 0
         self._due = self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -74,7 +77,7 @@ class Batcher(Generic[J, R]):
             raise busy(self._name)
         future: asyncio.Future[R] = loop.create_future()
         self._waiting.append(_Waiting(job, size, future, loop.time() + self._seconds))
-        if not self._due and len(self._at_work) < self._ahead:
+        if not self._due and self._may_hand_over():
             self._due = True
             loop.call_soon(self._hand_over)  # with all else that comes in this turn of the loop
         return future
@@ -93,7 +96,7 @@ class Batcher(Generic[J, R]):
         """Give away all that wait, as far as they fit into a batch."""
         assert self._loop is not None, "it was started"
         self._due = False
-        while self._waiting and len(self._at_work) < self._ahead:
+        while self._waiting and self._may_hand_over():
             batch, size = list[_Waiting[J]](), 0
             while self._waiting and (not batch or size + self._waiting[0].size <= self._size):
                 one = self._waiting.popleft()
@@ -102,6 +105,11 @@ class Batcher(Generic[J, R]):
                     size += one.size
             if batch:
                 self._at_work[self._loop.create_task(self._run(batch))] = batch
+                self._handed += size
+
+    def _may_hand_over(self) -> bool:
+        has_room = self._room is None or self._handed < self._room
+        return has_room and len(self._at_work) < self._ahead
 
     async def _run(self, batch: list[_Waiting[J]]) -> None:
         try:
@@ -111,6 +119,7 @@ class Batcher(Generic[J, R]):
         task = asyncio.current_task()
         assert task is not None, "it is one"
         del self._at_work[task]
+        self._handed -= sum(one.size for one in batch)
         self._hand_over()  # first, so that the work goes on meanwhile
         for one, outcome in zip(batch, outcomes, strict=True):
             if one.future.done():

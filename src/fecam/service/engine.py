@@ -47,6 +47,8 @@ PATIENCE = 2.0
 """Seconds to wait for a version that another process writes."""
 AHEAD = 64
 """Batches that may be on their way to a process that judges: it takes all that have come."""
+ROOM = 4 * JUDGED_AT_ONCE
+"""Rows that may be on their way to it."""
 ENCODED_AT_ONCE = 32
 """Items in one batch of the encoder."""
 EASY = 16
@@ -88,6 +90,7 @@ class Engine:
             size=JUDGED_AT_ONCE,
             seconds=self.limits.seconds,
             ahead=AHEAD * judges or 2,
+            room=ROOM * judges or None,
         )
         self._encode = Batcher[_Raw, Encoded](
             "the encoder",

@@ -22,6 +22,7 @@ from fecam.model_file.snapshot import Snapshot
 from fecam.service.judging import Judging
 from fecam.service.logs import log
 from fecam.service.messages import Outcomes
+from fecam.service.problems import too_slow
 from fecam.service.settings import ServiceSettings
 from fecam.service.views import Query, View, judge_together, warm
 
@@ -68,16 +69,16 @@ class Judge:
 
     async def answer(self, queries: Sequence[Query]) -> Outcomes:
         """What becomes of each query."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         while ready := list(self._ready):  # a thread that publishes may lose one
             process = min(ready, key=len)
             try:
-                return await asyncio.wait_for(process.answer(queries), self._seconds)
+                return await process.answer(queries)
             except ConnectionError:
                 self._lose(process)
-            except TimeoutError:
-                self._lose(process)
-                process.kill()
-        loop = asyncio.get_running_loop()
+            if loop.time() - begun > self._seconds:
+                return [too_slow("a process that judges was lost.")] * len(queries)
         return await loop.run_in_executor(self._thread, judge_together, self.view, queries)
 
     def publish(self, snapshot: Snapshot | None) -> None:
@@ -113,7 +114,7 @@ class Judge:
                 await process.start()
                 await asyncio.to_thread(self._take, process)
                 pause = PAUSE
-                await process.ended()
+                await process.ended(self._seconds)
                 log.warning("a process that judges has ended; another is started")
             except OSError as error:  # of which a lost connection is one
                 log.warning("a process that judges cannot be had: %s", error)

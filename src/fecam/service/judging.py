@@ -27,6 +27,8 @@ from fecam.service.views import Query
 
 START, DERIVE, END = 60.0, 300.0, 5.0
 """Seconds that a process may take to begin, to take over a version, and to end."""
+LOOKS = 20
+"""How often in the time that a process may be silent it is looked after."""
 
 
 class Judging:
@@ -102,10 +104,20 @@ class Judging:
         if trouble is not None:
             raise ConnectionError(trouble)
 
-    async def ended(self) -> None:
-        """Wait until it has ended."""
+    async def ended(self, seconds: float) -> None:
+        """Wait until it has ended; if it is silent for so long, end it.
+
+        A long queue is no silence, and somebody who only teaches must not wait for it either: so
+        where nobody asks anything, it is asked nothing, and has to answer that.
+        """
         assert self._line is not None, "it was started"
-        await self._line.lost
+        line = self._line
+        while not line.lost.done():
+            await asyncio.wait({line.lost}, timeout=seconds / LOOKS)
+            if not line.asked:
+                line.ask(packed([])).add_done_callback(lambda found: found.exception())
+            elif line.silence > seconds:
+                self.kill()
 
     def hang_up(self) -> None:
         """Ask nothing more, so that it ends; for any thread."""
@@ -135,7 +147,13 @@ class _Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.asked: deque[asyncio.Future[Any]] = deque()
+        self._since = self._loop.time()
         self._heard = bytearray()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since it was heard of, or was asked after a pause."""
+        return self._loop.time() - self._since
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -147,6 +165,8 @@ class _Line(asyncio.Protocol):
         if self.lost.done():
             future.set_exception(ConnectionError("it has ended"))
             return future
+        if not self.asked:
+            self._since = self._loop.time()
         self.asked.append(future)
         put(self._transport.write, message)
         return future
@@ -161,6 +181,7 @@ class _Line(asyncio.Protocol):
             with memoryview(self._heard) as heard:
                 answer = pickle.loads(heard[LENGTH.size : end])
             del self._heard[:end]
+            self._since = self._loop.time()
             future = self.asked.popleft()
             if not future.done():
                 future.set_result(answer)
