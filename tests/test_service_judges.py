@@ -202,7 +202,7 @@ def test_a_long_queue_is_no_silence():
         await watching
         assert one._process.killed
 
-    with theirs.makefile("rb") as lines:
+    with theirs, theirs.makefile("rb") as lines:
         asyncio.run(main())
 
 
