@@ -188,7 +188,7 @@ def test_what_the_reference_is_made_from_exists():
 
 
 def test_numbers_in_the_explanations_are_those_of_the_code():
-    from fecam.core import cache, calibration, factors, panel, prior, scatter, search, thin
+    from fecam.core import cache, calibration, factors, hunt, panel, prior, scatter, search, thin
 
     novelty, lag = read("docs/explanation/novelty.md"), read("docs/explanation/incremental.md")
     assert f"up to {calibration.ROWS} rows" in novelty
@@ -200,10 +200,10 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     size = factors.FIRST_LEVEL
     assert f"The first {size} terms (or d/4" in text
     assert f"{1 + size + size * (size + 1) // 2:,} monomials" in text
-    assert f"a slack of {search.SLACK:.0e}".replace("e-0", "e-") in text
+    assert f"a slack of {hunt.SLACK:.0e}".replace("e-0", "e-") in text
     assert f"in {search.THIN_SIZE} coordinates at first" in text
     assert f"up to {search.FEW} rows" in text
-    assert f"within {100 * search.MARGINS[0]:.0f} % of the best one" in text
+    assert f"within {100 * hunt.MARGINS[0]:.0f} % of the best one" in text
     assert (
         f"({100 * search.THIN_MARGIN:.0f} % for classes of few samples, "
         f"{100 * search.LEANING_MARGIN:.0f} %" in text
