@@ -18,6 +18,7 @@ from conftest import relu_features
 from fecam import FeCAMClassifier
 from fecam.core import calibration, panel
 from fecam.core import hunt as hunt_module
+from fecam.core import leaning as leaning_module
 from fecam.core import search as search_module
 from fecam.core.factors import FramedFactor, frame_levels
 from fecam.core.thin import ThinFactor
@@ -28,6 +29,7 @@ def few_rows(monkeypatch):
     """Classes are small here, and those of more than a few rows are to be there as well."""
     monkeypatch.setattr(search_module, "FEW", 6)
     monkeypatch.setattr(search_module, "THIN_SIZE", 10)
+    monkeypatch.setattr(leaning_module, "FEW_ROWS", 6)
 
 
 WIDTH = 96
@@ -213,6 +215,11 @@ def test_distances_to_classes_with_a_prior_lie_between_their_bounds(seed, name):
     assert np.all(upper >= exact * (1 - hunt_module.SLACK) - 1e-12)
     assert share_of(upper - lower, exact) < 0.1, "anything lies between bounds so far apart"
     assert share_of(np.abs(estimate - exact), exact) < 0.005
+    rough = leaning.estimate(leaning.asked(block)) * scales
+    assert np.all(rough >= estimate * (1 - 1e-3) - 1e-9), "something was taken off twice"
+    first = np.argmin(exact, axis=1)[:, None]
+    nearest = np.take_along_axis(exact, first, axis=1)
+    assert share_of(np.abs(np.take_along_axis(rough, first, axis=1) - nearest), nearest) < 0.005
     rows, columns = np.nonzero(np.ones(exact.shape))
     square = (leaning.measure(block, rows, columns) * scales[columns]).reshape(exact.shape)
     np.testing.assert_allclose(square, exact, rtol=1e-4, atol=1e-9)

@@ -43,10 +43,13 @@ class Hunt:
             columns = slice(None) if len(at) == shape[1] else at
             self.lower[:, columns], self.estimates[:, columns] = bounds.measure(self.turned)
         if search.leaning is not None:
-            self.known = search.leaning.bound(search.leaning.asked(block))
-            places = search.leaning.places
-            self.lower[:, places] = self.known.lower * search.scales[places]
-            self.estimates[:, places] = self.known.estimate * search.scales[places]
+            places, asked = search.leaning.places, search.leaning.asked(block)
+            proof = certain or search.leaning.is_quick
+            self.known = search.leaning.bound(asked) if proof else None
+            estimate = search.leaning.estimate(asked) if self.known is None else self.known.estimate
+            self.estimates[:, places] = estimate * search.scales[places]
+            if self.known is not None:
+                self.lower[:, places] = self.known.lower * search.scales[places]
         if search.direct:
             exact = search.measured.measure(block) * search.scales[search.direct]
             self.distances[:, search.direct] = exact
@@ -59,8 +62,8 @@ class Hunt:
     def nearest(self, k: int, warmth: float = 0.0) -> Found:
         """The ``k`` nearest classes of each query, and the weights of all that are likely."""
         search = self.search
-        self.warmth = warmth
-        if k == 1:
+        self.warmth, self.single = warmth, k == 1
+        if self.single:
             guesses = np.argmin(self.estimates, axis=1)[:, None]
         else:
             guesses = np.argpartition(self.estimates, k - 1, axis=1)[:, :k]
@@ -123,6 +126,9 @@ class Hunt:
         if self.certain and not guess and position in search.further:
             rows = self._look_further(position, rows)
         self._measure_alone(position, rows)
+        if self.single and not guess:
+            farthest = self.distances[rows, position] + REACH * self.warmth
+            self.limit[rows] = np.minimum(self.limit[rows], farthest)
 
     def _measure_alone(self, position: int, rows: Matrix) -> None:
         """Measure one class for some rows, the same way for each class."""
@@ -143,7 +149,7 @@ class Hunt:
         asked[:, leaning.places] = False
         places = leaning.places[columns]
         scales = self.search.scales[places]
-        if self.warmth and not guess:
+        if self.warmth and not guess and self.known is not None:
             lower, upper, estimate = (one[rows, columns] * scales for one in self.known)
             only = lower > self.farthest[rows] * (1 + SLACK)
             enough = only & (upper - lower <= FINE * self.warmth)
