@@ -147,26 +147,25 @@ class Leaning:
         What is taken off along a class's rows is most of the work, and left out for classes that
         are too far away without it.
         """
-        cross = (self._both(asked) @ self._cross).astype(np.float64) + self._cross_constant
-        near = self._plain.measure(asked.rotated) + cross
+        near = self._plain.measure(asked.rotated) + self._cross_of(asked)
         near += self._mean * self._bent.measure(asked.rows)
         few = near <= near.min(axis=1, keepdims=True) * (1 + ROUGHLY)
         columns, rows = np.nonzero(few.T)
         for position, some in runs(columns):
             apart = asked.rows[rows[some]] - self._centres.rows[position]
-            along, signs = apart @ self._rows[position].T, self._factors[position].signs
-            near[rows[some], position] -= np.vecdot(
-                along, along if signs is None else along * signs
-            )
+            taken = _along(apart, self._rows[position], self._factors[position].signs)
+            near[rows[some], position] -= taken
         return np.asarray(np.maximum(near, 0))
 
-    def _both(self, asked: Asked) -> Matrix:
-        return np.concatenate([asked.rows * asked.back, asked.back, asked.rows], axis=1)
+    def _cross_of(self, asked: Asked) -> Matrix:
+        """The second term, of each query and class."""
+        both = np.concatenate([asked.rows * asked.back, asked.back, asked.rows], axis=1)
+        return np.asarray((both @ self._cross).astype(np.float64) + self._cross_constant)
 
     def bound(self, asked: Asked) -> Bounded:
         """What is known of the distance of each query to each class, rounding included."""
         here, most = self._centres, self._most
-        cross = (self._both(asked) @ self._cross).astype(np.float64) + self._cross_constant
+        cross = self._cross_of(asked)
         plain, bent = self._plain.measure(asked.rotated), self._bent.measure(asked.rows)
         taken = np.empty(plain.shape)
         for at, squares in self._along:
@@ -198,11 +197,15 @@ class Leaning:
             u *= self._weights[at]
             for position, run in runs(at):
                 factor, part = self._factors[position], u[run]
-                along = part @ factor.rows.T
-                signed = along if factor.signs is None else along * factor.signs
-                square = np.vecdot(part, part) - np.vecdot(along, signed)
-                found[pairs[run]] = square
+                taken = _along(part, factor.rows, factor.signs)
+                found[pairs[run]] = np.vecdot(part, part) - taken
         return np.maximum(found, 0)
+
+
+def _along(apart: Matrix, rows: Matrix, signs: Matrix | None) -> Matrix:
+    """The squares of differences along the rows of a class, added up by their signs."""
+    along = apart @ rows.T
+    return np.asarray(np.vecdot(along, along if signs is None else along * signs))
 
 
 def _by_rows(

@@ -15,13 +15,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from fecam.service.patience import LOOKS
 from fecam.service.problems import busy, too_slow
 
 J = TypeVar("J")
 R = TypeVar("R")
-
-LOOKS = 20
-"""How often in the time that a job may take it is looked whether it has taken too long."""
 
 
 @dataclass(slots=True, eq=False)

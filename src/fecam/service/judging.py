@@ -23,12 +23,11 @@ from typing import Any, cast
 
 from fecam.service.juror import SIGNALS, run
 from fecam.service.messages import LENGTH, Outcomes, Packed, packed, put
+from fecam.service.patience import LOOKS
 from fecam.service.views import Query
 
 START, DERIVE, END = 60.0, 300.0, 5.0
 """Seconds that a process may take to begin, to take over a version, and to end."""
-LOOKS = 20
-"""How often in the time that a process may be silent it is looked after."""
 
 
 class Judging:
