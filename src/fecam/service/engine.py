@@ -49,6 +49,8 @@ AHEAD = 64
 """Batches that may be on their way to a process that judges: it takes all that have come."""
 ROOM = 4 * JUDGED_AT_ONCE
 """Rows that may be on their way to it."""
+MESSAGE = 64
+"""Rows in one of those batches: small, so that it can take about as many as it wants."""
 ENCODED_AT_ONCE = 32
 """Items in one batch of the encoder."""
 EASY = 16
@@ -87,7 +89,7 @@ class Engine:
             "answers",
             self._judge.answer,
             most=EASY * self.limits.queue,
-            size=JUDGED_AT_ONCE,
+            size=MESSAGE if judges else JUDGED_AT_ONCE,
             seconds=self.limits.seconds,
             ahead=AHEAD * judges or 2,
             room=ROOM * judges or None,

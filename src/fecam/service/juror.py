@@ -8,7 +8,8 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from contextlib import nullcontext
+from collections import deque
+from contextlib import nullcontext, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -58,6 +59,8 @@ class _Inbox:
     def __init__(self, questions: socket.socket) -> None:
         self._questions = questions
         self._messages: SimpleQueue[Packed | None] = SimpleQueue()
+        self._waiting: deque[tuple[int, list[Query]]] = deque()
+        self._taken = 0
 
     def fill(self) -> None:
         """Read while the other side is there."""
@@ -67,20 +70,28 @@ class _Inbox:
         self._messages.put(None)
 
     def take(self) -> list[list[Query]]:
-        """The queries of each message that has come, waiting for one; nothing at the end."""
-        messages, rows = list[list[Query]](), 0
-        message = self._messages.get()
-        while message is not None:
-            messages.append(unpacked(message))
-            rows += sum(len(query.rows) for query in messages[-1])
-            if rows >= JUDGED_AT_ONCE:
-                return messages
-            try:
-                message = self._messages.get_nowait()
-            except Empty:
-                return messages
-        self._messages.put(None)  # it is the last there is, also for who asks again
+        """The queries of messages that have come, waiting for one; nothing at the end.
+
+        Those who ask again when they have an answer come back together. Would all be taken that
+        have come, a few and very many would take turns for ever, and while the few are judged the
+        service has more to do than there is time for. So it is the mean of those and the last.
+        """
+        self._gather()
+        most = min((sum(rows for rows, _ in self._waiting) + self._taken + 1) // 2, JUDGED_AT_ONCE)
+        messages, self._taken = list[list[Query]](), 0
+        while self._waiting and (not messages or self._taken < most):
+            rows, queries = self._waiting.popleft()
+            messages.append(queries)
+            self._taken += rows
         return messages
+
+    def _gather(self) -> None:
+        """Get all messages that have come, and one at least, if there will be one."""
+        with suppress(Empty):
+            while (message := self._messages.get(block=not self._waiting)) is not None:
+                queries = unpacked(message)
+                self._waiting.append((sum(len(query.rows) for query in queries), queries))
+            self._messages.put(None)  # it is the last there is, also for who asks again
 
 
 class _Known:

@@ -15,6 +15,7 @@ from fecam.service.app import ENVIRONMENT, create_app
 from fecam.service.metrics import SHARED
 from fecam.service.settings import ServiceSettings
 from fecam.service.tokens import TokenFile
+from fecam.service.wire import Wire
 
 GRACE = 600
 """Seconds that requests are given to finish after the signal to end: longer than any takes."""
@@ -24,6 +25,7 @@ OPTIONS: dict[str, Any] = {
     "log_config": None,
     "access_log": False,
     "server_header": False,
+    "http": Wire,
     "ws": "none",
     "lifespan": "on",
     "timeout_graceful_shutdown": GRACE,
