@@ -139,4 +139,6 @@ def app_of_environment() -> FastAPI:
     """The application of a worker process, whose settings are in its environment."""
     settings = ServiceSettings.from_json(os.environ[ENVIRONMENT])
     logs.set_up(settings)
-    return create_app(settings)
+    app = create_app(settings)
+    app.state.engine.alone = True
+    return app

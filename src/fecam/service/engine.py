@@ -32,6 +32,7 @@ from fecam.model_file.records import Label
 from fecam.model_file.snapshot import Snapshot
 from fecam.service.batches import Batcher
 from fecam.service.copies import copy_of
+from fecam.service.garbage import spare
 from fecam.service.judge import Judge, judges_of
 from fecam.service.logs import log
 from fecam.service.maps import map_of
@@ -68,6 +69,9 @@ class _Raw:
 
 class Engine:
     """Answers and lessons for one model, whose file may lie elsewhere than the settings say."""
+
+    alone = False
+    """Whether nothing but the service runs in this process, so that it may be set up for it."""
 
     def __init__(self, settings: ServiceSettings, path: Path | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
@@ -366,6 +370,8 @@ class Engine:
             log.error("the encoder cannot be loaded: %s", error)
             self.trouble = error
         finally:
+            if self.alone:
+                spare()
             self._warmed.set()
 
     def _load(self) -> Encoder | None:

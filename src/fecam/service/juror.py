@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from fecam.core.threads import cores, leave_a_core, on_threads, threads_of_blas
 from fecam.errors import FecamError
 from fecam.model import Model, open_model
+from fecam.service.garbage import spare
 from fecam.service.messages import Packed, got, put, unpacked
 from fecam.service.views import JUDGED_AT_ONCE, Query, View, judge_together, warm
 
@@ -35,6 +36,7 @@ def run(path: Path, share: int, questions: socket.socket, news: Connection) -> N
     except (FecamError, OSError) as error:
         news.send(str(error))
         return
+    spare()
     most = max(1, min(threads_of_blas(), cores() // share))
     with leave_a_core(share), model, questions:
         known, inbox = _Known(model), _Inbox(questions)

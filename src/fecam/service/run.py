@@ -26,6 +26,7 @@ OPTIONS: dict[str, Any] = {
     "access_log": False,
     "server_header": False,
     "http": Wire,
+    "proxy_headers": False,
     "ws": "none",
     "lifespan": "on",
     "timeout_graceful_shutdown": GRACE,
@@ -40,6 +41,7 @@ def run(settings: ServiceSettings) -> None:
     listening = listen(settings)
     url = url_of(settings.host, listening.getsockname()[1])
     app = create_app(settings)  # what is wrong with the model is told now
+    app.state.engine.alone = True
     logs.event("serving", model=settings.model.name, url=url)
     if settings.workers == 1:
         uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listening])
