@@ -10,6 +10,8 @@ import binascii
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,6 @@ KINDS = ("features", "texts", "images")
 MAX_TOP = 1000
 MAX_LABEL = 200
 MAX_NOTE = 2000
-_NUMBERS = {int, float}
 _FIELDS = 8
 """Fields of a form beside its files: more are not needed."""
 
@@ -214,14 +215,25 @@ def rows_of_lists(rows: list[Any]) -> NDArray[np.float32]:
     [[0.5, 1.0], [2.0, 3.25]]
     """
     width = len(rows[0]) if type(rows[0]) is list else 0
+    pack, packed = Struct(f"{width}d").pack, list[bytes]()
     for at, row in enumerate(rows):
         if type(row) is not list or len(row) != width or not width:
             raise invalid(f"features[{at}] must be a list of numbers, all of one length.")
-        # Types are looked at first: NumPy would take "1" and true for numbers, too.
-        if not _NUMBERS.issuperset(map(type, row)):
-            raise invalid(f"features[{at}] must hold numbers only.")
+        try:
+            packed.append(pack(*row))  # several times as fast as NumPy, which takes "1" as well
+        except StructError:
+            raise _no_numbers(at) from None
+    found = np.frombuffer(b"".join(packed)).reshape(len(rows), width)
+    # Types take longer to look at than all else, and only 0 and 1 can have been false and true.
+    for at in np.flatnonzero(((found == 0) | (found == 1)).any(axis=1)).tolist():
+        if bool in map(type, rows[at]):
+            raise _no_numbers(at)
     with np.errstate(over="ignore"):  # what is not finite is refused where rows are used
-        return np.array(rows, np.float32)
+        return found.astype(np.float32)
+
+
+def _no_numbers(at: int) -> Problem:
+    return invalid(f"features[{at}] must hold numbers only.")
 
 
 def _image(at: int, text: str) -> bytes:
