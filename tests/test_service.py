@@ -263,6 +263,7 @@ BAD = [
     (b'{"features": [[]]}', 422, "invalid"),
     (b'{"features": [["1", 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[true, 2, 3, 4, 5, 6]]}', 422, "invalid"),
+    (b'{"features": [[1, 2], [3, false]]}', 422, "invalid"),
     (b'{"features": [[null, 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[[1], 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[1e300, 2, 3, 4, 5, 6]]}', 422, "input"),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import sys
 import threading
+import time
+import weakref
 from contextlib import closing
 
 import numpy as np
@@ -258,6 +262,9 @@ def test_questions_that_have_come_are_taken_together():
     from fecam.service.messages import packed, put
     from fecam.service.views import JUDGED_AT_ONCE, Query
 
+    def ask(count):
+        put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))] * count))
+
     ours, theirs = socket.socketpair()
     with theirs:
         inbox = _Inbox(theirs)
@@ -265,7 +272,127 @@ def test_questions_that_have_come_are_taken_together():
         reading.start()
         with ours:
             for count in (1, 2, JUDGED_AT_ONCE, 3):
-                put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))] * count))
+                ask(count)
         reading.join()
         taken = [[len(some) for some in inbox.take()] for _ in range(4)]
     assert taken == [[1, 2, JUDGED_AT_ONCE], [3], [], []], "the end stays the end"
+
+
+@pytest.mark.parametrize("few", [1, 9, 16])
+def test_those_who_come_back_together_are_taken_in_even_shares(few):
+    """A few and very many would else take turns for ever."""
+    from fecam.service.juror import _Inbox
+    from fecam.service.messages import packed, put
+    from fecam.service.views import Query
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        inbox = _Inbox(theirs)
+        reading = threading.Thread(target=inbox.fill)
+        reading.start()
+        with ours:
+            coming, shares = few, []
+            for _ in range(8):  # sixty-four ask again as soon as they are answered
+                for _ in range(coming):
+                    put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))]))
+                while inbox._messages.qsize() < coming:
+                    time.sleep(0.001)
+                shares.append(len(inbox.take()))
+                coming = 64 - few if len(shares) == 1 else shares[-2]
+        reading.join()
+    assert shares[0] == few and set(shares[2:]) == {32}, shares
+
+
+def test_what_is_written_in_one_turn_leaves_in_one_piece():
+    from fecam.service.wire import LARGE, Gathering
+
+    class Sent(asyncio.Transport):
+        def __init__(self):
+            super().__init__()
+            self.said = []
+
+        def write(self, data):
+            self.said.append(bytes(data))
+
+        def close(self):
+            self.said.append("closed")
+
+    async def main():
+        sent = Sent()
+        one = Gathering(sent, asyncio.get_running_loop())
+        one.write(b"top")
+        one.write(b"rest")
+        assert not sent.said
+        await asyncio.sleep(0)
+        assert sent.said == [b"toprest"]
+        one.write(bytes(LARGE))
+        assert sent.said[1:] == [bytes(LARGE)], "a slow client must be noticed"
+        await asyncio.sleep(0)
+        one.write(b"last")
+        one.close()
+        await asyncio.sleep(0)
+        assert sent.said[2:] == [b"last", "closed"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux counts segments")
+def test_an_answer_is_one_segment(tmp_path):
+    def segments(connection):
+        told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+        return int.from_bytes(told[152:156], sys.byteorder)  # tcpi_data_segs_in
+
+    with served(taught_file(tmp_path)) as http:
+        url = httpx.URL(http.running.url)
+        with socket.create_connection((url.host, url.port)) as connection:
+            for count in range(1, 6):
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                answer = b""
+                while not answer.endswith(b"}"):
+                    answer += connection.recv(2**16)
+                assert segments(connection) == count
+
+
+@pytest.mark.parametrize("count", [4, 60, 300])
+def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
+    """For a service leaves out of that what it holds: a model in a circle would never be freed."""
+    from fecam.service.views import Query, View, judge_together, warm
+
+    rng = np.random.default_rng(0)
+    rows, labels = rng.random((3 * count, 96), np.float32), np.repeat(["a", "b", "c"], count)
+    with package.open(tmp_path / "m.fecam") as model:
+        model.learn(rows, labels)
+        gc.collect()
+        gc.disable()
+        try:
+            snapshot = model.snapshot
+            warm(snapshot)
+            view = View.of(snapshot)
+            judge_together(view, [Query(rows[:3])])
+            held = [weakref.ref(one) for one in (snapshot.classifier, view.classifier)]
+            model.learn(rows[:5] + 0.01, labels[:5])
+            snapshot = view = model.snapshot
+            assert [one() for one in held] == [None, None]
+        finally:
+            gc.enable()
+
+
+def test_only_a_process_of_its_own_is_set_up_for_a_service(tmp_path):
+    from fecam.service.engine import Engine
+
+    async def begin(alone):
+        engine = Engine(ServiceSettings(path, judges=0))
+        engine.alone = alone
+        await engine.start()
+        while not engine.ready:
+            await asyncio.sleep(0.01)
+        await engine.close()
+
+    path = taught_file(tmp_path)
+    try:
+        asyncio.run(begin(alone=False))
+        assert not gc.get_freeze_count()
+        asyncio.run(begin(alone=True))
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.unfreeze()

@@ -25,6 +25,8 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM}
 """What ends a service: the other side sees to that."""
 MANY = 64
 """Rows a query from which on all cores are taken: then little else is to be done meanwhile."""
+FEW = 16
+"""Rows that are not worth sharing out: they take little longer than one."""
 
 
 def run(path: Path, share: int, questions: socket.socket, news: Connection) -> None:
@@ -79,7 +81,8 @@ class _Inbox:
         service has more to do than there is time for. So it is the mean of those and the last.
         """
         self._gather()
-        most = min((sum(rows for rows, _ in self._waiting) + self._taken + 1) // 2, JUDGED_AT_ONCE)
+        mean = (sum(rows for rows, _ in self._waiting) + self._taken + 1) // 2
+        most = min(max(mean, FEW), JUDGED_AT_ONCE)
         messages, self._taken = list[list[Query]](), 0
         while self._waiting and (not messages or self._taken < most):
             rows, queries = self._waiting.popleft()
