@@ -179,7 +179,7 @@ def searched(seed, name):
 @given(seed=st.integers(0, 10_000), name=st.sampled_from(["paper", "default", "pooling 7"]))
 def test_no_bound_is_above_its_distance(seed, name):
     found, block, far = searched(seed, name)
-    hunt = hunt_module.Hunt(found, block, certain=True)
+    hunt = hunt_module.Hunt(found, block)
     assert np.all(hunt.lower <= far * (1 + hunt_module.SLACK) + 1e-12)
     assert share_of(hunt.lower, far) > 0.2, "bounds of zero would hold as well"
     every = np.arange(len(far))
@@ -195,8 +195,8 @@ def test_no_bound_is_above_its_distance(seed, name):
 def test_distances_that_only_count_for_a_probability_are_distances(seed, name):
     found, block, far = searched(seed, name)
     framed = np.flatnonzero(found.is_framed)
-    hunt = hunt_module.Hunt(found, block, certain=True)
-    hunt.nearest(1, warmth=float(np.median(far)))
+    hunt = hunt_module.Hunt(found, block, warmth=float(np.median(far)))
+    hunt.nearest(1)
     known = np.isfinite(hunt.distances[:, framed])
     assert np.mean(known) > 0.3, "next to nothing was likely"
     measured, exact = hunt.distances[:, framed][known], far[:, framed][known]
@@ -378,6 +378,19 @@ def test_a_shortlist_nearly_always_agrees(name):
     Q = np.concatenate([X[1::3], X[2::3]])
     want = clf.set_params(search="exhaustive").predict(Q)
     assert np.mean(clf.set_params(search="shortlist").predict(Q) == want) >= 0.999
+
+
+@pytest.mark.parametrize("count", [30, 90, 300])
+@pytest.mark.parametrize("name", ["paper", "default"])
+def test_probabilities_of_a_shortlist_count_all_that_is_likely(name, count):
+    X, y = lessons([count] * 40)
+    clf = make(name).fit(X, y)
+    Q = np.mean([queries(X, 300, seed) for seed in range(4)], axis=0)  # in the midst of many
+    want = clf.set_params(search="certified").judge(Q, 2)
+    found = clf.set_params(search="shortlist").judge(Q, 2)
+    assert np.mean(want.probabilities[:, 0] < 0.9) > 0.1, "all were sure"
+    off = np.abs(found.probabilities - want.probabilities)
+    assert off.mean() < 1e-3 and off.max() < 0.05
 
 
 @pytest.mark.parametrize("name", ["paper", "default"])

@@ -31,8 +31,10 @@ MARGINS = (0.16, 0.2, 0.1, 0.04, 0.02)
 class Hunt:
     """One block of queries on its way through the classes."""
 
-    def __init__(self, search: Search, block: Matrix, *, certain: bool) -> None:
-        self.search, self.block, self.certain = search, block, certain
+    def __init__(
+        self, search: Search, block: Matrix, *, warmth: float = 0.0, certain: bool = True
+    ) -> None:
+        self.search, self.block, self.warmth, self.certain = search, block, warmth, certain
         if search.bounds:
             self.turned = block @ search.axes
             self.lengths = np.linalg.norm(self.turned, axis=1)
@@ -44,7 +46,8 @@ class Hunt:
             self.lower[:, columns], self.estimates[:, columns] = bounds.measure(self.turned)
         if search.leaning is not None:
             places, asked = search.leaning.places, search.leaning.asked(block)
-            proof = certain or search.leaning.is_quick
+            # Many classes are likely, and to bound them all is cheaper than to measure these.
+            proof = certain or warmth > 0 or search.leaning.is_quick
             self.known = search.leaning.bound(asked) if proof else None
             estimate = search.leaning.estimate(asked) if self.known is None else self.known.estimate
             self.estimates[:, places] = estimate * search.scales[places]
@@ -59,30 +62,28 @@ class Hunt:
             if not np.isfinite(np.sum(array)):
                 np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
-    def nearest(self, k: int, warmth: float = 0.0) -> Found:
+    def nearest(self, k: int) -> Found:
         """The ``k`` nearest classes of each query, and the weights of all that are likely."""
-        search = self.search
-        self.warmth, self.single = warmth, k == 1
+        search, warmth, self.single = self.search, self.warmth, k == 1
         if self.single:
             guesses = np.argmin(self.estimates, axis=1)[:, None]
         else:
             guesses = np.argpartition(self.estimates, k - 1, axis=1)[:, :k]
-        # What a shortlist goes by: the sums of the classes that look nearest, level by level.
-        self.sums = np.zeros((len(self.block), len(MARGINS)))
         self.farthest = self.limit = np.full(len(self.block), np.inf)
-        asked = np.zeros(self.lower.shape, bool)
-        np.put_along_axis(asked, guesses, True, axis=1)
-        self._settle(asked, guess=True)
+        self.guessed = np.zeros(self.lower.shape, bool)
+        np.put_along_axis(self.guessed, guesses, True, axis=1)
+        # A shortlist goes by the sums of the guesses: they are followed along with the others.
+        asked = self.guessed if self.certain else self.guessed & ~search.is_framed
+        self._settle(asked.copy(), guess=True)
         measured = np.take_along_axis(self.distances, guesses, axis=1)
         self.farthest = measured.max(axis=1)
         self.limit = np.maximum(self.farthest, measured.min(axis=1) + REACH * warmth)
-        without_levels = ~search.is_framed[guesses].any(axis=1)
-        self.sums[without_levels] = self.limit[without_levels, None]
         follow = self.lower <= (self.limit * (1 + SLACK)).astype(self.lower.dtype)[:, None]
         if not self.certain:
             nearest_ones = np.take_along_axis(self.estimates, guesses, axis=1).max(axis=1)
-            follow &= self.estimates <= nearest_ones[:, None] * (1 + search.margins)
-        np.put_along_axis(follow, guesses, False, axis=1)  # they are measured already
+            likely = (nearest_ones + REACH * warmth).astype(self.estimates.dtype)[:, None]
+            follow &= self.estimates <= likely * (1 + search.margins)
+        follow &= ~asked  # they are measured already
         self._settle(follow, guess=False)
         order = np.argsort(self.distances, axis=1)[:, :k] if k > 1 else self._first()
         tied = self._settle_ties(np.take_along_axis(self.distances, order, axis=1))
@@ -181,10 +182,6 @@ class Hunt:
             terms = [_squares(apart[:, : len(block)] @ block) for block in factor.blocks]
             rest = factor.floor * _squares(apart[:, len(factor.blocks[0]) :])
             self.distances[asked, position] = scale * np.sum([*terms, rest], axis=0, dtype=float)
-            if not self.certain:
-                sums = self.lower[asked, position, None] + scale * np.cumsum(terms[1:], axis=0).T
-                at = np.minimum(np.arange(1, len(terms)), len(MARGINS) - 1)
-                np.maximum.at(self.sums, (asked[:, None], at), sums)
 
     def _follow(self, rows: Matrix, columns: Matrix) -> None:
         """The same, but only of those that are left at the end.
@@ -197,7 +194,7 @@ class Hunt:
         beyond = np.zeros(len(rows))
         for level in range(1, len(search.levels)):
             beyond += search.scales[columns] * self._terms(level, rows, columns)
-            keep = np.flatnonzero(self._may_win(lower + beyond, level, rows))
+            keep = np.flatnonzero(self._may_win(lower + beyond, level, rows, columns))
             rows, columns, lower, beyond = rows[keep], columns[keep], lower[keep], beyond[keep]
         # Bounds are lowered by what rounding could add. Where only a probability is at stake, it is
         # enough to take that back; of what may be nearest, the first terms are measured.
@@ -225,12 +222,18 @@ class Hunt:
                 found[some] += factor.floor * _squares(apart[:, high:])
         return found
 
-    def _may_win(self, sums: Matrix, level: int, rows: Matrix) -> Matrix:
+    def _may_win(self, sums: Matrix, level: int, rows: Matrix, columns: Matrix) -> Matrix:
         """Which sums are small enough for their classes to be followed further."""
         keep = sums <= self.limit[rows] * (1 + SLACK)
         if not self.certain:
-            at = min(level, len(MARGINS) - 1)
-            keep &= sums <= self.sums[rows, at] * (1 + MARGINS[at])
+            # The last margins are for the last levels, however many there are.
+            early = max(len(self.search.levels) - len(MARGINS), 0)
+            guessed = self.guessed[rows, columns]
+            best = np.zeros(len(self.block))
+            np.maximum.at(best, rows[guessed], sums[guessed])
+            best[best == 0] = np.inf  # of those whose guesses have no levels
+            best += REACH * self.warmth  # what is likely counts for a probability
+            keep &= sums <= best[rows] * (1 + MARGINS[max(level - early, 1)])
         return np.asarray(keep)
 
 

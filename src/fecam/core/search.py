@@ -163,7 +163,7 @@ class Search:
         def hunt(some: slice) -> Found:
             block = to_numpy(self.panel.shifted(queries[some, :]))
             with np.errstate(over="ignore", invalid="ignore"):
-                return Hunt(self, block, certain=certain).nearest(k, warmth)
+                return Hunt(self, block, warmth=warmth, certain=certain).nearest(k)
 
         most = self.panel.block_rows
         if self.leaning is not None:
