@@ -7,7 +7,8 @@ endpoint of FastAPI that does nothing, and of predictions from embeddings, 100 c
 features, one row a request, as JSON and as bytes; batches of 256 against the same call without a
 service; and how long predictions take while lessons come in. What the maths alone would allow is
 told too: one row a request, judged 256 at a time without a service. "Label alone" asks for no
-probabilities (``top=0``). Nothing is bound to a core: the service, as people run it, judges in one
+probabilities (``top=0``); "shortlist" is a model with ``search="shortlist"``, which does without
+proof. Nothing is bound to a core: the service, as people run it, judges in one
 process while it reads and writes in another, and the load takes its share of both.
 """
 
@@ -61,9 +62,9 @@ def empty_service(folder: Path) -> Iterator[Served]:
         yield running
 
 
-def taught(path: Path, problem: problems.Problem) -> None:
+def taught(path: Path, problem: problems.Problem, search: str = "auto") -> None:
     """A model of the problem in a file."""
-    with fecam.open(path) as model:
+    with fecam.open(path, settings={"search": search}) as model:
         samples, labels = [], list[str]()
         for label, X in problem.lessons():
             samples.append(X)
@@ -177,14 +178,17 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
         folder = Path(name)
         path, saved = folder / "model.fecam", folder / "queries.npy"
         taught(path, problem)
+        taught(folder / "short.fecam", problem, "shortlist")
         np.save(saved, problem.queries)
         case = {"model": str(path), "queries": str(saved), "seconds": args.seconds}
         ones, many = batches(problem.queries, 1), batches(problem.queries, BATCH)
         with (
             empty_service(folder) as empty,
             service(path) as ours,
+            service(folder / "short.fecam") as short,
         ):
             settle(ours)
+            settle(short)
 
             def asks(port: int, asked: list[bytes], connections: int) -> Callable[[], Load]:
                 return lambda: load(port, asked, connections=connections, seconds=args.seconds)
@@ -194,6 +198,8 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
                 "json": asks(ours.port, [as_json(row) for row in ones], CONNECTIONS),
                 "bytes": asks(ours.port, [as_bytes(row) for row in ones], CONNECTIONS),
                 "label": asks(ours.port, [as_bytes(row, 0) for row in ones], CONNECTIONS),
+                "short": asks(short.port, [as_bytes(row) for row in ones], CONNECTIONS),
+                "short label": asks(short.port, [as_bytes(row, 0) for row in ones], CONNECTIONS),
                 "maths": lambda: apart(__file__, case | {"rows": CONNECTIONS}),
             }
             in_batches = {
@@ -267,6 +273,8 @@ def table(results: list[dict[str, Any]]) -> str:
             ("one row, JSON", "json", "empty", "one"),
             ("one row, bytes", "bytes", "empty", "one"),
             ("one row, bytes, label alone", "label", "empty", "one"),
+            ("one row, bytes, shortlist", "short", "empty", "one"),
+            ("one row, bytes, shortlist, label alone", "short label", "empty", "one"),
             ("one row, bytes", "bytes", "maths", ""),
             ("256 rows, JSON", "batch json", "process", "batch"),
             ("256 rows, bytes", "batch bytes", "process", "batch"),
