@@ -264,6 +264,8 @@ BAD = [
     (b'{"features": [["1", 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[true, 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[1, 2], [3, false]]}', 422, "invalid"),
+    (b'{"f\\u0065atures": [[1, 2], [3, true]]}', 422, "invalid"),
+    (b'{"f\\u0065at\\u0075res": [[3, true]]}', 422, "invalid"),
     (b'{"features": [[null, 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[[1], 2, 3, 4, 5, 6]]}', 422, "invalid"),
     (b'{"features": [[1e300, 2, 3, 4, 5, 6]]}', 422, "input"),

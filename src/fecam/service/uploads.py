@@ -64,9 +64,9 @@ async def read_question(request: Request, limits: Limits, width: int | None) -> 
         form, files = await _form(request, limits)
         _no_others(form, {"top", "reject", "min_version"})
         return Question("images", files, *_options(_texts(form)))
-    found = await _json(request, media, limits)
+    found, words = await _json(request, media, limits)
     _no_others(found, {*KINDS, "top", "reject", "min_version"})
-    kind, items = _items(found, limits)
+    kind, items = _items(found, words, limits)
     return Question(kind, items, *_options(found))
 
 
@@ -78,9 +78,9 @@ async def read_labelled(request: Request, limits: Limits) -> Labelled:
         _no_others(form, {"label", "note"})
         label = _label(form.get("label"))
         return Labelled("images", files, [label] * len(files), _note(form.get("note", "")))
-    found = await _json(request, media, limits)
+    found, words = await _json(request, media, limits)
     _no_others(found, {*KINDS, "label", "labels", "note"})
-    kind, items = _items(found, limits)
+    kind, items = _items(found, words, limits)
     return Labelled(kind, items, _labels(found, len(items)), _note(found.get("note", "")))
 
 
@@ -152,7 +152,8 @@ def _media_type(request: Request) -> str:
 # ---------------------------------------------------------------------- JSON
 
 
-async def _json(request: Request, media: str, limits: Limits) -> dict[str, Any]:
+async def _json(request: Request, media: str, limits: Limits) -> tuple[dict[str, Any], bool]:
+    """An object, and whether there may be a true or a false in it."""
     if media != "application/json":
         raise Problem(
             415,
@@ -160,7 +161,10 @@ async def _json(request: Request, media: str, limits: Limits) -> dict[str, Any]:
             f"the content type {media[:80]!r} is none of application/json, multipart/form-data "
             "and, to predict, application/octet-stream. Set the header Content-Type.",
         )
-    return _parsed(await read_body(request, limits))
+    body = await read_body(request, limits)
+    # Beside "features", which has one u, most have neither letter; to look for words takes longer.
+    words = body.find(b"u", body.find(b"u") + 1) >= 0 or b"l" in body
+    return _parsed(body), words
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -179,7 +183,7 @@ def _no_others(found: Mapping[str, Any], known: set[str]) -> None:
             raise invalid(f"{name[:80]!r} is not known here. There are {', '.join(sorted(known))}.")
 
 
-def _items(found: Mapping[str, Any], limits: Limits) -> tuple[str, Any]:
+def _items(found: Mapping[str, Any], words: bool, limits: Limits) -> tuple[str, Any]:
     kinds = [kind for kind in KINDS if kind in found]
     if len(kinds) != 1:
         raise invalid(f"give one of {', '.join(KINDS)}; there are {len(kinds)} of them.")
@@ -189,7 +193,7 @@ def _items(found: Mapping[str, Any], limits: Limits) -> tuple[str, Any]:
         raise invalid(f"{kind!r} must be a list, of one if it is only one.")
     _check_count(len(items), limits)
     if kind == "features":
-        return kind, rows_of_lists(items)
+        return kind, rows_of_lists(items, words=words)
     for at, item in enumerate(items):
         if type(item) is not str:
             raise invalid(f"{kind}[{at}] must be a text{' in base64' * (kind == 'images')}.")
@@ -208,8 +212,8 @@ def _check_count(count: int, limits: Limits) -> None:
         )
 
 
-def rows_of_lists(rows: list[Any]) -> NDArray[np.float32]:
-    """Rows of numbers as an array.
+def rows_of_lists(rows: list[Any], *, words: bool = True) -> NDArray[np.float32]:
+    """Rows of numbers as an array; ``words`` tells whether some may be true or false instead.
 
     >>> rows_of_lists([[0.5, 1], [2, 3.25]]).tolist()
     [[0.5, 1.0], [2.0, 3.25]]
@@ -224,10 +228,11 @@ def rows_of_lists(rows: list[Any]) -> NDArray[np.float32]:
         except StructError:
             raise _no_numbers(at) from None
     found = np.frombuffer(b"".join(packed)).reshape(len(rows), width)
-    # Types take longer to look at than all else, and only 0 and 1 can have been false and true.
-    for at in np.flatnonzero(((found == 0) | (found == 1)).any(axis=1)).tolist():
-        if bool in map(type, rows[at]):
-            raise _no_numbers(at)
+    if words:
+        # Types take longer to look at than all else, and only 0 and 1 can have been a word.
+        for at in np.flatnonzero(((found == 0) | (found == 1)).any(axis=1)).tolist():
+            if bool in map(type, rows[at]):
+                raise _no_numbers(at)
     with np.errstate(over="ignore"):  # what is not finite is refused where rows are used
         return found.astype(np.float32)
 
