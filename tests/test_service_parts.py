@@ -258,9 +258,9 @@ def test_one_clock_for_all_who_wait():
 
 
 def test_questions_that_have_come_are_taken_together():
-    from fecam.service.juror import _Inbox
+    from fecam.service.juror import MOST, _Inbox
     from fecam.service.messages import packed, put
-    from fecam.service.views import JUDGED_AT_ONCE, Query
+    from fecam.service.views import Query
 
     def ask(count):
         put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))] * count))
@@ -271,11 +271,11 @@ def test_questions_that_have_come_are_taken_together():
         reading = threading.Thread(target=inbox.fill)
         reading.start()
         with ours:
-            for count in (1, 2, JUDGED_AT_ONCE, 3):
+            for count in (1, 2, MOST, 3):
                 ask(count)
         reading.join()
         taken = [[len(some) for some in inbox.take()] for _ in range(4)]
-    assert taken == [[1, 2, JUDGED_AT_ONCE], [3], [], []], "the end stays the end"
+    assert taken == [[1, 2, MOST], [3], [], []], "the end stays the end"
 
 
 @pytest.mark.parametrize("few", [1, 9, 16])

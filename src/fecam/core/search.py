@@ -44,7 +44,7 @@ BLOCK_ROWS = 4096
 """At most so many queries are looked at together; an even number of blocks shares the work well."""
 LEANING_ARRAYS = 4
 """So many times fewer queries where classes lean on a prior: their bounds have as many terms."""
-SMALL_BLOCK = 1024
+SMALL_BLOCK = 256
 """Fewer queries are not shared out: that would take longer than it saves."""
 THIN_MARGIN = 0.27
 """The same for the estimates of classes without levels."""

@@ -27,6 +27,8 @@ MANY = 64
 """Rows a query from which on all cores are taken: then little else is to be done meanwhile."""
 FEW = 16
 """Rows that are not worth sharing out: they take little longer than one."""
+MOST = 2 * JUDGED_AT_ONCE
+"""Rows that are taken at once: of two batches each core judges one."""
 
 
 def run(path: Path, share: int, questions: socket.socket, news: Connection) -> None:
@@ -82,7 +84,7 @@ class _Inbox:
         """
         self._gather()
         mean = (sum(rows for rows, _ in self._waiting) + self._taken + 1) // 2
-        most = min(max(mean, FEW), JUDGED_AT_ONCE)
+        most = min(max(mean, FEW), MOST)
         messages, self._taken = list[list[Query]](), 0
         while self._waiting and (not messages or self._taken < most):
             rows, queries = self._waiting.popleft()
