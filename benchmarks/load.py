@@ -3,8 +3,8 @@
     python benchmarks/load.py --port 8765 --requests FILE --connections 64 --seconds 3
 
 Raw sockets and prepared bytes, so that it costs far less than what it measures. FILE holds the
-requests, one JSON string of latin-1 a line; connections take them in turn. Prints JSON: answers,
-failures, seconds, and the milliseconds of each answer.
+requests, one JSON string of latin-1 a line; connections take them in turn. Prints JSON, or writes
+it to a file (--output): answers, failures, seconds, and the milliseconds of each answer.
 """
 
 from __future__ import annotations
@@ -169,15 +169,16 @@ class Running:
         self.file = Path(file.name)
         command = [sys.executable, __file__, "--port", str(port), "--requests", file.name]
         command += ["--connections", str(connections), "--seconds", str(seconds)]
-        command += ["--warm", str(warm)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        command += ["--warm", str(warm), "--output", file.name]
+        self.process = subprocess.Popen(command)
 
     def wait(self) -> Load:
         """What came of it."""
-        said, _ = self.process.communicate()
+        code = self.process.wait()
+        said = self.file.read_text()
         self.file.unlink()
-        if self.process.returncode:
-            raise RuntimeError(f"the load generator ended with {self.process.returncode}")
+        if code:
+            raise RuntimeError(f"the load generator ended with {code}")
         return Load(**json.loads(said))
 
 
@@ -189,6 +190,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--warm", type=float, default=0.5)
+    parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     asked = [json.loads(line).encode("latin-1") for line in args.requests.open()]
     try:
@@ -196,7 +198,10 @@ def main() -> None:
     except ImportError:
         loops = asyncio
     found = loops.run(run(args.port, asked, args.connections, args.seconds, args.warm))
-    print(json.dumps(found))
+    if args.output is None:
+        print(json.dumps(found))
+    else:
+        args.output.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -380,6 +380,24 @@ def test_a_shortlist_nearly_always_agrees(name):
     assert np.mean(clf.set_params(search="shortlist").predict(Q) == want) >= 0.999
 
 
+@pytest.mark.parametrize("spread", [0.1, 0.001])
+@pytest.mark.parametrize("name", ["paper", "default"])
+def test_a_shortlist_knows_the_centres(name, spread):
+    """Where estimates are lower than zero, for rounding is taken off."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(20), 100)
+    X = (rng.random((20, 64)) + 1)[y]
+    X = np.abs(X + spread * rng.normal(size=X.shape)).astype(np.float32)
+    clf = make(name, search="shortlist").fit(X, y)
+    centres = np.stack([X[y == label].mean(axis=0) for label in range(20)])
+    for Q, want in ((centres, np.arange(20)), (X[::7], y[::7])):
+        for k in (1, 3):
+            for probabilities in (True, False):
+                found = clf.judge(Q, k, probabilities=probabilities)
+                assert np.isfinite(found.distances).all()
+                assert np.mean(found.labels[:, 0] == want) == 1
+
+
 @pytest.mark.parametrize("count", [30, 90, 300])
 @pytest.mark.parametrize("name", ["paper", "default"])
 def test_probabilities_of_a_shortlist_count_all_that_is_likely(name, count):

@@ -258,9 +258,9 @@ def test_one_clock_for_all_who_wait():
 
 
 def test_questions_that_have_come_are_taken_together():
-    from fecam.service.juror import MOST, _Inbox
+    from fecam.service.juror import _Inbox
     from fecam.service.messages import packed, put
-    from fecam.service.views import Query
+    from fecam.service.views import JUDGED_AT_ONCE, Query
 
     def ask(count):
         put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))] * count))
@@ -271,11 +271,11 @@ def test_questions_that_have_come_are_taken_together():
         reading = threading.Thread(target=inbox.fill)
         reading.start()
         with ours:
-            for count in (1, 2, MOST, 3):
+            for count in (1, 2, JUDGED_AT_ONCE, 3):
                 ask(count)
         reading.join()
         taken = [[len(some) for some in inbox.take()] for _ in range(4)]
-    assert taken == [[1, 2, MOST], [3], [], []], "the end stays the end"
+    assert taken == [[1, 2, JUDGED_AT_ONCE], [3], [], []], "the end stays the end"
 
 
 @pytest.mark.parametrize("few", [1, 9, 16])
@@ -317,6 +317,9 @@ def test_what_is_written_in_one_turn_leaves_in_one_piece():
         def close(self):
             self.said.append("closed")
 
+        def is_closing(self):
+            return "closed" in self.said
+
     async def main():
         sent = Sent()
         one = Gathering(sent, asyncio.get_running_loop())
@@ -332,6 +335,9 @@ def test_what_is_written_in_one_turn_leaves_in_one_piece():
         one.close()
         await asyncio.sleep(0)
         assert sent.said[2:] == [b"last", "closed"]
+        one.write(b"too late")
+        await asyncio.sleep(0)
+        assert sent.said[4:] == []
 
     asyncio.run(main())
 
@@ -351,6 +357,26 @@ def test_an_answer_is_one_segment(tmp_path):
                 while not answer.endswith(b"}"):
                     answer += connection.recv(2**16)
                 assert segments(connection) == count
+
+
+def test_who_sends_no_more_is_answered_still(tmp_path):
+    with served(taught_file(tmp_path)) as http:
+        url = httpx.URL(http.running.url)
+        for _ in range(30):
+            with socket.create_connection((url.host, url.port)) as connection:
+                connection.sendall(b"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                connection.shutdown(socket.SHUT_WR)
+                assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
+def test_a_copy_is_removed_whatever_was_asked_of_it(tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    with served(taught_file(tmp_path)) as http:
+        for asked, status in (("bytes=zzz", 400), ("bytes=99999999999-", 416), ("bytes=0-1", 206)):
+            answer = http.get("/v1/model/file", headers={"Range": asked})
+            assert answer.status_code == status
+        assert not list((tmp_path / "temporary").glob("fecam-copy-*"))
 
 
 @pytest.mark.parametrize("count", [4, 60, 300])

@@ -373,7 +373,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         For a probability classes that are less than 1/148 as likely as the nearest one are left
         out, so not every class has to be measured: it is a little larger than that of
         `predict_proba`, mostly by one in a hundred. Without probabilities (they are NaN then) fewer
-        still are measured.
+        still are measured, far fewer of a shortlist.
 
         >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
         >>> clf.judge([[0.1, 0.9]], 2).labels.tolist()

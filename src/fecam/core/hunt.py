@@ -81,9 +81,13 @@ class Hunt:
         follow = self.lower <= (self.limit * (1 + SLACK)).astype(self.lower.dtype)[:, None]
         if not self.certain:
             nearest_ones = np.take_along_axis(self.estimates, guesses, axis=1).max(axis=1)
-            likely = (nearest_ones + REACH * warmth).astype(self.estimates.dtype)[:, None]
-            follow &= self.estimates <= likely * (1 + search.margins)
-        follow &= ~asked  # they are measured already
+            likely = (nearest_ones + REACH * warmth)[:, None]
+            likely = likely + np.abs(likely) * search.margins
+            if search.bounds:
+                likely = likely + 2 * self._leeway(*np.ogrid[: len(follow), : follow.shape[1]])
+            follow &= self.estimates <= likely
+        follow |= self.guessed  # whatever the estimates are: near a centre they may be below zero
+        follow &= ~asked  # but those that are measured already
         self._settle(follow, guess=False)
         order = np.argsort(self.distances, axis=1)[:, :k] if k > 1 else self._first()
         tied = self._settle_ties(np.take_along_axis(self.distances, order, axis=1))
@@ -200,9 +204,7 @@ class Hunt:
         # enough to take that back; of what may be nearest, the first terms are measured.
         near = np.flatnonzero(lower + beyond <= self.farthest[rows] * (1 + SLACK))
         first = self._terms(0, rows[near], columns[near])
-        size = search.levels[0]
-        squares = _squares(self.turned[:, :size])[rows] + _squares(search.places[:, :size])[columns]
-        found = lower + beyond + search.leeway[columns] * squares
+        found = lower + beyond + self._leeway(rows, columns)
         found[near] = beyond[near] + search.scales[columns[near]] * first
         self.distances[rows, columns] = found
 
@@ -221,6 +223,12 @@ class Hunt:
             if not level:
                 found[some] += factor.floor * _squares(apart[:, high:])
         return found
+
+    def _leeway(self, rows: Matrix, columns: Matrix) -> Matrix:
+        """By how much bounds, and the estimates made of them, were lowered for some pairs."""
+        search, size = self.search, self.search.levels[0]
+        squares = _squares(self.turned[:, :size])[rows] + _squares(search.places[:, :size])[columns]
+        return np.asarray(search.leeway[columns] * squares)
 
     def _may_win(self, sums: Matrix, level: int, rows: Matrix, columns: Matrix) -> Matrix:
         """Which sums are small enough for their classes to be followed further."""

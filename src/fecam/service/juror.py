@@ -27,8 +27,6 @@ MANY = 64
 """Rows a query from which on all cores are taken: then little else is to be done meanwhile."""
 FEW = 16
 """Rows that are not worth sharing out: they take little longer than one."""
-MOST = 2 * JUDGED_AT_ONCE
-"""Rows that are taken at once: of two batches each core judges one."""
 
 
 def run(path: Path, share: int, questions: socket.socket, news: Connection) -> None:
@@ -80,11 +78,13 @@ class _Inbox:
 
         Those who ask again when they have an answer come back together. Would all be taken that
         have come, a few and very many would take turns for ever, and while the few are judged the
-        service has more to do than there is time for. So it is the mean of those and the last.
+        service has more to do than there is time for. So it is the mean of those and the last. Of
+        large queries twice as many rows are taken: two cores judge one block each.
         """
         self._gather()
         mean = (sum(rows for rows, _ in self._waiting) + self._taken + 1) // 2
-        most = min(max(mean, FEW), MOST)
+        large = bool(self._waiting) and self._waiting[0][0] >= MANY * len(self._waiting[0][1])
+        most = min(max(mean, FEW), (1 + large) * JUDGED_AT_ONCE)
         messages, self._taken = list[list[Query]](), 0
         while self._waiting and (not messages or self._taken < most):
             rows, queries = self._waiting.popleft()

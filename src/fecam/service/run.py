@@ -26,7 +26,6 @@ OPTIONS: dict[str, Any] = {
     "access_log": False,
     "server_header": False,
     "http": Wire,
-    "proxy_headers": False,
     "ws": "none",
     "lifespan": "on",
     "timeout_graceful_shutdown": GRACE,

@@ -18,9 +18,15 @@ LARGE = 2**16
 class Wire(HttpToolsProtocol):
     """The server's protocol, on a transport that gathers what is written."""
 
+    transport: Gathering
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
         super().connection_made(Gathering(transport, self.loop))
+
+    def eof_received(self) -> None:
+        """Send what was written: the transport closes itself when the client sends no more."""
+        self.transport.flush()
 
 
 class Gathering(asyncio.Transport):
@@ -39,18 +45,19 @@ class Gathering(asyncio.Transport):
     def write(self, data: Any) -> None:
         """Send it at the end of this turn, or at once if it is much."""
         if not self._parts:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._parts.append(data)
         self._size += len(data)
         if self._size >= LARGE:
-            self._flush()
+            self.flush()
 
     def close(self) -> None:
         """Send what was written, and close."""
-        self._flush()
+        self.flush()
         self._transport.close()
 
-    def _flush(self) -> None:
-        if self._parts:
-            self._transport.write(b"".join(self._parts))
-            self._parts, self._size = [], 0
+    def flush(self) -> None:
+        """Send what was written, if there is still somebody."""
+        parts, self._parts, self._size = self._parts, [], 0
+        if parts and not self.is_closing():
+            self._transport.write(b"".join(parts))

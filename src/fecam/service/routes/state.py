@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 
 from fastapi import APIRouter, Request
-from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from fecam.model_file import ClassRecord
 from fecam.service.engine import Engine
@@ -77,13 +78,21 @@ async def class_map(request: Request) -> Response:
 async def file(request: Request) -> Response:
     """The model's file itself, a consistent copy."""
     engine: Engine = request.app.state.engine
-    copy = await engine.copy()
-    return FileResponse(
-        copy,
+    return _Removed(
+        await engine.copy(),
         media_type="application/vnd.sqlite3",
         filename=engine.settings.model.name,
-        background=BackgroundTask(copy.unlink, missing_ok=True),
     )
+
+
+class _Removed(FileResponse):
+    """A file that is gone when the answer is over, whatever comes of it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            Path(self.path).unlink(missing_ok=True)
 
 
 @router.get("/metrics", tags=["run"], response_class=PlainTextResponse)
