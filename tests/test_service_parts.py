@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -257,10 +257,12 @@ def test_one_clock_for_all_who_wait():
     asyncio.run(main())
 
 
-def test_questions_that_have_come_are_taken_together():
+@contextmanager
+def inbox_of_a_judge():
+    """An inbox, and how to ask it; at the end all has come."""
     from fecam.service.juror import _Inbox
     from fecam.service.messages import packed, put
-    from fecam.service.views import JUDGED_AT_ONCE, Query
+    from fecam.service.views import Query
 
     def ask(count):
         put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))] * count))
@@ -271,35 +273,32 @@ def test_questions_that_have_come_are_taken_together():
         reading = threading.Thread(target=inbox.fill)
         reading.start()
         with ours:
-            for count in (1, 2, JUDGED_AT_ONCE, 3):
-                ask(count)
+            yield inbox, ask
         reading.join()
-        taken = [[len(some) for some in inbox.take()] for _ in range(4)]
+
+
+def test_questions_that_have_come_are_taken_together():
+    from fecam.service.views import JUDGED_AT_ONCE
+
+    with inbox_of_a_judge() as (inbox, ask):
+        for count in (1, 2, JUDGED_AT_ONCE, 3):
+            ask(count)
+    taken = [[len(some) for some in inbox.take()] for _ in range(4)]
     assert taken == [[1, 2, JUDGED_AT_ONCE], [3], [], []], "the end stays the end"
 
 
 @pytest.mark.parametrize("few", [1, 9, 16])
 def test_those_who_come_back_together_are_taken_in_even_shares(few):
     """A few and very many would else take turns for ever."""
-    from fecam.service.juror import _Inbox
-    from fecam.service.messages import packed, put
-    from fecam.service.views import Query
-
-    ours, theirs = socket.socketpair()
-    with theirs:
-        inbox = _Inbox(theirs)
-        reading = threading.Thread(target=inbox.fill)
-        reading.start()
-        with ours:
-            coming, shares = few, []
-            for _ in range(8):  # sixty-four ask again as soon as they are answered
-                for _ in range(coming):
-                    put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))]))
-                while inbox._messages.qsize() < coming:
-                    time.sleep(0.001)
-                shares.append(len(inbox.take()))
-                coming = 64 - few if len(shares) == 1 else shares[-2]
-        reading.join()
+    with inbox_of_a_judge() as (inbox, ask):
+        coming, shares = few, []
+        for _ in range(8):  # sixty-four ask again as soon as they are answered
+            for _ in range(coming):
+                ask(1)
+            while inbox._messages.qsize() < coming:
+                time.sleep(0.001)
+            shares.append(len(inbox.take()))
+            coming = 64 - few if len(shares) == 1 else shares[-2]
     assert shares[0] == few and set(shares[2:]) == {32}, shares
 
 

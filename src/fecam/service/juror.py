@@ -46,8 +46,7 @@ def run(path: Path, share: int, questions: socket.socket, news: Connection) -> N
         threading.Thread(target=inbox.fill, daemon=True).start()
         while asked := inbox.take():
             queries = [query for some in asked for query in some]
-            rows = sum(len(query.rows) for query in queries)
-            with on_threads(most) if rows >= MANY * len(queries) else nullcontext():
+            with on_threads(most) if _are_large(queries) else nullcontext():
                 outcomes = judge_together(known.view, queries)
             try:
                 for some in asked:
@@ -63,7 +62,7 @@ class _Inbox:
     def __init__(self, questions: socket.socket) -> None:
         self._questions = questions
         self._messages: SimpleQueue[Packed | None] = SimpleQueue()
-        self._waiting: deque[tuple[int, list[Query]]] = deque()
+        self._waiting: deque[list[Query]] = deque()
         self._taken = 0
 
     def fill(self) -> None:
@@ -82,23 +81,29 @@ class _Inbox:
         large queries twice as many rows are taken: two cores judge one block each.
         """
         self._gather()
-        mean = (sum(rows for rows, _ in self._waiting) + self._taken + 1) // 2
-        large = bool(self._waiting) and self._waiting[0][0] >= MANY * len(self._waiting[0][1])
+        mean = (sum(map(_rows, self._waiting)) + self._taken + 1) // 2
+        large = bool(self._waiting) and _are_large(self._waiting[0])
         most = min(max(mean, FEW), (1 + large) * JUDGED_AT_ONCE)
         messages, self._taken = list[list[Query]](), 0
         while self._waiting and (not messages or self._taken < most):
-            rows, queries = self._waiting.popleft()
-            messages.append(queries)
-            self._taken += rows
+            messages.append(self._waiting.popleft())
+            self._taken += _rows(messages[-1])
         return messages
 
     def _gather(self) -> None:
         """Get all messages that have come, and one at least, if there will be one."""
         with suppress(Empty):
             while (message := self._messages.get(block=not self._waiting)) is not None:
-                queries = unpacked(message)
-                self._waiting.append((sum(len(query.rows) for query in queries), queries))
+                self._waiting.append(unpacked(message))
             self._messages.put(None)  # it is the last there is, also for who asks again
+
+
+def _rows(queries: list[Query]) -> int:
+    return sum(len(query.rows) for query in queries)
+
+
+def _are_large(queries: list[Query]) -> bool:
+    return _rows(queries) >= MANY * len(queries)
 
 
 class _Known:
