@@ -187,6 +187,9 @@ def test_the_service_says_what_is_wrong(ask):
 def test_what_is_wrong_is_seen_before_it_is_sent(ask):
     with pytest.raises(InputError, match="row 0, column 1 is nan"):
         ask("teach", "cat", [[1.0, float("nan")]])
+    for labels in (np.ones((2, 3)), [1.5, 2.5], [True, False], [None, "a"], 1.5, b"a"):
+        with pytest.raises(InputError, match="labels come first"):
+            ask("teach", labels, ["a", "b"])
     with pytest.raises(InputError, match="2 items but 1 labels"):
         ask("teach", ["cat"], X[:2])
     with pytest.raises(InputError, match="list"):

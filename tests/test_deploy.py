@@ -48,8 +48,9 @@ def test_the_unit_starts_what_there_is(known):
 
 def test_the_container_starts_what_there_is(known):
     words = dict(line.split(" ", 1) for line in lines(CONTAINER) if line[0] in "EC")
-    assert json.loads(words["ENTRYPOINT"]) == ["fecam", "serve"]
-    assert options(json.loads(words["CMD"])) <= known
+    assert json.loads(words["ENTRYPOINT"]) == ["fecam"]
+    verb, *rest = json.loads(words["CMD"])
+    assert verb == "serve" and options(rest) and options(rest) <= known
     (check,) = [line for line in lines(CONTAINER) if line.startswith("HEALTHCHECK")]
     command = json.loads(check[check.index("CMD ") + 4 :])
     compile(command[-1], "HEALTHCHECK", "exec")
@@ -61,6 +62,17 @@ def test_the_container_has_the_files_that_it_copies():
         if line.startswith("COPY ") and "--from" not in line:
             for name in line.split()[1:-1]:
                 assert (ROOT / name).exists(), name
+                assert f"!{name}" in lines(ROOT / ".dockerignore"), "left out of what is built from"
+
+
+def test_the_docs_start_the_container_as_it_says_itself():
+    text = CONTAINER.read_text().splitlines()
+    said = [line.removeprefix("#   ") for line in text if line.startswith("#   podman")]
+    page = (ROOT / "docs" / "how-to" / "run-the-service.md").read_text()
+    assert len(said) == 3 and "\n".join(said) in page
+    # The file of tokens that is made inside is the one that is served.
+    made, served = said[1].split()[-1], lines(CONTAINER)[-1]
+    assert f'"--tokens", "{made}"' in served
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")

@@ -181,7 +181,7 @@ class Verbs:
 
 def _labelled(labels: Label | Sequence[Label], items: Any) -> dict[str, Any]:
     """Items with their label or labels, as JSON has them."""
-    if isinstance(labels, (str, int, np.generic)):
+    if isinstance(labels, (str, bytes, int)) or not hasattr(labels, "__len__"):
         return {"label": _plain(labels), **as_json(items)}
     named = [_plain(label) for label in labels]
     if len(named) != len(items):
@@ -189,8 +189,14 @@ def _labelled(labels: Label | Sequence[Label], items: Any) -> dict[str, Any]:
     return {"labels": named, **as_json(items)}
 
 
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
+def _plain(label: Any) -> str | int:
+    plain = label.item() if isinstance(label, np.generic) else label
+    if isinstance(plain, bool) or not isinstance(plain, (str, int)):
+        raise InputError(
+            f"a label is a text or a whole number, not a {type(plain).__name__}. "
+            "The labels come first, then the items."
+        )
+    return plain
 
 
 def _json(content: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:

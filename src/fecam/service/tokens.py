@@ -88,10 +88,14 @@ class TokenFile:
                 f"{self.path} does not exist; `fecam token add NAME --scope teach --tokens "
                 f"{self.path}` makes it"
             ) from None
-        except (OSError, ValueError, TypeError, KeyError):
+        except OSError as error:
             raise SettingsError(
-                f"{self.path} is no file of tokens, or cannot be read. Make it anew with "
-                "`fecam token add`."
+                f"{self.path} cannot be read: {error.strerror}. "
+                "It must belong to the user who serves."
+            ) from None
+        except (ValueError, TypeError, KeyError):
+            raise SettingsError(
+                f"{self.path} is no file of tokens. Make it anew with `fecam token add`."
             ) from None
         if any(one.scope not in SCOPES for one in tokens):
             raise SettingsError(f"{self.path} has a scope that is none of {', '.join(SCOPES)}.")
