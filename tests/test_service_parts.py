@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import sys
 import threading
 import time
 import weakref
@@ -300,72 +299,6 @@ def test_those_who_come_back_together_are_taken_in_even_shares(few):
             shares.append(len(inbox.take()))
             coming = 64 - few if len(shares) == 1 else shares[-2]
     assert shares[0] == few and set(shares[2:]) == {32}, shares
-
-
-def test_what_is_written_in_one_turn_leaves_in_one_piece():
-    from fecam.service.wire import LARGE, Gathering
-
-    class Sent(asyncio.Transport):
-        def __init__(self):
-            super().__init__()
-            self.said = []
-
-        def write(self, data):
-            self.said.append(bytes(data))
-
-        def close(self):
-            self.said.append("closed")
-
-        def is_closing(self):
-            return "closed" in self.said
-
-    async def main():
-        sent = Sent()
-        one = Gathering(sent, asyncio.get_running_loop())
-        one.write(b"top")
-        one.write(b"rest")
-        assert not sent.said
-        await asyncio.sleep(0)
-        assert sent.said == [b"toprest"]
-        one.write(bytes(LARGE))
-        assert sent.said[1:] == [bytes(LARGE)], "a slow client must be noticed"
-        await asyncio.sleep(0)
-        one.write(b"last")
-        one.close()
-        await asyncio.sleep(0)
-        assert sent.said[2:] == [b"last", "closed"]
-        one.write(b"too late")
-        await asyncio.sleep(0)
-        assert sent.said[4:] == []
-
-    asyncio.run(main())
-
-
-@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux counts segments")
-def test_an_answer_is_one_segment(tmp_path):
-    def segments(connection):
-        told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
-        return int.from_bytes(told[152:156], sys.byteorder)  # tcpi_data_segs_in
-
-    with served(taught_file(tmp_path)) as http:
-        url = httpx.URL(http.running.url)
-        with socket.create_connection((url.host, url.port)) as connection:
-            for count in range(1, 6):
-                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-                answer = b""
-                while not answer.endswith(b"}"):
-                    answer += connection.recv(2**16)
-                assert segments(connection) == count
-
-
-def test_who_sends_no_more_is_answered_still(tmp_path):
-    with served(taught_file(tmp_path)) as http:
-        url = httpx.URL(http.running.url)
-        for _ in range(30):
-            with socket.create_connection((url.host, url.port)) as connection:
-                connection.sendall(b"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-                connection.shutdown(socket.SHUT_WR)
-                assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
 
 
 def test_a_copy_is_removed_whatever_was_asked_of_it(tmp_path, monkeypatch):

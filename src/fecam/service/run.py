@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import tempfile
@@ -21,15 +22,6 @@ GRACE = 600
 """Seconds that requests are given to finish after the signal to end: longer than any takes."""
 BUSY = 60
 """Seconds that a worker may be silent, as while torch is loaded, before it is taken for dead."""
-OPTIONS: dict[str, Any] = {
-    "log_config": None,
-    "access_log": False,
-    "server_header": False,
-    "http": Wire,
-    "ws": "none",
-    "lifespan": "on",
-    "timeout_graceful_shutdown": GRACE,
-}
 
 
 def run(settings: ServiceSettings) -> None:
@@ -43,7 +35,7 @@ def run(settings: ServiceSettings) -> None:
     app.state.engine.alone = True
     logs.event("serving", model=settings.model.name, url=url)
     if settings.workers == 1:
-        uvicorn.Server(uvicorn.Config(app, **OPTIONS)).run(sockets=[listening])
+        uvicorn.Server(uvicorn.Config(app, **_options(settings))).run(sockets=[listening])
     else:
         app.state.engine.model.close()
         _run_workers(settings, listening)
@@ -62,8 +54,21 @@ def _run_workers(settings: ServiceSettings, listening: socket.socket) -> None:
             port=port,
             workers=settings.workers,
             timeout_worker_healthcheck=BUSY,
-            **OPTIONS,
+            **_options(settings),
         )
+
+
+def _options(settings: ServiceSettings) -> dict[str, Any]:
+    """What the server is told, whoever starts it."""
+    return {
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "http": functools.partial(Wire, seconds=settings.limits.seconds),
+        "ws": "none",
+        "lifespan": "on",
+        "timeout_graceful_shutdown": GRACE,
+    }
 
 
 def url_of(host: str, port: int) -> str:
