@@ -339,3 +339,32 @@ def test_settings(tmp_path):
     assert judges_of(replace(settings, judges=0)) == 0
     assert judges_of(settings) == int(cores > 1)
     assert judges_of(replace(settings, workers=cores)) == 0, "no core is left for another"
+
+
+@pytest.mark.parametrize("judges", ["0", "1"])
+def test_a_service_searches_as_it_is_told(tmp_path, judges):
+    """Whatever the model says, after each lesson too: answers without proof are told apart here."""
+    rng, width = np.random.default_rng(0), 64
+    centres, spreads = rng.random((40, width)), 0.3 * 10 ** rng.normal(0, 0.5, 40)
+    rows = centres[:, None] + spreads[:, None, None] * rng.normal(size=(40, 200, width))
+    rows, labels = abs(rows).reshape(-1, width).astype(np.float32), np.repeat(np.arange(40), 200)
+    queries = (
+        rows[rng.integers(len(rows), size=100)] + rows[rng.integers(len(rows), size=100)]
+    ) / 2
+    plain = {"normalization": None, "pooling": 0.0, "shrinkage": (1.0, 1.0)}
+
+    with package.open(tmp_path / "m.fecam", settings=plain) as model:
+        model.learn(rows[1:], labels[1:])
+        with served(model.path, "--search", "shortlist", "--judges", judges) as http:
+            until(lambda: http.get("/readyz").status_code == 200)
+            for _ in range(2):
+                answers = ask(http, queries, top=0)["answers"]
+                wrong = [one["label"] for one in answers] != model.classifier.predict(queries)
+                assert 5 < sum(wrong) < 50, "by proof there would be none"
+                http.post("/v1/teach", json=lesson(rows[:1], "0"))
+                model.reload()
+
+
+def test_a_search_that_there_is_not_is_told(tmp_path):
+    with pytest.raises(SettingsError, match=r"search='fast' is none of auto.*shortlist"):
+        ServiceSettings(tmp_path / "m.fecam", search="fast")

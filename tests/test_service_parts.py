@@ -338,6 +338,27 @@ def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
             gc.enable()
 
 
+@pytest.mark.parametrize("bad", [0, 31, 63])
+def test_rows_that_cannot_be_judged_cost_others_little(tmp_path, monkeypatch, bad):
+    from fecam.service.views import Answers, Query, View, judge_together
+
+    with package.open(taught_file(tmp_path)) as model:
+        view = View.of(model.snapshot)
+    queries = [Query(X[:1] - 100 * (place == bad)) for place in range(64)]
+    judged = []
+    judge = package.FeCAMClassifier.judge
+    monkeypatch.setattr(
+        package.FeCAMClassifier,
+        "judge",
+        lambda self, rows, *args, **options: (
+            judged.append(len(rows)) or judge(self, rows, *args, **options)
+        ),
+    )
+    found = judge_together(view, queries)
+    assert [place for place, one in enumerate(found) if not isinstance(one, Answers)] == [bad]
+    assert isinstance(found[bad], InputError) and sum(judged) < 3 * 64
+
+
 def test_only_a_process_of_its_own_is_set_up_for_a_service(tmp_path):
     from fecam.service.engine import Engine
 

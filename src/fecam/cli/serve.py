@@ -49,6 +49,13 @@ def serve(
             help="Processes that judge for each worker; 0: it judges itself. If there is a core, 1."
         ),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="How classes are found, whatever the model says: auto, exhaustive, certified, or "
+            "shortlist, the fastest, which goes without proof."
+        ),
+    ] = None,
     tokens: Annotated[
         Path | None, typer.Option(help="The file that `fecam token add` writes.")
     ] = None,
@@ -88,6 +95,7 @@ def serve(
         port=port,
         workers=workers,
         judges=judges,
+        search=search,
         tokens=tokens,
         limits=Limits(int(max_mb * 1e6), max_items, max_pixels, seconds, queue),
         encoder=encoder,

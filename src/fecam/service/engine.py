@@ -86,6 +86,7 @@ class Engine:
             judges=judges,
             share=share,
             seconds=self.limits.seconds,
+            search=settings.search,
         )
         self.trouble: Exception | None = None
         """Why the encoder cannot be had."""

@@ -41,10 +41,18 @@ class Judge:
     """Answers queries, by so many processes if they can be had."""
 
     def __init__(
-        self, path: Path, snapshot: Snapshot | None, *, judges: int, share: int, seconds: float
+        self,
+        path: Path,
+        snapshot: Snapshot | None,
+        *,
+        judges: int,
+        share: int,
+        seconds: float,
+        search: str | None = None,
     ) -> None:
-        self.view = View.of(snapshot)
+        self.view = View.of(snapshot, search)
         self._path, self._judges, self._share, self._seconds = path, judges, share, seconds
+        self._search = search
         self.settled = not judges
         """Whether those who should judge have begun once, or cannot be had."""
         self._ready: list[Judging] = []
@@ -89,7 +97,7 @@ class Judge:
                 self._tell(process, version)
             if not self._judges:
                 warm(snapshot)
-            self.view = View.of(snapshot)
+            self.view = View.of(snapshot, self._search)
 
     def _tell(self, process: Judging, version: int) -> None:
         try:
@@ -109,7 +117,7 @@ class Judge:
         """Have a process, and another when it ends."""
         pause = PAUSE
         while True:
-            process = Judging(self._path, self._share)
+            process = Judging(self._path, self._share, self._search)
             try:
                 await process.start()
                 await asyncio.to_thread(self._take, process)

@@ -33,8 +33,8 @@ START, DERIVE, END = 60.0, 300.0, 5.0
 class Judging:
     """The process, seen from the service; ``share`` of them share the machine."""
 
-    def __init__(self, path: Path, share: int) -> None:
-        self._path, self._share = path, share
+    def __init__(self, path: Path, share: int, search: str | None = None) -> None:
+        self._path, self._share, self._search = path, share, search
         self._line: _Line | None = None
         self._news: Connection | None = None
         self._process: BaseProcess | None = None
@@ -66,9 +66,8 @@ class Judging:
         self._news, news = context.Pipe()
         try:
             with theirs, news, _deaf():
-                self._process = context.Process(
-                    target=run, args=(self._path, self._share, theirs, news), daemon=True
-                )
+                told = self._path, self._share, self._search, theirs, news
+                self._process = context.Process(target=run, args=told, daemon=True)
                 self._process.start()
             self._hear(START)
         except BaseException:

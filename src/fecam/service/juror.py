@@ -29,7 +29,9 @@ FEW = 16
 """Rows that are not worth sharing out: they take little longer than one."""
 
 
-def run(path: Path, share: int, questions: socket.socket, news: Connection) -> None:
+def run(
+    path: Path, share: int, search: str | None, questions: socket.socket, news: Connection
+) -> None:
     """Judge until the other side is gone."""
     for one in SIGNALS:
         signal.signal(one, signal.SIG_IGN)
@@ -41,7 +43,7 @@ def run(path: Path, share: int, questions: socket.socket, news: Connection) -> N
     spare()
     most = max(1, min(threads_of_blas(), cores() // share))
     with leave_a_core(share), model, questions:
-        known, inbox = _Known(model), _Inbox(questions)
+        known, inbox = _Known(model, search), _Inbox(questions)
         threading.Thread(target=known.follow, args=(news,), daemon=True).start()
         threading.Thread(target=inbox.fill, daemon=True).start()
         while asked := inbox.take():
@@ -109,8 +111,9 @@ def _are_large(queries: list[Query]) -> bool:
 class _Known:
     """What the process knows."""
 
-    def __init__(self, model: Model) -> None:
-        self._model, self.view = model, View.of(model.snapshot)
+    def __init__(self, model: Model, search: str | None) -> None:
+        self._model, self._search = model, search
+        self.view = View.of(model.snapshot, search)
 
     def follow(self, news: Connection) -> None:
         """Take over each version that is told of, and say so, or what the trouble is."""
@@ -126,7 +129,7 @@ class _Known:
             self._model.reload()
             snapshot = self._model.snapshot
             warm(snapshot)
-            self.view = View.of(snapshot)
+            self.view = View.of(snapshot, self._search)
         except (FecamError, OSError) as error:
             return str(error)
         return None if self.view.version >= version else "it does not find it in the file"

@@ -10,6 +10,7 @@ from typing import Self
 
 from fecam.data.images import MAX_PIXELS
 from fecam.errors import SettingsError
+from fecam.settings import CHOICES
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ listen on 127.0.0.1.
     workers: int = 1
     judges: int | None = None
     """Processes that judge for each worker; 0: it does so itself; None: as there are cores."""
+    search: str | None = None
+    """How the nearest class is found, whatever the model says: see `FeCAMClassifier`."""
     tokens: Path | None = None
     limits: Limits = field(default_factory=Limits)
     encoder: str | None = None
@@ -80,6 +83,9 @@ listen on 127.0.0.1.
             raise SettingsError(f"workers={self.workers} must lie between 1 and 256.")
         if self.judges is not None and not 0 <= self.judges <= 64:
             raise SettingsError(f"judges={self.judges} must lie between 0 and 64.")
+        if self.search is not None and self.search not in CHOICES["search"]:
+            known = ", ".join(map(str, CHOICES["search"]))
+            raise SettingsError(f"search={self.search!r} is none of {known}.")
 
     @property
     def is_local(self) -> bool:

@@ -32,9 +32,16 @@ class View:
     classifier: FeCAMClassifier | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot | None) -> View:
-        """A view; its classifier derives for itself, so that no thread sees another's half."""
-        return cls(snapshot, None if snapshot is None else snapshot.classifier.fork())
+    def of(cls, snapshot: Snapshot | None, search: str | None = None) -> View:
+        """A view; its classifier derives for itself, so that no thread sees another's half.
+
+        It searches as it is told to, or as the model says.
+        """
+        if snapshot is None:
+            return cls(None, None)
+        classifier = snapshot.classifier.fork()
+        classifier.search = search or classifier.search
+        return cls(snapshot, classifier)
 
     @cached_property
     def version(self) -> int:
@@ -135,8 +142,9 @@ def _judged(view: View, queries: Sequence[Query], top: int) -> Sequence[Answers 
     except (FecamError, ValueError) as error:
         if len(queries) == 1:
             return [error]
-        # Somebody's rows cannot be judged: the others should not suffer from it.
-        return [one for query in queries for one in _judged(view, [query], top)]
+        # Somebody's rows cannot be judged: the others should not suffer from it, nor wait for long.
+        half = len(queries) // 2
+        return [*_judged(view, queries[:half], top), *_judged(view, queries[half:], top)]
     listed = [values.tolist() for values in judged]  # once: a call for each query would take longer
     start, outcomes = 0, list[Answers | Exception]()
     for query in queries:
