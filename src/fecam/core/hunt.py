@@ -120,8 +120,9 @@ class Hunt:
         self._settle_leaning(asked, guess=guess)
         columns, rows = np.nonzero(asked.T)  # class by class
         framed = search.is_framed[columns]
+        thin = rows[~framed]
         for position, some in runs(columns[~framed]):
-            self._settle_thin(position, rows[~framed][some], guess=guess)
+            self._settle_thin(position, thin[some], guess=guess)
         if framed.any():
             (self._measure if guess else self._follow)(rows[framed], columns[framed])
 

@@ -30,7 +30,7 @@ from fecam.core.thin import ThinFactor
 
 Matrix = NDArray[Any]
 
-ROUGHLY = 0.2
+ROUGHLY = 0.45
 """How far above the nearest, before anything is taken off, a class may still turn out nearest."""
 FEW_ROWS = 32
 """Rows a class up to which a product with those of all classes is quick."""
