@@ -380,6 +380,21 @@ def test_a_shortlist_nearly_always_agrees(name):
     assert np.mean(clf.set_params(search="shortlist").predict(Q) == want) >= 0.999
 
 
+@pytest.mark.parametrize(("directions", "far"), [(2, 3), (4, 2), (8, 4)])
+def test_a_shortlist_finds_classes_that_only_their_own_rows_bring_near(directions, far):
+    """Far out along the few directions in which a class spreads, others look nearer at first."""
+    rng, classes, count, width = np.random.default_rng(0), 40, 40, 192
+    centres = np.repeat(rng.random((classes, width)), count, axis=0)
+    axes = 3 * rng.normal(size=(classes, directions, width)) / width**0.5
+    along = np.concatenate([rng.normal(size=(count, directions)) @ own for own in axes])
+    along += 0.1 * rng.normal(size=along.shape)
+    X, Q = (np.abs(centres + times * along).astype(np.float32) for times in (1, far))
+    clf = FeCAMClassifier(pooling=30).fit(X, np.repeat(np.arange(classes), count))
+    assert not clf._derived.search(clf.knowledge_, clf._metric()).leaning.is_quick
+    want = clf.set_params(search="exhaustive").predict(Q)
+    assert np.mean(clf.set_params(search="shortlist").predict(Q) == want) >= 0.999
+
+
 @pytest.mark.parametrize("spread", [0.1, 0.001])
 @pytest.mark.parametrize("name", ["paper", "default"])
 def test_a_shortlist_knows_the_centres(name, spread):
