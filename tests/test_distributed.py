@@ -430,7 +430,9 @@ def test_commands(cluster, place, monkeypatch):
     assert untimed(records) == untimed(alone)
     for told in ("120/120", "12/12"):
         assert told in said, "people hear how far it has come"
-    assert "INFO" not in said and "WARNING" not in said
+    # Where processes start slowly, Ray itself tells how many there are.
+    ours = [line for line in said.splitlines() if "PYTHON worker processes" not in line]
+    assert not [line for line in ours if "INFO" in line or "WARNING" in line]
 
 
 def test_an_experiment_goes_on_where_it_was_stopped(cluster, place):
