@@ -91,7 +91,7 @@ def test_who_sends_no_more_is_answered_still(tmp_path):
     with served(taught_file(tmp_path)) as http:
         for _ in range(30):
             with connected(http) as connection:
-                connection.sendall(b"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                connection.sendall(b"GET /v1/model" + TOP + b"\r\n")
                 connection.shutdown(socket.SHUT_WR)
                 assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
 

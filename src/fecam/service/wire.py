@@ -62,7 +62,7 @@ class Wire(HttpToolsProtocol):
             self._headed += len(data)
             if self._headed > HEAD:
                 self._refuse(431, "head", f"the head of a request may have {HEAD:,} bytes.")
-        if self._due is None and (self.cycle is None or self.cycle.response_complete):
+        if self._due is None and not self._answering:
             self._wait_for_head()
 
     def on_message_begin(self) -> None:
@@ -85,6 +85,10 @@ class Wire(HttpToolsProtocol):
         self._open = False
         super().on_message_complete()
 
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _wait_for_head(self) -> None:
         self._due = self.loop.call_later(self._seconds, self._give_up)
 
@@ -98,8 +102,7 @@ class Wire(HttpToolsProtocol):
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Say why, unless something is being said already, and hang up."""
-        begun = self._open and (self.cycle is None or self.cycle.response_complete)
-        if begun and not self.transport.is_closing():
+        if self._open and not self._answering and not self.transport.is_closing():
             answer = Problem(status, code, message, Connection="close").response()
             top = [*answer.raw_headers, *headers_for("/v1")]
             lines = [b"HTTP/1.1 %d " % status + HTTPStatus(status).phrase.encode()]
