@@ -1,7 +1,7 @@
 # Two commands: `make demo` shows it, `make test` proves it. Both set up what they need.
 PYTHON ?= python3
 BIN := .venv/bin
-ON_CLUSTER := tests/test_distributed.py tests/test_distributed_serving.py
+ON_CLUSTER := tests/distributed/test_on_cluster.py tests/distributed/test_serving_on_cluster.py
 
 .PHONY: demo test check docs browser audit bench bench-growth bench-service clean
 .DEFAULT_GOAL := test

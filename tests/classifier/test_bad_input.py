@@ -1,0 +1,272 @@
+"""Whatever is wrong with the input: a helpful error, and a model that is as it was."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from fecam import FeCAMClassifier
+from fecam.errors import InputError, SettingsError, SingularMatrixError, UnknownLabelError
+from helpers.features import relu_features
+
+torch = pytest.importorskip("torch")
+
+X, Y = relu_features(3, 10, 6, 0)
+
+
+def spoilt(value, row=4, column=2):
+    bad = X.copy()
+    bad[row, column] = value
+    return bad
+
+
+@pytest.fixture
+def clf():
+    return FeCAMClassifier(tukey=0.5).fit(X, Y)
+
+
+def state_of(clf):
+    return pickle.dumps(clf)
+
+
+DATA = {
+    "NaN": (spoilt(np.nan), Y, "NaN.*row 4, column 2.*Remove"),
+    "infinity": (spoilt(np.inf), Y, "infinity.*row 4, column 2"),
+    "negative under a power": (spoilt(-0.5), Y, r"-0.5 at row 4, column 2.*tukey=0.5.*tukey=None"),
+    "wrong width": (X[:, :5], Y, "5 features.*expecting 6"),
+    "no rows": (X[:0], Y[:0], "0 sample"),
+    "one dimension": (X[0], Y[:1], "1D array|1d array"),
+    "labels of another length": (X, Y[:-1], "29 labels.*30 samples"),
+    "labels of another kind": (X, Y.astype(str), "strings.*integers"),
+    "labels of mixed kinds": (X, [0, "a"] * 15, "int, str"),
+    "labels that are no labels": (X, np.linspace(0, 1, 30), "Unknown label type"),
+    "labels missing": (X, None, "requires y"),
+    "labels not a number": (X, np.where(Y == 1, np.nan, Y), "NaN"),
+    "a dictionary as a label": (X, [{}] * 30, "dict"),
+}
+
+
+# A new fit may have any width and any kind of label.
+TEACHING = [
+    (verb, name)
+    for verb in ("partial_fit", "fit", "unlearn")
+    for name in DATA
+    if (verb, name) not in [("fit", "wrong width"), ("fit", "labels of another kind")]
+]
+
+
+@pytest.mark.parametrize(("verb", "name"), TEACHING)
+def test_teaching(clf, verb, name):
+    bad, labels, message = DATA[name]
+    before = state_of(clf)
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        getattr(clf, verb)(bad, labels)
+    assert state_of(clf) == before
+
+
+@pytest.mark.parametrize("name", [n for n in DATA if not n.startswith(("labels", "a dict"))])
+@pytest.mark.parametrize("verb", ["predict", "predict_proba", "decision_function", "novelty"])
+def test_asking(clf, verb, name):
+    before = state_of(clf)
+    with pytest.raises(ValueError, match=f"(?s){DATA[name][2]}"):
+        getattr(clf, verb)(DATA[name][0])
+    assert state_of(clf) == before
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (spoilt(np.nan), "NaN.*row 4, column 2"),
+        (X[0], r"two dimensions.*\(6,\).*X\[None, :\]"),
+        (X[:0], "empty"),
+        (X.astype(np.complex64), "Complex"),
+        (X[:, :5], "5 features"),
+        (torch.asarray(X).to_sparse(), "to_dense"),
+    ],
+)
+def test_asking_with_tensors(clf, bad, message):
+    with pytest.raises(ValueError, match=message):
+        clf.predict(torch.asarray(bad))
+
+
+def test_a_first_lesson_that_fails_leaves_an_unfitted_model():
+    clf = FeCAMClassifier()
+    with pytest.raises(InputError):
+        clf.partial_fit(spoilt(np.nan), Y)
+    assert not hasattr(clf, "n_features_in_")
+    with pytest.raises(ValueError, match="partial_fit"):
+        clf.predict(X)
+    clf.partial_fit(X[:, :3], Y)
+
+
+@pytest.mark.parametrize(
+    "ask", ["predict", "predict_proba", "decision_function", "novelty", "unlearn"]
+)
+def test_before_any_fit(ask):
+    arguments = (X, Y) if ask == "unlearn" else (X,)
+    with pytest.raises(ValueError, match=r"knows no class yet.*partial_fit"):
+        getattr(FeCAMClassifier(), ask)(*arguments)
+
+
+def test_unknown_labels(clf):
+    before = state_of(clf)
+    with pytest.raises(UnknownLabelError, match=r"7 was never taught\. Known: 0, 1, 2"):
+        clf.forget(7)
+    with pytest.raises(UnknownLabelError, match="7 was never taught"):
+        clf.unlearn(X, np.full(30, 7))
+    with pytest.raises(UnknownLabelError, match="never taught"):
+        clf.forget([1])
+    assert state_of(clf) == before
+
+
+def test_unlearning_more_than_was_learnt(clf):
+    before = state_of(clf)
+    with pytest.raises(InputError, match="20 samples of class 1: only 10"):
+        clf.unlearn(np.concatenate([X[Y == 1]] * 2), np.ones(20, int))
+    with pytest.raises(InputError, match="not among those"):
+        clf.unlearn(X[Y == 1] * np.float32([9, 1, 1, 1, 1, 1]), np.ones(10, int))
+    far = X[Y == 1][:5] * np.float32([9, 1, 1, 1, 1, 1])
+    with pytest.raises(InputError, match="not among those"):
+        clf.unlearn(far, np.ones(5, int))
+    assert state_of(clf) == before
+
+
+def test_gammas_that_make_a_matrix_indefinite(clf):
+    clf.set_params(shrinkage=(0, 40), pooling=0)
+    with pytest.raises(SingularMatrixError, match=r"class 0 .*shrinkage=\(0, 40\).*Raise"):
+        clf.predict(X)
+    assert clf.set_params(shrinkage=(1, 0)).score(X, Y) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("covariance", "clas", "'clas'.*Did you mean 'class'"),
+        ("tukey", "yes", "tukey='yes'"),
+        ("tukey", np.nan, "tukey=nan"),
+        ("shrinkage", 1, "shrinkage=1 must be two numbers"),
+        ("shrinkage", (1, -1), r"shrinkage\[1\]=-1"),
+        ("normalization", "corr", "correlation"),
+        ("pooling", -1, "pooling=-1"),
+        ("pooling", "much", "pooling='much'"),
+        ("mean_uncertainty", -0.1, "mean_uncertainty=-0.1"),
+        ("mean_uncertainty", True, "mean_uncertainty=True"),
+        ("prototype", "mean", "prototype='mean'"),
+        ("l2", "yes", "l2='yes'"),
+        ("domains", "both", "domains='both'"),
+        ("search", "fast", "search='fast'"),
+        ("dtype", "float16", "dtype='float16'"),
+        ("off_diagonal", "some", "off_diagonal='some'"),
+    ],
+)
+def test_settings_that_cannot_be(clf, name, value, message):
+    with pytest.raises(SettingsError, match=message):
+        FeCAMClassifier(**{name: value}).fit(X, Y)
+    before = state_of(clf)
+    with pytest.raises(SettingsError, match=message):
+        clf.set_params(**{name: value})
+    assert state_of(clf) == before
+
+
+@pytest.mark.parametrize(
+    ("taught", "changes", "message"),
+    [
+        ({"tukey": 0.5}, {"tukey": 0.25}, "tukey=0.25 cannot be set any more"),
+        ({"l2": "features"}, {"l2": None}, "l2=None cannot be set any more"),
+        ({"l2": None}, {"l2": "features"}, "l2='features' cannot be set any more"),
+        ({"dtype": "float32"}, {"dtype": "float64"}, "dtype='float64' cannot"),
+        ({"covariance": "identity"}, {"covariance": "class"}, "never kept.*only means"),
+        ({"covariance": "diagonal"}, {"covariance": "pooled"}, "never kept.*only variances"),
+    ],
+)
+def test_settings_that_come_too_late(taught, changes, message):
+    clf = FeCAMClassifier(**taught).fit(X, Y)
+    before = clf.get_params()
+    with pytest.raises(SettingsError, match=message):
+        clf.set_params(**changes)
+    assert clf.get_params() == before
+    for name, value in changes.items():  # past set_params, it is found at the next use
+        setattr(clf, name, value)
+    with pytest.raises(SettingsError, match=message):
+        clf.predict(X)
+
+
+def test_averaging_cannot_be_asked_for_afterwards_nor_undone():
+    pooled = FeCAMClassifier().partial_fit(X, Y).partial_fit(X, Y)
+    with pytest.raises(SettingsError, match="2 visits of class 0"):
+        pooled.set_params(domains="average")
+    averaged = FeCAMClassifier(domains="average").partial_fit(X, Y).partial_fit(X, Y)
+    with pytest.raises(SettingsError, match="cannot be undone"):
+        averaged.unlearn(X, Y)
+
+
+def test_everything_else_can_be_changed_after_learning():
+    clf = FeCAMClassifier(l2=None).fit(X, Y)
+    for changes in (
+        {"covariance": "pooled"},
+        {"covariance": "common"},
+        {"covariance": "diagonal"},
+        {"covariance": "identity"},
+        {"covariance": "class", "shrinkage": (2, 2)},
+        {"normalization": "variance"},
+        {"normalization": None},
+        {"pooling": 3.0},
+        {"mean_uncertainty": 0.5},
+        {"prototype": "transform-of-mean"},
+        {"l2": "compare"},
+        {"search": "exhaustive"},
+        {"search": "certified"},
+        {"search": "shortlist"},
+    ):
+        clf.set_params(**changes)
+        anew = FeCAMClassifier(**clf.get_params()).fit(X, Y)
+        np.testing.assert_allclose(
+            clf.decision_function(X), anew.decision_function(X), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_merging_what_does_not_fit_together(clf):
+    before = state_of(clf)
+    other = FeCAMClassifier(tukey=0.5, shrinkage=(2, 0)).fit(X, Y)
+    with pytest.raises(SettingsError, match=r"shrinkage=\(1.0, 0.0\) here.*\(2, 0\) there"):
+        clf.merge(other)
+    with pytest.raises(InputError, match="6 and 4 features"):
+        clf.merge(FeCAMClassifier(tukey=0.5).fit(X[:, :4], Y))
+    with pytest.raises(InputError, match=r"strings.*integers"):
+        clf.merge(FeCAMClassifier(tukey=0.5).fit(X, Y.astype(str)))
+    auto = FeCAMClassifier().fit(X, Y)
+    with pytest.raises(SettingsError, match=r"Tukey powers 0\.5 and None"):
+        auto.merge(FeCAMClassifier().fit(X - 1, Y))
+    with pytest.raises(SettingsError, match=r"tukey=0.25 cannot"):
+        FeCAMClassifier(tukey=0.25).merge(clf)
+    with pytest.raises(TypeError, match="FeCAMClassifier"):
+        clf.merge("birds.fecam")
+    assert state_of(clf) == before
+
+
+@pytest.mark.parametrize("k", [0, 4, 1.5, "all"])
+def test_top_k_out_of_range(clf, k):
+    with pytest.raises(InputError, match="from 1 to 3"):
+        clf.predict_top_k(X, k)
+
+
+def test_numbers_too_large_to_be_squared():
+    huge = X * np.float32(1e25)
+    with pytest.raises(InputError, match=r"size .*e\+25.*float32.*dtype='float64'"):
+        FeCAMClassifier(tukey=None, l2=None).fit(huge, Y)
+    double = FeCAMClassifier(tukey=None, l2=None, dtype="float64").fit(huge, Y)
+    assert double.score(huge, Y) > 0.9
+    clf = FeCAMClassifier(tukey=None, l2=None).fit(X, Y)
+    before = state_of(clf)
+    for ask in (clf.predict, clf.novelty, lambda q: clf.partial_fit(q, Y)):
+        with pytest.raises(InputError, match="Scale the features down"):
+            ask(huge)
+    assert state_of(clf) == before
+
+
+def test_settings_that_say_the_same_merge():
+    clf = FeCAMClassifier(tukey=0.5, shrinkage=[1, 0]).fit(X[Y < 2], Y[Y < 2])
+    clf.merge(FeCAMClassifier().fit(X[Y == 2], Y[Y == 2]))
+    assert clf.classes_.tolist() == [0, 1, 2]

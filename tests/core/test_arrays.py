@@ -1,0 +1,147 @@
+"""The same code path for NumPy, torch and the strict array API; the same kind comes out."""
+
+from __future__ import annotations
+
+import array_api_strict
+import numpy as np
+import pytest
+import torch
+
+from fecam import FeCAMClassifier
+from helpers.features import relu_features, signed_features
+
+X, Y = relu_features(4, 12, 8, 0)
+Q, _ = relu_features(4, 5, 8, 1)
+
+VARIANTS = {
+    "default": {},
+    "common": {"covariance": "common"},
+    "pooled": {"covariance": "pooled"},
+    "diagonal": {"covariance": "diagonal"},
+    "identity": {"covariance": "identity"},
+    "compare": {"l2": "compare", "prototype": "transform-of-mean", "shrinkage": (1, 1)},
+    "public": {"shrinkage": (3, 3), "off_diagonal": "nonzero-twice", "l2": None},
+    "variance": {"normalization": "variance"},
+    "not normalised": {"normalization": None},
+    "averaged": {"domains": "average"},
+    "singular": {"shrinkage": (0, 0), "pooling": 0, "l2": None, "dtype": "float64"},
+}
+KINDS = {"torch": torch.asarray, "strict": array_api_strict.asarray}
+
+
+def life(clf, convert, labels):
+    """Everything a model can go through; returns what it answers."""
+    first = Y < 3
+    clf.partial_fit(convert(X[first]), labels(Y[first]))
+    clf.predict(convert(Q))
+    clf.partial_fit(convert(X[~first]), labels(Y[~first]))
+    if clf.domains == "pool":
+        clf.partial_fit(convert(X[:2]), labels(Y[:2]))
+        clf.unlearn(convert(X[:2]), labels(Y[:2]))
+    clf.forget(2)
+    clf.merge(FeCAMClassifier(**clf.get_params()).fit(convert(X[Y == 2]), labels(Y[Y == 2])))
+    return {
+        "decision": clf.decision_function(convert(Q)),
+        "proba": clf.predict_proba(convert(Q)),
+        "novelty": clf.novelty(convert(Q)),
+        "predict": clf.predict(convert(Q)),
+        "top": clf.predict_top_k(convert(Q), 3),
+        "reject": clf.predict(convert(Q), reject=0.3, unknown=-1),
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_other_libraries_answer_as_numpy_does(variant, kind):
+    convert = KINDS[kind]
+    expected = life(FeCAMClassifier(**VARIANTS[variant]), np.asarray, np.asarray)
+    got = life(FeCAMClassifier(**VARIANTS[variant]), convert, convert)
+    for name, value in got.items():
+        assert type(value) is type(convert(X)), f"{name} came back as {type(value)}"
+        plain = np.asarray(value)
+        assert plain.dtype == expected[name].dtype
+        if plain.dtype.kind == "f":
+            np.testing.assert_allclose(plain, expected[name], rtol=2e-3, atol=1e-4)
+        else:
+            np.testing.assert_array_equal(plain, expected[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_follows_the_first_fit_and_answers_follow_the_question(kind):
+    convert = KINDS[kind]
+    clf = FeCAMClassifier().partial_fit(convert(X), Y.tolist())
+    assert type(clf.knowledge_.classes[0].scatter.numbers) is type(convert(X))
+    assert isinstance(clf.predict(Q), np.ndarray)
+    assert isinstance(clf.decision_function(Q), np.ndarray)
+    back = FeCAMClassifier().partial_fit(X, Y)
+    assert type(back.decision_function(convert(Q))) is type(convert(Q))
+    assert type(back.predict(convert(Q))) is type(convert(Q))
+    both = FeCAMClassifier().partial_fit(X[:20], Y[:20])
+    both.merge(FeCAMClassifier().partial_fit(convert(X[20:]), Y[20:]))
+    np.testing.assert_allclose(
+        both.decision_function(Q), clf.refresh().decision_function(Q), rtol=1e-3
+    )
+
+
+def test_strings_come_back_as_numpy_because_tensors_hold_none():
+    clf = FeCAMClassifier().fit(torch.asarray(X), [f"class {k}" for k in Y])
+    assert clf.predict(torch.asarray(Q)).dtype.kind == "U"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64, torch.uint8])
+def test_tensors_of_other_dtypes_are_widened(dtype):
+    tensor = torch.asarray(np.round(X * 4)).to(dtype)
+    clf = FeCAMClassifier().fit(tensor, Y)
+    expected = FeCAMClassifier().fit(np.round(X * 4), Y)
+    np.testing.assert_allclose(
+        clf.decision_function(tensor).numpy(),
+        expected.decision_function(np.round(X * 4)),
+        rtol=1e-3,
+        atol=1e-5,
+    )
+
+
+def test_a_tensor_that_wants_a_gradient_is_welcome():
+    tensor = torch.asarray(X).requires_grad_()
+    clf = FeCAMClassifier().fit(tensor, Y)
+    assert not clf.knowledge_.classes[0].scatter.numbers.requires_grad, (
+        "it would hold on to the samples"
+    )
+    assert clf.decision_function(tensor).shape == (48, 4)
+
+
+def test_tensors_stay_on_their_device():
+    """There is no GPU here; a device that computes nothing shows where tensors would go."""
+    meta = torch.empty((3, 8), device="meta")
+    from fecam.core.arrays import eye, like, wide, zeros
+
+    assert eye(3, meta).device.type == "meta"
+    assert zeros((2, 2), meta).device.type == "meta"
+    assert wide(meta).device.type == "meta" and wide(meta).dtype == torch.float64
+    assert like(np.ones((2, 2)), meta).device.type == "meta"
+
+
+@pytest.mark.parametrize("make", [relu_features, signed_features])
+def test_float64_in_and_float32_state_agree_with_float64_state(make):
+    X, y = make(3, 30, 10, 4)
+    X = X.astype(np.float64)
+    single = FeCAMClassifier().fit(X, y).decision_function(X)
+    double = FeCAMClassifier(dtype="float64").fit(X, y).decision_function(X)
+    assert single.dtype == np.float32 and double.dtype == np.float64
+    np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_can_be_moved(kind):
+    clf = FeCAMClassifier.from_preset("paper").fit(X, Y)
+    expected = clf.decision_function(Q)
+    clf.to(KINDS[kind](Q))
+    assert type(clf.knowledge_.classes[0].scatter.numbers) is type(KINDS[kind](Q))
+    np.testing.assert_allclose(clf.decision_function(Q), expected, rtol=1e-4)
+    clf.to(Q)
+    assert isinstance(clf.knowledge_.classes[0].scatter.numbers, np.ndarray)
+
+
+def test_a_label_may_be_a_tensor():
+    clf = FeCAMClassifier().fit(X, Y).forget(torch.tensor(3)).forget(np.int64(0))
+    assert clf.classes_.tolist() == [1, 2]

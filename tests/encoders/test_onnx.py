@@ -1,0 +1,267 @@
+"""`onnx:<file>`: files of ours, of others, and files that mean no good."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from fecam.encoders import catalogue, load, wrap
+from fecam.encoders.preprocessing import ImagePreprocessing
+from fecam.errors import EncoderError
+from helpers.small_models import convolutions, pictures, write_vision
+
+STEPS = ImagePreprocessing(size=24, resize=30, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+
+
+def same(found, expected, tolerance=1e-4):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """An encoder, and the file it was written to."""
+    path = tmp_path_factory.mktemp("onnx") / "own.onnx"
+    encoder = wrap(convolutions(), name="own", preprocessing=STEPS)
+    catalogue.export(encoder, path)
+    return encoder, path
+
+
+# --- files of ours --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["efficientnet", "vit", "dinov2", "clip", "own"])
+def test_an_exported_encoder_gives_the_same_features(name, tmp_path, own, capfd):
+    if name == "efficientnet":
+        encoder = load("efficientnet-lite0", resolution=64)
+    elif name == "own":
+        encoder = own[0]
+    else:
+        write_vision(tmp_path / name, name)
+        encoder = load(f"hf:{tmp_path / name}")
+    path = tmp_path / "it.onnx"
+    catalogue.export(encoder, path)
+    assert capfd.readouterr() == ("", "")
+    again = load(f"onnx:{path}")
+    assert again.width == encoder.width
+    assert again.preprocessing == encoder.preprocessing
+    features = encoder.encode(pictures())
+    same(again.encode(pictures()), features)
+    same(np.concatenate([again.encode([item]) for item in pictures()]), features)
+    same(load_runtime(encoder, name, tmp_path).encode(pictures()), features)
+
+
+def load_runtime(encoder, name, folder):
+    """The same encoder with onnxruntime asked for where it is loaded."""
+    if name == "own":
+        from fecam.encoders.onnx import faster
+
+        return faster(encoder)
+    return load(encoder.name, runtime="onnx")
+
+
+def test_a_file_says_who_it_is_and_holds_everything(own):
+    encoder, path = own
+    model = onnx.load(path)
+    about = {prop.key: prop.value for prop in model.metadata_props}
+    assert about["fecam.name"] == "own"
+    assert about["fecam.fingerprint"] == encoder.fingerprint
+    assert ImagePreprocessing.from_dict(json.loads(about["fecam.preprocessing"])) == STEPS
+    assert [file.name for file in path.parent.iterdir()] == ["own.onnx"]
+    onnx.checker.check_model(model)
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param  # any number of images
+
+
+def test_the_fingerprint_is_of_the_file_and_the_options(own, tmp_path):
+    encoder, path = own
+    first = load(f"onnx:{path}")
+    (tmp_path / "copy.onnx").write_bytes(path.read_bytes())
+    assert load(f"onnx:{tmp_path / 'copy.onnx'}").fingerprint == first.fingerprint
+    other = tmp_path / "other.onnx"
+    catalogue.export(wrap(convolutions(1), name="own", preprocessing=STEPS), other)
+    # A file that claims to be another is not believed.
+    forged = onnx.load(other)
+    for prop in forged.metadata_props:
+        if prop.key == "fecam.fingerprint":
+            prop.value = encoder.fingerprint
+    onnx.save(forged, tmp_path / "forged.onnx")
+    squashed = load(f"onnx:{path}", squash=True)
+    others = [load(f"onnx:{other}"), load(f"onnx:{tmp_path / 'forged.onnx'}"), squashed]
+    assert first.fingerprint not in {one.fingerprint for one in others}
+    assert squashed.name == f"onnx:{path}?squash=true"
+
+
+def test_what_cannot_be_written_is_refused(own, tmp_path):
+    with pytest.raises(EncoderError, match="cannot be turned into ONNX"):
+        catalogue.export(wrap(len, name="f", kind="texts", width=1), tmp_path / "f.onnx")
+    with pytest.raises(EncoderError, match="was not written"):
+        catalogue.export(own[0], tmp_path / "no" / "such" / "folder.onnx")
+    (tmp_path / "file").touch()
+    with pytest.raises(EncoderError, match="was not written"):
+        catalogue.export(own[0], tmp_path / "file" / "below.onnx")
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(EncoderError, match="was not written"):
+        catalogue.export(own[0], tmp_path / "folder.onnx")
+    assert {file.name for file in tmp_path.iterdir()} == {"file", "folder.onnx"}
+
+    class Choosy(torch.nn.Module):
+        def forward(self, images):
+            return torch.linalg.svdvals(images.flatten(2))
+
+    with pytest.raises(EncoderError, match="torch cannot write 'choosy' as ONNX"):
+        catalogue.export(wrap(Choosy(), name="choosy", preprocessing=STEPS), tmp_path / "c.onnx")
+
+
+# --- files of others ------------------------------------------------------------------------------
+
+
+def foreign(path, shape, *, outputs=None, element=TensorProto.FLOAT, inputs=("images",)):
+    """A network that averages each channel, as somebody else might have written it."""
+    axes = [1, 2] if shape[-1] == 3 else [2, 3]
+    nodes = [helper.make_node("Cast", [inputs[0]], ["cast"], to=TensorProto.FLOAT)]
+    nodes += [helper.make_node("ReduceMean", ["cast", "axes"], ["mean"], keepdims=0)]
+    nodes += [helper.make_node("Identity", ["cast"], ["maps"])]
+    nodes += [helper.make_node("Flatten", ["cast"], ["flat"])]
+    nodes += [helper.make_node("Reshape", ["cast", "threefold"], ["tokens"])]
+    make = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "foreign",
+        [make(name, element, shape) for name in inputs],
+        [make(name, TensorProto.FLOAT, None) for name in outputs or ["mean"]],
+        [
+            numpy_helper.from_array(np.array(axes, np.int64), "axes"),
+            numpy_helper.from_array(np.array([0, 3, -1], np.int64), "threefold"),
+        ],
+    )
+    opset = helper.make_opsetid("", 18)
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
+    return f"onnx:{path}"
+
+
+def channel_means(steps, items):
+    return np.stack([steps(item).mean((1, 2)) for item in items])
+
+
+@pytest.mark.parametrize(
+    "shape", [["n", 3, 24, 24], ["n", 24, 24, 3], [1, 3, 24, 24], [4, 3, 24, 24]]
+)
+def test_the_shape_of_the_input_tells_size_order_and_batch(tmp_path, shape):
+    encoder = load(foreign(tmp_path / "it.onnx", shape))
+    assert encoder.width == 3
+    assert encoder.preprocessing.startswith("shorter side to 24 (bicubic), centre 24 x 24")
+    same(encoder.encode(pictures()), channel_means(ImagePreprocessing(24), pictures()))
+    same(encoder.embed([encoder.prepare(item) for item in pictures()]), encoder.encode(pictures()))
+
+
+def test_options_say_what_the_file_does_not(tmp_path):
+    name = foreign(tmp_path / "it.onnx", ["n", 3, "h", "w"])
+    with pytest.raises(EncoderError, match=r"does not say how large.*size=224"):
+        load(name)
+    options = {"size": 20, "resize": 30, "mean": [127] * 3, "std": 128, "scale": 1}
+    encoder = load(name, **options, interpolation="bilinear", squash=True)
+    steps = ImagePreprocessing(20, 30, True, "bilinear", (127,) * 3, (128,) * 3, 1.0)
+    same(encoder.encode(pictures()), channel_means(steps, pictures()))
+    assert load(encoder.name).fingerprint == encoder.fingerprint
+
+
+def test_half_precision_and_bytes_are_fed_as_such(tmp_path):
+    half = load(foreign(tmp_path / "h.onnx", ["n", 3, 24, 24], element=TensorProto.FLOAT16))
+    same(half.encode(pictures()), channel_means(ImagePreprocessing(24), pictures()), 1e-2)
+    raw = load(foreign(tmp_path / "b.onnx", ["n", 3, 24, 24], element=TensorProto.UINT8))
+    pixels = np.stack([ImagePreprocessing(24).pixels(item) for item in pictures()])
+    same(raw.encode(pictures()), pixels.mean((2, 3)))
+
+
+def test_one_of_several_outputs_is_chosen(tmp_path):
+    outputs = ["tokens", "maps", "flat", "mean"]
+    name = foreign(tmp_path / "it.onnx", ["n", 3, 24, 24], outputs=outputs)
+    with pytest.raises(EncoderError, match=r"output 'tokens'.*choose with output=.*maps"):
+        load(name)
+    with pytest.raises(EncoderError, match=r"no output 'other'.*tokens"):
+        load(name, output="other")
+    mean, maps = load(name, output="mean"), load(name, output="maps")
+    same(maps.encode(pictures()), mean.encode(pictures()))  # maps are averaged over the image
+    assert maps.fingerprint != mean.fingerprint
+    assert load(name, output="flat").width == 3 * 24 * 24
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"shape": ["n", 3, 24, 48]}, "only square"),
+        ({"shape": ["n", 24, 3]}, "one input"),
+        ({"shape": ["n", 3, 24, 24], "inputs": ("a", "b")}, "one input"),
+        ({"shape": ["n", 3, 24, 24], "element": TensorProto.INT64}, "one input"),
+    ],
+)
+def test_a_network_for_something_else_is_refused(tmp_path, options, said):
+    with pytest.raises(EncoderError, match=said):
+        load(foreign(tmp_path / "it.onnx", **options))
+
+
+def test_a_size_that_the_network_cannot_take_is_refused(tmp_path):
+    with pytest.raises(EncoderError, match="fails on an image of 30 x 30"):
+        load(foreign(tmp_path / "it.onnx", ["n", 3, 24, 24]), size=30)
+
+
+def test_a_device_that_is_not_there_is_refused(own):
+    for device in ("cuda:7", "toaster"):
+        with pytest.raises(EncoderError, match=f"device '{device}' cannot be used"):
+            load(f"onnx:{own[1]}", device=device)
+
+
+# --- files that mean no good ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a network", b"\x08\x07" * 500, b"PK\x03\x04", bytes(1000)]
+)
+def test_what_is_no_network_is_refused(tmp_path, content):
+    (tmp_path / "it.onnx").write_bytes(content)
+    with pytest.raises(EncoderError, match="not an ONNX network"):
+        load(f"onnx:{tmp_path / 'it.onnx'}")
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_a_truncated_file_is_refused(own, tmp_path, share):
+    content = own[1].read_bytes()
+    (tmp_path / "it.onnx").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(EncoderError):
+        load(f"onnx:{tmp_path / 'it.onnx'}")
+
+
+def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path):
+    for path in (tmp_path / "no.onnx", tmp_path):
+        with pytest.raises(EncoderError, match="cannot be read"):
+            load(f"onnx:{path}")
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "null", '{"size": -1}', '{"size": 1e9}', '{"size": 24, "x": 1}', "[" * 9999]
+)
+def test_metadata_that_means_no_good_is_refused(own, tmp_path, text):
+    model = onnx.load(own[1])
+    for prop in model.metadata_props:
+        if prop.key == "fecam.preprocessing":
+            prop.value = text
+    onnx.save(model, tmp_path / "it.onnx")
+    with pytest.raises(EncoderError, match=r"preprocessing in onnx:.* is damaged"):
+        load(f"onnx:{tmp_path / 'it.onnx'}")
+
+
+def test_a_file_cannot_have_other_files_read(own, tmp_path):
+    (tmp_path / "secret").write_bytes(bytes(10**6))
+    model = onnx.load(own[1])
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) > 100:
+            tensor.data_location = TensorProto.EXTERNAL
+            tensor.ClearField("raw_data")
+            tensor.external_data.add(key="location", value="secret")
+    (tmp_path / "it.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(EncoderError, match="not an ONNX network"):
+        load(f"onnx:{tmp_path / 'it.onnx'}")

@@ -1,0 +1,239 @@
+"""`fecam.open`: raw items go in, through the encoder that the file knows."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import fecam
+from fecam import FeCAMClassifier
+from fecam.data import Dataset
+from fecam.encoders import wrap
+from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
+from fecam.presets import preset
+from helpers.features import relu_features
+
+X, Y = relu_features(3, 12, 6, 0)
+NAMES = np.asarray(["cat", "dog", "owl"])
+WORDS = ["a small cat", "the cat", "cats", "a dog!", "the dog barks!", "dogs!"]
+KINDS = ["cat"] * 3 + ["dog"] * 3
+
+
+def letters(texts):
+    return [[text.count(letter) + 0.1 * len(text) for letter in "acdgot!"] for text in texts]
+
+
+def encoder(name="letters", fingerprint="letters-1"):
+    return wrap(letters, name=name, kind="texts", fingerprint=fingerprint)
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "pets.fecam"
+
+
+def test_raw_items_go_in(path):
+    with fecam.open(path, encoder=encoder()) as model:
+        assert not model.exists and model.version == 0 and model.classes == []
+        lesson = model.learn(WORDS, KINDS, note="by hand")
+        assert lesson.new_classes == ["cat", "dog"] and lesson.taught == {"cat": 3, "dog": 3}
+        assert model.predict(["one cat", "one dog!"]) == ["cat", "dog"]
+        assert model.predict_top_k(["one cat"], 2) == [["cat", "dog"]]
+        assert model.predict_proba(["one cat"]).shape == (1, 2)
+        assert model.encode(["one cat"]).tolist() == pytest.approx(
+            np.asarray(letters(["one cat"])), abs=1e-6
+        )
+    with fecam.open(path, encoder=encoder(), readonly=True) as model:
+        assert model.kind == "texts" and model.encoder_record.name == "letters"
+        assert model.predict(["one cat"]) == ["cat"]
+        with pytest.raises(ModelFileError, match="read only"):
+            model.learn(["more cats"], ["cat"])
+
+
+def test_it_is_the_classifier_with_the_same_features(path):
+    clf = FeCAMClassifier(**preset("paper")).partial_fit(X, NAMES[Y])
+    with fecam.open(path, settings=preset("paper")) as model:
+        model.learn(X, NAMES[Y])
+        np.testing.assert_allclose(model.classifier.decision_function(X), clf.decision_function(X))
+        assert model.predict(X, reject=0.05) == clf.predict(X, reject=0.05).tolist()
+        np.testing.assert_allclose(model.novelty(X), clf.novelty(X), rtol=1e-5)
+        judged = model.judge(X, k=2, reject=0.05)
+    assert [one.label for one in judged] == clf.predict(X, reject=0.05).tolist()
+    shares = clf.predict_proba(X)
+    for row, one in enumerate(judged):
+        assert len(one.nearest) == 2
+        best = one.nearest[0]
+        assert best.label == clf.predict(X[row : row + 1])[0]
+        assert best.probability == pytest.approx(shares[row].max(), abs=0.03)
+        assert best.distance == pytest.approx(-clf.decision_function(X[row : row + 1]).max())
+
+
+def test_items_are_taught_once(path):
+    with fecam.open(path) as model:
+        model.learn(X, NAMES[Y])
+        version = model.version
+        lesson = model.learn(X, NAMES[Y])
+        assert lesson.step is None and lesson.known == dict.fromkeys(NAMES, 12)
+        assert model.version == version
+        lesson = model.learn(np.concatenate([X[:2], X[:2] + 1]), ["cat"] * 4)
+        assert lesson.known == {"cat": 2} and lesson.taught == {"cat": 2}
+        assert model.learn(X[:2], ["dog"] * 2).taught == {"dog": 2}, "under another label"
+        assert model.learn(X[:2], ["cat"] * 2, again=True).taught == {"cat": 2}
+        model.unlearn(X[:2], ["cat"] * 2)
+        assert model.learn(X[:1], ["cat"]).known == {"cat": 1}, "it was taught twice"
+        model.unlearn(X[:2], ["cat"] * 2)
+        assert model.learn(X[:1], ["cat"]).taught == {"cat": 1}
+
+
+def test_a_lesson_with_a_key_is_taught_once(path):
+    with fecam.open(path) as model:
+        first = model.learn(X, NAMES[Y], key="morning")
+        again = model.learn(X + 1, NAMES[Y], key="morning")
+        assert again.step == first.step and again.taught == first.taught
+        assert model.version == 1
+        second = model.learn(X + 1, NAMES[Y], key="noon")
+        assert second.step.key == "noon" and model.version == 2
+        model.undo()
+        assert model.learn(X + 1, NAMES[Y], key="noon").step.number == 3, "it was undone"
+    with fecam.open(path) as model:
+        assert model.learn(X + 9, NAMES[Y], key="noon").step.number == 3, "the file remembers"
+
+
+def test_a_data_set_is_learnt_without_its_test_part(path):
+    is_test = np.asarray([False, False, True] * 2)
+    data = Dataset("pets", "texts", WORDS, [0, 0, 0, 1, 1, 1], ("cat", "dog"), "p", is_test)
+    seen = []
+    with fecam.open(path, encoder=encoder()) as model:
+        lesson = model.learn_dataset(data, report=lambda progress: seen.append(progress.done))
+        assert lesson.taught == {"cat": 2, "dog": 2} and seen[-1] == 4
+        features = model.features_of(data)
+        assert features.kind == "features" and len(features) == 6
+        assert model.unlearn_dataset(data).taught == {"cat": 2, "dog": 2}
+        assert model.classes == []
+
+
+def test_labels_that_are_numbers(path):
+    with fecam.open(path) as model:
+        model.learn(X, Y)
+        data = Dataset("more", "features", X + 1, Y, ("0", "1", "2"), "more")
+        assert model.learn_dataset(data).taught == {0: 12, 1: 12, 2: 12}
+        assert model.label_of("2") == 2
+        named = Dataset("named", "features", X + 2, Y, ("0", "1", "two"), "named")
+        with pytest.raises(InputError, match=r"whole numbers.*'two'"):
+            model.learn_dataset(named)
+
+
+def test_the_wrong_encoder_is_refused(path):
+    with fecam.open(path, encoder=encoder()) as model:
+        model.learn(WORDS, KINDS)
+    with pytest.raises(EncoderError, match=r"taught with the encoder letters.*has another"):
+        fecam.open(path, encoder=encoder(fingerprint="letters-2"))
+    with fecam.open(path) as model, pytest.raises(EncoderError, match="no encoder 'letters'"):
+        model.predict(["one cat"])
+    with fecam.open(path.with_name("plain")) as model:
+        model.learn(X, Y)
+        with pytest.raises(InputError, match="no encoder"):
+            model.predict(["one cat"])
+        with pytest.raises(InputError, match="6 columns"):
+            model.predict(np.ones((2, 5)))
+    with pytest.raises(EncoderError, match="without an encoder"):
+        fecam.open(path.with_name("plain"), encoder=encoder())
+    with pytest.raises(EncoderError, match="no fingerprint"):
+        fecam.open(path.with_name("new"), encoder=encoder(fingerprint=None)).learn(WORDS, KINDS)
+    assert not path.with_name("new").exists()
+
+
+def test_merging_counts_nothing_twice(path):
+    other = path.with_name("other.fecam")
+    with fecam.open(path) as model, fecam.open(other) as second:
+        model.learn(X, NAMES[Y])
+        second.learn(np.concatenate([X[:3], X + 1]), ["cat"] * 3 + ["emu"] * len(X))
+        with pytest.raises(InputError, match=r"3 samples.*'cat'.*twice"):
+            model.merge(second)
+        assert model.version == 1
+        step = model.merge(other, again=True)
+        assert step.counts == {"cat": 3, "emu": 36} and "other.fecam" in step.note
+        model.undo()
+        second.unlearn(X[:3], ["cat"] * 3)
+        second.learn(X[:2] + 5, ["elk"] * 2)
+        assert model.merge(second, min_count=3).counts == {"emu": 36}
+        with pytest.raises(InputError, match="no class of 100 samples"):
+            model.merge(second, min_count=100)
+    with fecam.open(path.with_name("joint.fecam")) as joint:
+        joint.merge(path)
+        assert [one.label for one in joint.classes] == ["cat", "dog", "emu", "owl"]
+        assert joint.steps[0].what == "merge"
+
+
+def test_merging_equals_teaching_everything(path):
+    half = np.arange(len(X)) % 2 == 0
+    with (
+        fecam.open(path) as a,
+        fecam.open(path.with_name("b")) as b,
+        fecam.open(path.with_name("c")) as c,
+    ):
+        a.learn(X[half], NAMES[Y[half]])
+        b.learn(X[~half], NAMES[Y[~half]])
+        c.learn(X, NAMES[Y])
+        a.merge(b)
+        one, two = (m.classifier.refresh().decision_function(X) for m in (a, c))
+        np.testing.assert_allclose(one, two, rtol=1e-3)
+        assert [r.count for r in a.classes] == [r.count for r in c.classes]
+
+
+@pytest.mark.parametrize(
+    ("items", "labels", "message"),
+    [
+        ("a text", ["cat"], "must be a list"),
+        (["one", "two"], ["cat"], "2 items but 1 labels"),
+        ([], [], "no items"),
+    ],
+)
+def test_what_cannot_be_taught(path, items, labels, message):
+    with fecam.open(path, encoder=encoder()) as model, pytest.raises(InputError, match=message):
+        model.learn(items, labels)
+    assert not path.exists()
+
+
+def test_what_is_not_there(path):
+    with pytest.raises(ModelFileError, match=r"no such file.*fecam learn"):
+        fecam.open(path, readonly=True)
+    with fecam.open(path) as model:
+        with pytest.raises(ModelFileError, match="knows no class yet"):
+            model.predict([[1.0]])
+        with pytest.raises(InputError, match="count=0"):
+            model.undo(0)
+        model.learn(X, NAMES[Y])
+        with pytest.raises(UnknownLabelError, match=r"Did you mean 'dog'"):
+            model.label_of("doge")
+        with pytest.raises(InputError, match="k=0"):
+            model.judge(X, k=0)
+    assert sorted(os.listdir(path.parent)) == [path.name]
+
+
+def test_two_that_begin_the_same_file(path):
+    with fecam.open(path) as one, fecam.open(path) as two:
+        one.learn(X, NAMES[Y])
+        two.learn(X + 1, NAMES[Y])
+        assert two.version == 2 and [r.count for r in two.classes] == [24] * 3
+        assert one.reload() and one.version == 2
+
+
+def test_images_as_people_have_them(path, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    colours = {"red": (220, 30, 30), "blue": (20, 40, 200)}
+    red, blue = (np.full((20, 20, 3), colour, np.uint8) for colour in colours.values())
+    image.fromarray(red).save(tmp_path / "red.png")
+    looks = wrap(
+        lambda images: [np.asarray(one, np.float32).mean(axis=(0, 1)) / 255 for one in images],
+        name="mean colour",
+        fingerprint="mean-colour-1",
+    )
+    with fecam.open(path, encoder=looks) as model:
+        model.learn([red, blue], ["red", "blue"])
+        assert model.learn([red], ["red"]).known == {"red": 1}
+        asked = [red, image.fromarray(blue)]
+        assert model.predict([np.asarray(one) for one in asked]) == ["red", "blue"]

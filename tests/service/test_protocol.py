@@ -1,0 +1,180 @@
+"""How a service reads and writes at its connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+
+import httpx
+
+from helpers.served_animals import X, served, taught_file
+
+TOP = b" HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+ASKED = b"GET /healthz" + TOP + b"\r\n"
+
+
+def connected(http):
+    url = httpx.URL(http.running.url)
+    return socket.create_connection((url.host, url.port), timeout=30)
+
+
+@pytest.fixture(scope="module")
+def served_here(tmp_path_factory):
+    path = taught_file(tmp_path_factory.mktemp("wire"))
+    with served(path, "--seconds", "1") as http:
+        yield http
+
+
+def test_what_is_written_in_one_turn_leaves_in_one_piece():
+    from fecam.service.wire import LARGE, Gathering
+
+    class Sent(asyncio.Transport):
+        def __init__(self):
+            super().__init__()
+            self.said = []
+
+        def write(self, data):
+            self.said.append(bytes(data))
+
+        def close(self):
+            self.said.append("closed")
+
+        def is_closing(self):
+            return "closed" in self.said
+
+    async def main():
+        sent = Sent()
+        one = Gathering(sent, asyncio.get_running_loop())
+        one.write(b"top")
+        one.write(b"rest")
+        assert not sent.said
+        await asyncio.sleep(0)
+        assert sent.said == [b"toprest"]
+        one.write(bytes(LARGE))
+        assert sent.said[1:] == [bytes(LARGE)], "a slow client must be noticed"
+        await asyncio.sleep(0)
+        one.write(b"last")
+        one.close()
+        await asyncio.sleep(0)
+        assert sent.said[2:] == [b"last", "closed"]
+        one.write(b"too late")
+        await asyncio.sleep(0)
+        assert sent.said[4:] == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux counts segments")
+def test_an_answer_is_one_segment(tmp_path):
+    def segments(connection):
+        told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+        return int.from_bytes(told[152:156], sys.byteorder)  # tcpi_data_segs_in
+
+    with served(taught_file(tmp_path)) as http, connected(http) as connection:
+        for count in range(1, 6):
+            connection.sendall(ASKED)
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += connection.recv(2**16)
+            assert segments(connection) == count
+
+
+def test_who_sends_no_more_is_answered_still(tmp_path):
+    with served(taught_file(tmp_path)) as http:
+        for _ in range(30):
+            with connected(http) as connection:
+                connection.sendall(b"GET /v1/model" + TOP + b"\r\n")
+                connection.shutdown(socket.SHUT_WR)
+                assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
+def answer_to_endless(http, begin, piece, *, most=2**24):
+    """What is said to who never comes to an end."""
+    with connected(http) as connection:
+        connection.sendall(begin)
+        try:
+            for _ in range(most // len(piece)):
+                connection.sendall(piece)
+        except OSError:  # it has hung up
+            return connection.recv(2**16) if sys.platform == "linux" else b""
+        pytest.fail(f"{most} bytes were taken")
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        (b"GET /", b"a" * 1000),
+        (b"GET /healthz" + TOP + b"X: ", b"a" * 1000),
+        (b"GET /healthz" + TOP, b"X: a\r\n" * 100),
+        # What follows a body in chunks is a head again.
+        (b"POST /v1/predict" + TOP + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"a" * 1000),
+    ],
+)
+def test_an_endless_head_is_refused(served_here, begin, piece):
+    said = answer_to_endless(served_here, begin, piece)
+    assert b"431" in said.partition(b"\r\n")[0] or begin.startswith(b"POST")
+    assert served_here.get("/healthz").status_code == 200
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells its memory so")
+def test_endless_heads_take_no_memory(served_here):
+    def memory():
+        status = Path(f"/proc/{served_here.running.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0])  # KiB
+
+    before = memory()
+    for _ in range(10):
+        answer_to_endless(served_here, b"GET /healthz" + TOP, b"X: a\r\n" * 100)
+    assert memory() - before < 50_000
+
+
+def test_who_begins_no_request_is_hung_up_on(served_here):
+    with connected(served_here) as connection:
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("asked", [b"", ASKED])
+def test_a_head_that_comes_too_slowly_is_refused(served_here, asked):
+    """Also the second one at a connection, which no longer counts as idle."""
+    with connected(served_here) as connection:
+        if asked:
+            connection.sendall(asked)
+            assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET /healthz" + TOP + b"X: ")
+        connection.settimeout(0.1)
+        for _ in range(300):
+            connection.sendall(b"a")
+            try:
+                said = connection.recv(2**16)
+                break
+            except TimeoutError:
+                continue
+        assert said.startswith(b"HTTP/1.1 408 ") and b"within 1 seconds" in said
+
+
+def test_long_heads_and_many_small_chunks_are_taken(served_here):
+    many = {f"x-{number}": "a" * 1000 for number in range(100)}
+    assert served_here.get("/healthz", headers=many).status_code == 200
+    body = b'{"features": [' + b" " * 200_000 + b"%s]}" % str(X[0].tolist()).encode()
+    chunks = b"".join(b"1\r\n%c\r\n" % one for one in body)  # six times as much in all
+    with connected(served_here) as connection:
+        kind = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(b"POST /v1/predict" + TOP + kind + chunks + b"0\r\n\r\n")
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
+def test_who_waits_for_an_answer_is_not_hung_up_on(served_here):
+    """The time to begin has nothing to do with the time to be answered, or with the next one."""
+    with connected(served_here) as connection:
+        for _ in range(4):
+            connection.sendall(ASKED)
+            assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+            time.sleep(0.5)

@@ -1,0 +1,370 @@
+"""Processes that judge: they say what the service would say itself, and may die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+
+import httpx
+
+import fecam as package
+from fecam.errors import InputError, SettingsError
+from fecam.service import ServiceSettings
+from fecam.service.engine import Engine
+from helpers.served_animals import X, lesson, served, taught_file
+from helpers.servers import service
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
+
+EELS = np.asarray([[9.0, 0, 0, 0, 0, 0.1], [9.0, 0.1, 0, 0, 0, 0]], np.float32)
+
+
+def children(pid):
+    """The processes that judge for a service; threads and processes may end meanwhile."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in (task / "children").read_text().split():
+                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+    return found
+
+
+def lives(pid):
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def until(true, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+def judges(http):
+    return int(float(re.search(r"^fecam_judges (\S+)", http.get("/metrics").text, re.M)[1]))
+
+
+def ask(http, rows=X, **more):
+    found = http.post("/v1/predict", json={"features": rows.tolist(), **more})
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def expected(path, rows=X):
+    with package.open(path, readonly=True) as model:
+        return model.predict(rows)
+
+
+def test_answers_are_the_same_whoever_judges(tmp_path):
+    path = taught_file(tmp_path)
+    found = []
+    for count in (0, 1, 2):
+        with served(path, "--judges", str(count)) as http:
+            until(lambda http=http, count=count: judges(http) == count)
+            assert len(children(http.running.process.pid)) == count
+            asked = [ask(http, top=3), ask(http, X * 5, reject=0.2), ask(http, X[:1], top=0)]
+            found.append([one["answers"] for one in asked])
+            wrong = http.post("/v1/predict", json={"features": [[1.0, 2.0]]})
+            assert wrong.status_code == 422 and "2 columns" in wrong.text
+    assert found[0] == found[1] == found[2]
+    assert [one["label"] for one in found[0][0]] == expected(path)
+
+
+def test_what_was_taught_is_known_when_it_is_said_to_be(tmp_path):
+    with served(tmp_path / "new.fecam", "--judges", "2") as http:
+        until(lambda: judges(http) == 2)
+        assert http.post("/v1/predict", json={"features": X[:1].tolist()}).status_code == 409
+        rng = np.random.default_rng(0)
+        for label in range(8):
+            rows = 5 * np.eye(8)[[label] * 3] + rng.random((3, 8))
+            done = http.post("/v1/teach", json=lesson(rows, f"c{label}")).json()
+            for _ in range(4):  # each of them has to know
+                found = ask(http, rows)
+                assert found["version"] >= done["version"]
+                assert [one["label"] for one in found["answers"]] == [f"c{label}"] * 3
+        http.post("/v1/undo", json={"steps": 1})
+        for _ in range(4):
+            assert ask(http, rows)["answers"][0]["label"] != "c7"
+
+
+@contextmanager
+def judged(path, *options):
+    """A service with one judge, what it should say, and the judge's number."""
+    labels = expected(path)
+    with served(path, "--judges", "1", *options) as http:
+        until(lambda: judges(http) == 1)
+        (child,) = children(http.running.process.pid)
+        yield http, labels, child
+
+
+def test_one_that_is_killed_is_replaced_and_nobody_notices(tmp_path):
+    path = taught_file(tmp_path)
+    with judged(path) as (http, labels, first):
+        ending = time.monotonic() + 3
+
+        def ask_on(_):
+            answers = 0
+            with httpx.Client(base_url=http.running.url, timeout=60) as own:
+                while time.monotonic() < ending:
+                    said = [one["label"] for one in ask(own)["answers"]]
+                    assert said == labels
+                    answers += 1
+            return answers
+
+        with ThreadPoolExecutor(4) as pool:
+            asking = pool.map(ask_on, range(4))
+            time.sleep(0.5)
+            os.kill(first, signal.SIGKILL)
+            assert http.get("/readyz").status_code == 200, "it still answers"
+            assert min(asking) > 3
+        until(lambda: judges(http) == 1)
+        (second,) = children(http.running.process.pid)
+        assert second != first
+        http.post("/v1/teach", json=lesson(EELS, "eel"))
+        assert ask(http, EELS)["answers"][0]["label"] == "eel"
+        assert "another is started" in http.running.log.read_text()
+
+
+def test_one_that_hangs_is_given_up(tmp_path):
+    path = taught_file(tmp_path)
+    with judged(path, "--seconds", "2") as (http, labels, child):
+        os.kill(child, signal.SIGSTOP)
+        late = http.post("/v1/predict", json={"features": X.tolist()})
+        assert late.status_code in (200, 503)
+        until(lambda: not lives(child))
+        assert [one["label"] for one in ask(http)["answers"]] == labels
+        http.post("/v1/teach", json=lesson(EELS, "eel"))
+        assert ask(http, EELS)["answers"][0]["label"] == "eel"
+        until(lambda: judges(http) == 1)
+        (child,) = children(http.running.process.pid)
+        os.kill(child, signal.SIGSTOP)
+        http.running.process.send_signal(signal.SIGTERM)
+        http.running.process.wait(30)
+        until(lambda: not lives(child))
+
+
+def test_a_lesson_does_not_wait_for_one_that_hangs(tmp_path):
+    with judged(taught_file(tmp_path), "--seconds", "1") as (http, _, child):
+        os.kill(child, signal.SIGSTOP)
+        assert http.post("/v1/teach", json=lesson(EELS, "eel")).status_code == 200
+        assert ask(http, EELS)["answers"][0]["label"] == "eel"
+        until(lambda: not lives(child))
+
+
+def test_a_long_queue_is_no_silence():
+    from fecam.service.judging import Judging, _Line
+    from fecam.service.messages import got, put
+
+    class Process:
+        pid, killed = 1, False
+
+        def kill(self):
+            self.killed = True
+            theirs.shutdown(socket.SHUT_RDWR)
+
+    ours, theirs = socket.socketpair()
+
+    def work(answers):
+        for _ in range(answers):
+            got(lines)
+            time.sleep(0.2)
+            put(theirs.sendall, [])
+
+    async def main():
+        one = Judging(Path("any"), 1)
+        _, one._line = await asyncio.get_running_loop().create_connection(_Line, sock=ours)
+        one._process = Process()
+        working = asyncio.create_task(asyncio.to_thread(work, 8))
+        watching = asyncio.create_task(one.ended(0.7))
+        await asyncio.gather(*[one.answer([]) for _ in range(8)])  # the last waits for 1.6 seconds
+        assert not one._process.killed
+        await working
+        with pytest.raises(ConnectionError):
+            await one.answer([])  # which nobody answers any more
+        await watching
+        assert one._process.killed
+
+    with theirs, theirs.makefile("rb") as lines:
+        asyncio.run(main())
+
+
+def test_a_file_that_cannot_be_opened_is_no_reason_to_stop(tmp_path):
+    path = taught_file(tmp_path)
+    with judged(path) as (http, labels, child):
+        garbage = tmp_path / "garbage"
+        garbage.write_bytes(b"no model" * 1000)
+        garbage.rename(path)
+        os.kill(child, signal.SIGKILL)
+        until(lambda: "cannot be had" in http.running.log.read_text())
+        assert [one["label"] for one in ask(http)["answers"]] == labels
+        assert "Traceback" not in http.running.log.read_text()
+
+
+def test_a_signal_while_they_begin_leaves_no_traceback(tmp_path):
+    path = taught_file(tmp_path)
+    for wait in (0.0, 0.3, 0.8):
+        running = service(path, "--judges", "1")
+        running.begin()
+        try:
+            until(lambda running=running: children(running.process.pid))
+            (child,) = children(running.process.pid)
+            time.sleep(wait)
+            for one in (child, running.process.pid):  # as of a terminal: to all of them
+                os.kill(one, signal.SIGINT)
+            running.process.wait(30)
+            until(lambda child=child: not lives(child))
+            assert "Traceback" not in running.log.read_text()
+        finally:
+            running.kill()
+
+
+def test_each_that_judges_is_told(tmp_path):
+    from fecam.service.judge import Judge
+
+    class Told:
+        def __init__(self, deaf=False):
+            self.deaf, self.versions, self.killed = deaf, [], False
+
+        def reach(self, version):
+            if self.deaf:
+                raise ConnectionError("deaf")
+            self.versions.append(version)
+
+        def hang_up(self):
+            pass
+
+        def kill(self):
+            self.killed = True
+
+    with package.open(taught_file(tmp_path)) as model:
+        judge = Judge(model.path, None, judges=3, share=1, seconds=1)
+        deaf, others = Told(deaf=True), [Told(), Told()]
+        judge._ready = [deaf, *others]
+        judge.publish(model.snapshot)
+        assert [one.versions for one in others] == [[1], [1]] and deaf.killed
+        assert judge._ready == others and judge.view.version == 1
+
+
+def test_none_outlives_its_service(tmp_path):
+    path = taught_file(tmp_path)
+    for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        with served(path, "--judges", "1") as http:
+            until(lambda http=http: judges(http) == 1)
+            process = http.running.process
+            (child,) = children(process.pid)
+            for one in (signal.SIGTERM, signal.SIGINT):  # to all of a group, as systemd does
+                os.kill(child, one)
+            ask(http)
+            assert lives(child)
+            process.send_signal(end)
+            process.wait(30)
+            until(lambda child=child: not lives(child))
+
+
+def test_without_a_process_a_thread_judges(tmp_path, monkeypatch, caplog):
+    from fecam.service import judging
+
+    monkeypatch.setattr(judging, "START", 0.0)
+    path = taught_file(tmp_path)
+
+    async def run():
+        engine = Engine(ServiceSettings(path, judges=1))
+        await engine.start()
+        try:
+            found = await engine.predict(X.astype(np.float32))
+            assert [one["label"] for one in found.answers] == expected(path)
+            while "cannot be had" not in caplog.text:
+                await asyncio.sleep(0.02)
+            assert engine.judges == 0
+            await engine.teach("features", EELS, ["eel"] * len(EELS))
+            found = await engine.predict(EELS)
+            assert found.answers[0]["label"] == "eel"
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
+
+
+def test_queries_of_all_kinds_in_one_batch(tmp_path):
+    path = taught_file(tmp_path)
+
+    async def run():
+        engine = Engine(ServiceSettings(path, judges=1))
+        await engine.start()
+        try:
+            while not engine.judges:
+                await asyncio.sleep(0.02)
+            rows, labels = X.astype(np.float32), expected(path)
+            asked = [engine.predict(rows[at : at + 2], 1 + at % 2) for at in range(6)]
+            wrong = engine.predict(rows[:1, :3])
+            outcomes = await asyncio.gather(*asked, wrong, return_exceptions=True)
+            for at, found in enumerate(outcomes[:-1]):
+                assert [one["label"] for one in found.answers] == labels[at : at + 2]
+                assert {len(one["nearest"]) for one in found.answers} == {1 + at % 2}
+            assert isinstance(outcomes[-1], InputError) and "3 columns" in str(outcomes[-1])
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
+
+
+def test_settings(tmp_path):
+    path = tmp_path / "any.fecam"
+    assert ServiceSettings.from_json(ServiceSettings(path, judges=3).to_json()).judges == 3
+    for wrong in (-1, 65):
+        with pytest.raises(SettingsError, match=f"judges={wrong}"):
+            ServiceSettings(path, judges=wrong)
+    from fecam.service.judge import judges_of
+
+    settings = ServiceSettings(path)
+    cores = len(os.sched_getaffinity(0))
+    assert judges_of(replace(settings, judges=0)) == 0
+    assert judges_of(settings) == int(cores > 1)
+    assert judges_of(replace(settings, workers=cores)) == 0, "no core is left for another"
+
+
+@pytest.mark.parametrize("judges", ["0", "1"])
+def test_a_service_searches_as_it_is_told(tmp_path, judges):
+    """Whatever the model says, after each lesson too: answers without proof are told apart here."""
+    rng, width = np.random.default_rng(0), 64
+    centres, spreads = rng.random((40, width)), 0.3 * 10 ** rng.normal(0, 0.5, 40)
+    rows = centres[:, None] + spreads[:, None, None] * rng.normal(size=(40, 200, width))
+    rows, labels = abs(rows).reshape(-1, width).astype(np.float32), np.repeat(np.arange(40), 200)
+    queries = (
+        rows[rng.integers(len(rows), size=100)] + rows[rng.integers(len(rows), size=100)]
+    ) / 2
+    plain = {"normalization": None, "pooling": 0.0, "shrinkage": (1.0, 1.0)}
+
+    with package.open(tmp_path / "m.fecam", settings=plain) as model:
+        model.learn(rows[1:], labels[1:])
+        with served(model.path, "--search", "shortlist", "--judges", judges) as http:
+            until(lambda: http.get("/readyz").status_code == 200)
+            for _ in range(2):
+                answers = ask(http, queries, top=0)["answers"]
+                wrong = [one["label"] for one in answers] != model.classifier.predict(queries)
+                assert 5 < sum(wrong) < 50, "by proof there would be none"
+                http.post("/v1/teach", json=lesson(rows[:1], "0"))
+                model.reload()
+
+
+def test_a_search_that_there_is_not_is_told(tmp_path):
+    with pytest.raises(SettingsError, match=r"search='fast' is none of auto.*shortlist"):
+        ServiceSettings(tmp_path / "m.fecam", search="fast")

@@ -1,0 +1,388 @@
+"""Models in safetensors files: what comes back is what went in, and a bad file is only an error."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import random
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from fecam import FeCAMClassifier, load, model_file
+from fecam.errors import FecamError, MissingPackageError, ModelFileError
+from fecam.model_file.records import EncoderRecord
+from fecam.presets import PRESETS
+from fecam.transfer import LARGEST_MATRIX, export_file, export_model, import_file, import_model
+from helpers.features import relu_features, signed_features
+
+pytest.importorskip("safetensors")
+
+X, Y = relu_features(3, 12, 6, 0)
+NEW_X, NEW_Y = relu_features(4, 8, 6, 1)
+LITE = EncoderRecord("efficientnet-lite0?resolution=64", "0f3a", "images", 6)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "birds.safetensors"
+
+
+def arrays_of(clf):
+    """Everything that was learnt, as bytes and plain numbers."""
+    known = clf.knowledge_
+    return {
+        label: [
+            (one.count, one.visits, one.sampled, known.tasks[label]),
+            *(
+                None if x is None else (str(x.dtype), x.shape, x.tobytes())
+                for x in (
+                    one.raw_mean,
+                    one.mean,
+                    *(None if s is None else s.numbers for s in (one.scatter, one.averaged)),
+                )
+            ),
+            *(None if s is None else s.shape for s in (one.scatter, one.averaged)),
+        ]
+        for label, one in known.classes.items()
+    }
+
+
+def assert_same(ours, theirs, queries):
+    assert theirs.get_params() == ours.get_params()
+    assert theirs.knowledge_.transform == ours.knowledge_.transform
+    assert theirs.classes_.dtype == ours.classes_.dtype
+    assert arrays_of(theirs) == arrays_of(ours)
+    ours.refresh()
+    for ask in ("decision_function", "predict_proba", "novelty", "predict"):
+        np.testing.assert_array_equal(getattr(ours, ask)(queries), getattr(theirs, ask)(queries))
+
+
+# ---------------------------------------------------------------------- there and back
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("covariance", ["class", "common", "pooled", "diagonal", "identity"])
+def test_every_form_comes_back_to_the_bit(path, covariance, dtype):
+    clf = FeCAMClassifier(covariance=covariance, dtype=dtype)
+    clf.partial_fit(X[Y != 2], Y[Y != 2]).partial_fit(X[Y == 2], Y[Y == 2])
+    clf.partial_fit(X[:1], [9])  # one sample: no rows at all
+    export_model(clf, path, encoder=LITE)
+    back = import_model(path)
+    assert back.encoder == LITE
+    assert_same(clf, back.classifier, X)
+    clf.partial_fit(NEW_X, NEW_Y), back.classifier.partial_fit(NEW_X, NEW_Y)
+    assert arrays_of(clf) == arrays_of(back.classifier), "it goes on learning"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_comes_back(path, name):
+    features, labels = (X, Y) if PRESETS[name]["tukey"] else signed_features(3, 12, 6, 0)
+    clf = FeCAMClassifier.from_preset(name).fit(features, labels)
+    export_model(clf, str(path))
+    assert import_model(str(path)).encoder is None
+    assert_same(clf, import_model(str(path)).classifier, features)
+
+
+def test_averaged_domains_and_rows_come_back(path):
+    wide, y = relu_features(3, 4, 40, 0)
+    clf = FeCAMClassifier(domains="average").partial_fit(wide, y).partial_fit(wide[:4] + 1, y[:4])
+    assert clf.knowledge_.classes[0].averaged is not None
+    assert clf.knowledge_.classes[1].scatter.shape == "rows"
+    export_model(clf, path)
+    assert_same(clf, import_model(path).classifier, wide)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["", "a ", "'; DROP TABLE classes; --", "\n", "漢", "🙂", "\ud800", "null", "a\0b"],
+        [-(2**63), -5, 0, 2**63 - 1],
+        [2**63, 2**64 - 1],
+        [False, True],
+    ],
+)
+def test_labels_of_all_kinds(path, labels):
+    features, codes = relu_features(len(labels), 4, 6, 0)
+    clf = FeCAMClassifier().fit(features, np.asarray(labels)[codes])
+    export_model(clf, path)
+    back = import_model(path).classifier
+    assert back.classes_.tolist() == clf.classes_.tolist()
+    np.testing.assert_array_equal(back.predict_proba(features), clf.predict_proba(features))
+
+
+def test_an_empty_model_and_names_of_columns_come_back(path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcdef"))
+    export_model(FeCAMClassifier().fit(frame, Y), path)
+    assert import_model(path).classifier.feature_names_in_.tolist() == list("abcdef")
+    empty = FeCAMClassifier().fit(X, Y).forget(0).forget(1).forget(2)
+    export_model(empty, path)
+    assert import_model(path).classifier.classes_.tolist() == []
+
+
+def test_tensors_of_torch_are_written_as_the_same_numbers(path):
+    torch = pytest.importorskip("torch")
+    clf = FeCAMClassifier().fit(torch.asarray(X), Y)
+    export_model(clf, path)
+    back = import_model(path).classifier
+    np.testing.assert_allclose(back.decision_function(X), clf.decision_function(X), rtol=1e-4)
+
+
+def test_no_half_file_is_left(path, monkeypatch, tmp_path):
+    export_model(FeCAMClassifier().fit(X, Y), path)
+    before = path.read_bytes()
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(ModelFileError, match="full"):
+        export_model(FeCAMClassifier().fit(NEW_X, NEW_Y), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ModelFileError, match="folder exists"):
+        export_model(FeCAMClassifier().fit(X, Y), tmp_path / "no" / "where.safetensors")
+
+
+def test_a_missing_package_is_named(path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.startswith("safetensors"):
+            raise ModuleNotFoundError(name, name=name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for name in [name for name in sys.modules if name.startswith("safetensors")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingPackageError, match=r"fecam\[export\]"):
+        export_model(FeCAMClassifier().fit(X, Y), path)
+
+
+def test_from_one_model_file_to_another(path, tmp_path):
+    clf = FeCAMClassifier().fit(X, Y)
+    first, second = tmp_path / "first.fecam", tmp_path / "second.fecam"
+    export_model(clf, path, encoder=LITE)
+    import_file(path, first)
+    export_file(first, tmp_path / "again.safetensors")
+    import_file(tmp_path / "again.safetensors", second)
+    assert model_file.facts(second).encoder == LITE
+    assert {one.note for one in model_file.facts(first).classes} == {f"imported from {path.name}"}
+    assert_same(clf, load(second), X)
+    assert model_file.check(second) == []
+    before = second.read_bytes()
+    with pytest.raises(ModelFileError, match="there already"):
+        import_file(path, second)
+    assert second.read_bytes() == before
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ModelFileError, match="safetensors"):
+        import_file(path, tmp_path / "third.fecam")
+    assert not (tmp_path / "third.fecam").exists()
+
+
+# ---------------------------------------------------------------------- files that are not ours
+
+
+def parts(path):
+    """Header and data of a safetensors file."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + size]), content[8 + size :]
+
+
+def write(path, header, data):
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+@pytest.fixture
+def good(path):
+    wide, y = relu_features(2, 4, 40, 0)
+    clf = FeCAMClassifier().fit(np.concatenate([wide, *[wide[:4] + 1] * 10]), [*y, *[7] * 40])
+    export_model(clf, path, encoder=EncoderRecord("lite", "f", "images", 40))
+    return path
+
+
+def change(key, value):
+    def changed(header):
+        header["__metadata__"][key] = value
+
+    return changed
+
+
+def change_within(name, key, value):
+    def changed(header):
+        values = json.loads(header["__metadata__"][name])
+        values[key] = value
+        header["__metadata__"][name] = json.dumps(values)
+
+    return changed
+
+
+def rename(name, other):
+    def changed(header):
+        header[other] = header.pop(name)
+
+    return changed
+
+
+def reshape(name, shape):
+    def changed(header):
+        header[name]["shape"] = shape
+
+    return changed
+
+
+def retype(name, dtype):
+    def changed(header):
+        header[name]["dtype"] = dtype
+
+    return changed
+
+
+def drop(key):
+    def changed(header):
+        del header["__metadata__"][key]
+
+    return changed
+
+
+FLAWS = {
+    "another program": (drop("format"), "another program"),
+    "no metadata": (lambda header: header.pop("__metadata__"), "another program"),
+    "newer": (change("version", "2"), "Upgrade"),
+    "no version": (drop("version"), "no number"),
+    "version of letters": (change("version", "one"), "no number"),
+    "version of other digits": (change("version", "٣"), "no number"),
+    "version zero": (change("version", "0"), "cannot be 0"),
+    "a giant version": (change("version", "9" * 5000), "no number"),
+    "no labels": (drop("labels"), "not text"),
+    "labels no list": (change("labels", '"abc"'), "no JSON list"),
+    "labels no JSON": (change("labels", "[0, 1"), "not JSON"),
+    "nested labels": (change("labels", "[" * 100_000), "not JSON"),
+    "fewer labels": (change("labels", "[0, 1]"), "not part of a model"),
+    "more labels": (change("labels", "[0, 1, 7, 8]"), "due is"),
+    "labels twice": (change("labels", "[0, 1, 1]"), "twice"),
+    "mixed labels": (change("labels", '[0, 1, "a"]'), "mixed kinds"),
+    "a label of another kind": (change("labels", "[0, 1, 2.5]"), "cannot be a label"),
+    "a label with a zero": (change("labels", '["a", "b", "c\\u0000"]'), "cannot be a label"),
+    "a huge number": (change("labels", f"[0, 1, {10**30}]"), "too large"),
+    "an endless label": (change("labels", f'["a", "b", "{"x" * 5000}"]'), "too long"),
+    "no settings": (drop("settings"), "not text"),
+    "settings no object": (change("settings", "[]"), "no JSON object"),
+    "an unknown setting": (change_within("settings", "magic", 1), "magic"),
+    "a wrong setting": (change_within("settings", "covariance", "full"), "covariance"),
+    "a wrong kind of setting": (change_within("settings", "pooling", [1]), "pooling"),
+    "another dtype": (change_within("settings", "dtype", "float64"), "due is"),
+    "a wrong form": (change_within("found", "form", "all"), "form_"),
+    "a form without matrices": (change_within("found", "form", "none"), "nothing"),
+    "a huge width": (change_within("found", "n_features_in", 10**6), "16384 features"),
+    "a width that is too large": (change_within("found", "n_features_in", 10**12), "cannot be"),
+    "another width": (change_within("found", "n_features_in", 39), "due is"),
+    "no power": (change_within("found", "tukey", "half"), "tukey_"),
+    "another power": (change_within("settings", "tukey", 0.25), "tukey"),
+    "an encoder of no width": (change_within("encoder", "width", 7), "7 features"),
+    "an encoder of numbers": (change_within("encoder", "name", 7), "encoder"),
+    "an encoder with more": (change_within("encoder", "code", "x"), "encoder"),
+    "a missing array": (rename("mean", "means"), "means"),
+    "an array too many": (rename("scatter.2", "scatter.3"), "scatter.3"),
+    "a missing scatter": (rename("scatter.2", "averaged.2"), "wrong length"),
+    "scatter upside down": (reshape("scatter.0", [40, 3]), "due is"),
+    "a triangle as rows": (reshape("scatter.2", [20, 41]), "due is"),
+    "counts in a column": (reshape("count", [3, 1]), "due is"),
+    "counts of another type": (retype("count", "F64"), "due is"),
+    "a type that NumPy has not": (retype("count", "F8_E4M3"), "safetensors"),
+    "an unheard type": (retype("count", "I65"), "safetensors"),
+    "a huge shape": (reshape("scatter.2", [2**62, 2**10]), "safetensors"),
+    "a negative shape": (reshape("mean", [-3, -40]), "safetensors"),
+}
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_a_wrong_file_is_refused_with_a_reason(good, name):
+    edit, says = FLAWS[name]
+    header, data = parts(good)
+    edit(header)
+    write(good, header, data)
+    with pytest.raises(ModelFileError) as caught:
+        import_model(good)
+    assert str(caught.value).startswith(f"{good} cannot be imported: ")
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 600 + len(str(good))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("count", 0, "count cannot be 0"),
+        ("count", -5, "count cannot be -5"),
+        ("visits", 2**60, "visits cannot be"),
+        ("task", -1, "task cannot be"),
+        ("sampled", np.nan, "sampled distances"),
+        ("mean", np.inf, "not finite"),
+        ("raw_mean", np.nan, "not finite"),
+        ("scatter.0", np.nan, "not finite"),
+        ("scatter.0", 3e38, "too large"),
+    ],
+)
+def test_a_wrong_number_is_refused_with_its_class(good, name, value, says):
+    header, data = parts(good)
+    start, end = header[name]["data_offsets"]
+    dtype = {"I64": "<i8", "F64": "<f8", "F32": "<f4"}[header[name]["dtype"]]
+    numbers = np.frombuffer(data[start:end], dtype).copy()
+    numbers[0] = value
+    write(good, header, data[:start] + numbers.tobytes() + data[end:])
+    with pytest.raises(ModelFileError, match=says) as caught:
+        import_model(good)
+    assert "class 0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0", b"PK\3\4" + bytes(100), (2**63).to_bytes(8, "little") + b"{}", b"\xff" * 64],
+)
+def test_what_is_no_safetensors_file_is_refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match="no safetensors file"):
+        import_model(path)
+
+
+def test_no_file_and_a_folder_are_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "nothing.safetensors"):
+        with pytest.raises(ModelFileError, match="no such file"):
+            import_model(path)
+
+
+def test_a_small_file_takes_little_memory(path):
+    """Sizes are those of the file: whatever it claims, little is allocated."""
+    clf = FeCAMClassifier().fit(X, Y)
+    export_model(clf, path)
+    header, data = parts(path)
+    tracemalloc.start()
+    try:
+        for width in (LARGEST_MATRIX, 10**6, 10**7):
+            change_within("found", "n_features_in", width)(header)
+            write(path, header, data)
+            with pytest.raises(ModelFileError):
+                import_model(path)
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_damage_shows_a_traceback(good):
+    """Flipped bytes and cut ends: an error of ours, or a model of finite numbers."""
+    rng = random.Random(0)
+    whole = good.read_bytes()
+    refused = 0
+    for _ in range(150):
+        content = bytearray(whole)
+        if rng.random() < 0.3:
+            del content[rng.randrange(len(content)) :]
+        for _ in range(rng.randint(0, 3)):
+            if content:
+                content[rng.randrange(min(len(content), 3000))] = rng.randrange(256)
+        good.write_bytes(content)
+        try:
+            import_model(good)
+        except FecamError:
+            refused += 1
+    assert refused > 75
