@@ -142,16 +142,16 @@ def _train(
 ) -> Iterator[Record | Path]:
     """A record an epoch, then the file of the encoder. A network trained before is found again."""
     try:
-        from fecam.encoders import first_task
+        from fecam.training import base_training
     except ModuleNotFoundError as error:
         raise MissingPackageError("training a network", error.name or "torch", "images") from None
     everything = wanted.classes == "all"
     classes = sorted(scenario.class_order if everything else scenario.base_classes)
     tasks = scenario[:] if everything else scenario[:1]
     shown = _marked(data, np.concatenate([task.train for task in tasks]), scenario[-1].test)
-    plan = first_task.plan_for(data.name, first_task.side_of(data, wanted.size))
+    plan = base_training.plan_for(data.name, base_training.image_size(data, wanted.size))
     if wanted.epochs is not None and wanted.epochs != plan.epochs:
-        plan = first_task.short_plan(plan, wanted.epochs)
+        plan = base_training.scale_schedule(plan, wanted.epochs)
     try:
         plan = plan.changed({"seed": scenario.seed, **wanted.plan})
     except TrainingError as error:
@@ -160,7 +160,7 @@ def _train(
     home = writable(cache_folder() / "first-tasks")
     name = fingerprint_of(what)
     with _alone(home / f".{name}.lock", watch):
-        for record in first_task.train_first_task(
+        for record in base_training.train_base_classes(
             shown,
             classes,
             plan,
@@ -174,7 +174,7 @@ def _train(
             device=device,
         ):
             yield {"kind": "training", "seed": scenario.seed, **asdict(record)}
-    yield home / name / first_task.ENCODER_FILE
+    yield home / name / base_training.ENCODER_FILE
 
 
 @contextmanager

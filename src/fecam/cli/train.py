@@ -55,23 +55,23 @@ def train(
     then `fecam features glyphs --encoder resnet18:glyph-net/encoder.safetensors`
     """
     try:
-        from fecam.encoders import first_task, training_records
+        from fecam.training import base_training, records
     except ModuleNotFoundError as error:
         raise MissingPackageError("training a network", error.name or "torch", "images") from None
     data = load_dataset(dataset, root, download, option)
     chosen = _chosen(data, classes, order_seed)
-    settings = first_task.plan_for(data.name, first_task.side_of(data, size))
+    settings = base_training.plan_for(data.name, base_training.image_size(data, size))
     if epochs is not None:
-        settings = first_task.short_plan(settings, epochs)
+        settings = base_training.scale_schedule(settings, epochs)
     settings = settings.changed(parse_options(plan or []))
     with progress_bar(f"{data.name}: {len(chosen)} classes", "batches") as bar:
         (task,) = bar.task_ids
 
-        def report(now: training_records.Progress) -> None:
+        def report(now: records.Progress) -> None:
             done = (now.epoch - 1) * now.of + now.batches
             bar.update(task, total=now.epochs * now.of, completed=done)
 
-        for record in first_task.train_first_task(
+        for record in base_training.train_base_classes(
             data,
             chosen,
             settings,
@@ -83,7 +83,7 @@ def train(
         ):
             _show(record, as_json)
             bar.update(task, note=f"loss {record.loss:.2f}, {100 * record.accuracy:.1f} %")
-    path = output / first_task.ENCODER_FILE
+    path = output / base_training.ENCODER_FILE
     say(f"{path} is ready: fecam features {dataset} --encoder resnet18:{path}")
 
 

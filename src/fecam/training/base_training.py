@@ -14,15 +14,15 @@ import torch
 
 from fecam.data.dataset import Dataset
 from fecam.data.images import read_image
-from fecam.encoders.augmentation import augmentation_for
-from fecam.encoders.classifiers import new_classifier
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.resnet import ResNet18, save_encoder
-from fecam.encoders.training import train
-from fecam.encoders.training_images import TrainingImages
-from fecam.encoders.training_plan import TrainingPlan
-from fecam.encoders.training_records import EpochRecord, Progress
 from fecam.errors import ItemError, TrainingError
+from fecam.training.augmentation import augmentation_for
+from fecam.training.classifiers import new_classifier
+from fecam.training.images import TrainingImages
+from fecam.training.loop import train
+from fecam.training.plan import TrainingPlan
+from fecam.training.records import EpochRecord, Progress
 
 ENCODER_FILE = "encoder.safetensors"
 CHECKPOINT_FILE = "training.safetensors"
@@ -48,19 +48,19 @@ def plan_for(name: str, size: int = 32) -> TrainingPlan:
     )
 
 
-def short_plan(plan: TrainingPlan, epochs: int = 20) -> TrainingPlan:
+def scale_schedule(plan: TrainingPlan, epochs: int = 20) -> TrainingPlan:
     """The same in few epochs, for a machine without a GPU: one to warm up, then the whole cosine.
 
     The scale of a cosine classifier starts where it ends up after a while anyway: from 1 it takes
     epochs that a short plan does not have.
 
-    >>> short_plan(plan_for("cifar100"), 10).epochs
+    >>> scale_schedule(plan_for("cifar100"), 10).epochs
     10
     """
     return replace(plan, epochs=epochs, warmup_epochs=min(1, epochs - 1), milestones=(), scale=10.0)
 
 
-def train_first_task(
+def train_base_classes(
     dataset: Dataset,
     classes: Sequence[int],
     plan: TrainingPlan,
@@ -86,9 +86,9 @@ def train_first_task(
         raise TrainingError(f"classes = {list(classes)}: name two classes at least to tell apart.")
     chosen = np.isin(dataset.labels, np.asarray(classes))
     _check_classes(dataset, classes)
-    side = side_of(dataset, size)
+    side = image_size(dataset, size)
     images = TrainingImages(dataset.subset(dataset.train[chosen[dataset.train]]), _steps(side))
-    mean, std = colours(images)
+    mean, std = channel_stats(images)
     images.preprocessing = replace(images.preprocessing, mean=mean, std=std)
     test = None
     if len(test_rows := dataset.test[chosen[dataset.test]]):
@@ -161,7 +161,7 @@ def _steps(side: int) -> ImagePreprocessing:
     return ImagePreprocessing(side, resize=round(side * 256 / 224))
 
 
-def side_of(dataset: Dataset, size: int | None = None) -> int:
+def image_size(dataset: Dataset, size: int | None = None) -> int:
     """The side of the images as the network sees them: as asked for, or as suits the data set.
 
     Of one that is not known by name, it is that of the first image that can be read, if it is
@@ -178,7 +178,7 @@ def side_of(dataset: Dataset, size: int | None = None) -> int:
     return _LARGE_SIZE
 
 
-def colours(images: TrainingImages, most: int = 10_000) -> tuple[Colour, Colour]:
+def channel_stats(images: TrainingImages, most: int = 10_000) -> tuple[Colour, Colour]:
     """Mean and spread of the three colours, from 0 to 1, over at most so many images."""
     stride = math.ceil(len(images) / most)
     count = 0

@@ -24,12 +24,12 @@ from torch.nn import functional
 
 from fecam.encoders.resnet import PathLike, read_tensors, write_tensors
 from fecam.encoders.torch_runtime import choose_device, fingerprint_of_tensors
-from fecam.encoders.training_checkpoint import different_layers, different_values, read_state
-from fecam.encoders.training_hooks import Hooks, Modules, Step
-from fecam.encoders.training_images import TrainingImages
-from fecam.encoders.training_plan import TrainingPlan, learning_rate
-from fecam.encoders.training_records import EpochRecord, Progress, Tally
 from fecam.errors import TrainingError
+from fecam.training.checkpoints import different_layers, different_values, read_state
+from fecam.training.hooks import Hooks, Modules, Step
+from fecam.training.images import TrainingImages
+from fecam.training.plan import TrainingPlan, learning_rate
+from fecam.training.records import EpochRecord, Progress, Tally
 
 _FORMAT = "fecam training 1"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from fecam.encoders.augmentation import Augmentation
-from fecam.encoders.classifiers import ClassifierName
 from fecam.errors import TrainingError
 from fecam.suggestions import suggestion
+from fecam.training.augmentation import Augmentation
+from fecam.training.classifiers import ClassifierName
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from fecam.encoders.training_records import EpochRecord
 from fecam.errors import TrainingError
+from fecam.training.records import EpochRecord
 
 
 def read_state(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], list[EpochRecord]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fecam.encoders.training_hooks import Step
+from fecam.training.hooks import Step
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""Random crops, flips and brightness."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fecam.errors import TrainingError
+from fecam.training import augmentation
+from fecam.training.augmentation import AUGMENTATIONS, Augmentation
+
+
+def pixels_that_tell_their_place(count=6, side=8):
+    """Every pixel of every image has a value of its own, and none is 0."""
+    values = torch.arange(1, 1 + count * 3 * side * side, dtype=torch.int32)
+    return values.reshape(count, 3, side, side)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_a_window_is_part_of_the_padded_image():
+    images = pixels_that_tell_their_place(64)
+    windows = augmentation.random_windows(images, 8, 2, seeded())
+    padded = functional.pad(images, (2, 2, 2, 2))
+    places = set()
+    for image, window in zip(padded, windows, strict=True):
+        found = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if torch.equal(image[:, top : top + 8, left : left + 8], window)
+        ]
+        assert len(found) == 1
+        places.update(found)
+    assert len(places) > 15  # of 25
+
+
+def test_a_window_larger_than_the_image_is_refused():
+    with pytest.raises(TrainingError, match="16 by 16"):
+        augmentation.random_windows(pixels_that_tell_their_place(), 16, 2, seeded())
+
+
+def test_a_flip_mirrors_left_to_right_half_of_the_time():
+    images = pixels_that_tell_their_place(100)
+    flipped = augmentation.random_flips(images, seeded())
+    kinds = [
+        (torch.equal(new, old), torch.equal(new, old.flip(2)))
+        for new, old in zip(flipped, images, strict=True)
+    ]
+    assert set(kinds) == {(True, False), (False, True)}
+    assert 30 < sum(mirrored for _, mirrored in kinds) < 70
+
+
+def test_brightness_multiplies_a_whole_image_and_stays_in_range():
+    images = torch.full((200, 3, 2, 2), 0.5)
+    lit = augmentation.random_brightness(images, 0.4, seeded())
+    factors = lit / 0.5
+    assert torch.equal(factors.amax((1, 2, 3)), factors.amin((1, 2, 3)))
+    assert 0.6 <= factors.min() < 0.65 and 1.35 < factors.max() <= 1.4
+    assert augmentation.random_brightness(images * 2, 0.4, seeded()).max() == 1
+
+
+def test_boxes_lie_inside_and_have_the_area_asked_for():
+    boxes = augmentation.random_boxes(500, (0.2, 0.5), 4 / 3, seeded())
+    assert (boxes >= 0).all() and (boxes <= 1 + 1e-6).all()
+    width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    area, ratio = width * height, width / height
+    assert area.min() > 0.199 and area.max() < 0.501 and area.max() - area.min() > 0.25
+    assert ratio.min() > 0.749 and ratio.max() < 1.334
+    whole = augmentation.random_boxes(50, (1.0, 1.0), 2.0, seeded())
+    assert (whole >= 0).all() and (whole <= 1 + 1e-6).all()
+
+
+def test_a_box_scaled_shows_what_is_in_the_box():
+    images = torch.rand(2, 3, 8, 8)
+    whole = torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2)
+    torch.testing.assert_close(augmentation.resized_boxes(images, whole, 8), images)
+    quarter = torch.tensor([[0.5, 0.0, 1.0, 0.5]] * 2)  # right, top
+    torch.testing.assert_close(
+        augmentation.resized_boxes(images, quarter, 4), images[:, :, :4, 4:], atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_each_augmentation_is_repeatable_and_in_range(name):
+    augment = AUGMENTATIONS[name]
+    images = torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8, generator=seeded(1))
+    first = augment(images, 32, seeded())
+    assert first.shape == (5, 3, 32, 32) and first.dtype == torch.float32
+    assert first.min() >= 0 and first.max() <= 1
+    assert torch.equal(first, augment(images, 32, seeded()))
+    assert torch.equal(first, augment(images, 32, seeded(7))) == (name == "none")
+    assert Augmentation.from_dict(json.loads(json.dumps(augment.as_dict()))) == augment
+
+
+def test_signs_are_never_mirrored():
+    assert not AUGMENTATIONS["glyphs"].flip and not AUGMENTATIONS["digits"].flip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"padding": -1},
+        {"area": (0.0, 1.0)},
+        {"area": (0.5, 0.2)},
+        {"area": (0.5, 1.0), "padding": 4},
+        {"stretch": 0.5},
+        {"brightness": 2.0},
+    ],
+)
+def test_impossible_augmentations_are_refused(wrong):
+    with pytest.raises(TrainingError, match="must be"):
+        Augmentation(**wrong)

@@ -1,0 +1,32 @@
+"""The classifier layers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fecam.errors import TrainingError
+from fecam.training.classifiers import CosineClassifier, LinearClassifier, grown, new_classifier
+
+
+def test_cosine_logits_ignore_length_and_stay_within_the_scale():
+    classifier = CosineClassifier(8, 3, scale=5.0)
+    features = torch.randn(10, 8)
+    torch.testing.assert_close(classifier(features), classifier(7 * features))
+    assert classifier(features).abs().max() <= 5
+    assert classifier(classifier.weight)[1, 1].item() == pytest.approx(5)
+    assert len(list(classifier.parameters())) == 2  # the scale is learnt
+
+
+@pytest.mark.parametrize("kind", [CosineClassifier, LinearClassifier])
+def test_a_classifier_that_grows_names_old_classes_as_before(kind):
+    old = kind(8, 3)
+    larger = grown(old, 5)
+    features = torch.randn(4, 8)
+    assert larger(features).shape == (4, 5)
+    torch.testing.assert_close(larger(features)[:, :3], old(features))
+    with pytest.raises(TrainingError, match="cannot grow to 2"):
+        grown(old, 2)
+    assert new_classifier("cosine", 8, 3, scale=4.0).scale.item() == 4
+    with pytest.raises(TrainingError, match="round"):
+        new_classifier("round", 8, 3)
