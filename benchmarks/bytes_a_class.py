@@ -22,6 +22,7 @@ from fecam.heads.holdings import array_bytes
 from problems import Problem
 from reference import SETTINGS, derive
 from reporting import markdown, options, say, write
+from stamps import CLASSIFIER
 
 
 def sizes(clf: FeCAMClassifier, problem: Problem) -> dict[str, int]:
@@ -88,7 +89,7 @@ def main() -> None:
             rows.append(measure(problem, setting, few))
     text = table(rows)
     print(text)
-    write("bytes_a_class", text, {"rows": rows}, quick=args.quick)
+    write("bytes_a_class", text, {"rows": rows}, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

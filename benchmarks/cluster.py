@@ -36,6 +36,7 @@ from fecam.distributed.lessons import Plan, add_up, as_lesson, pack, parts_of, u
 from fecam.distributed.reading import Account, Source, read_block
 from fecam.distributed.tree import FAN, MOST_HEAPS
 from reporting import markdown, once, options, say, write
+from stamps import CLASSIFIER
 
 
 def make_files(folder: Path, files: int, rows: int, width: int, classes: int) -> None:
@@ -348,8 +349,16 @@ def main() -> None:
     text = table(results)
     on_paper = paper_table(results["on_paper"])
     print(f"{text}\n\n{on_paper}")
-    write("cluster", text, results, quick=args.quick)
-    write("cluster_on_paper", on_paper, results["on_paper"], quick=args.quick)
+    write(
+        "cluster", text, results, quick=args.quick, measures=(*CLASSIFIER, "src/fecam/distributed")
+    )
+    write(
+        "cluster_on_paper",
+        on_paper,
+        results["on_paper"],
+        quick=args.quick,
+        measures=(*CLASSIFIER, "src/fecam/distributed"),
+    )
 
 
 if __name__ == "__main__":

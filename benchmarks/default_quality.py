@@ -21,6 +21,7 @@ from sklearn.metrics import roc_auc_score
 import feature_sets
 from fecam import FeCAMClassifier
 from reporting import markdown, write
+from stamps import CLASSIFIER
 
 MOST_CLASSES = 50  # of the 160 glyphs and 345 drawings: what two cores do in minutes
 SEEDS = (0, 1, 2)
@@ -146,8 +147,10 @@ def main() -> None:
         ],
     )
     print(f"{table}\n\n{unknown}")
-    write("default_quality", table, {"records": records})
-    write("novelty", unknown, {"records": [r for r in records if "novelty" in r]})
+    write("default_quality", table, {"records": records}, measures=CLASSIFIER)
+    write(
+        "novelty", unknown, {"records": [r for r in records if "novelty" in r]}, measures=CLASSIFIER
+    )
 
 
 def margin(record: dict[str, object]) -> float:

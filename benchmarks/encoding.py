@@ -167,7 +167,13 @@ def main() -> None:
     text = table(rows)
     print(text)
     about = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    write("encoding", text, {**about, "rows": rows}, quick=args.quick)
+    write(
+        "encoding",
+        text,
+        {**about, "rows": rows},
+        quick=args.quick,
+        measures=("src/fecam/encoders",),
+    )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from fecam.bench import runner, spec
 from fecam.data.places import cache_folder
 from fecam.report import read_run, summary_table, write_report
 from reporting import options, say, write
+from stamps import EXPERIMENTS
 
 SHOWN = (
     "digits",
@@ -55,7 +56,13 @@ def main() -> None:
         run = read_run(args.output / name)
         page = write_report([args.output / name])
         table = summary_table(run).as_markdown()
-        write(f"experiment-{name}", table, {"summary": run.summary}, quick=args.quick)
+        write(
+            f"experiment-{name}",
+            table,
+            {"summary": run.summary},
+            quick=args.quick,
+            measures=EXPERIMENTS,
+        )
         print(f"{run.title}\n{table}\n{page}, {time.monotonic() - start:.0f} s", flush=True)
 
 

@@ -25,6 +25,7 @@ from fecam.core.knowledge import Knowledge
 from problems import Problem
 from reference import SETTINGS
 from reporting import markdown, once, options, say, write
+from stamps import CLASSIFIER
 
 BUILT = 50
 """Classes whose factors are made where there are too many."""
@@ -129,7 +130,7 @@ def main() -> None:
         rows += [measure(problem, setting, 5 if args.quick else 15) for setting in SETTINGS]
     text = table(rows)
     print(text)
-    write("first_answer", text, {"rows": rows}, quick=args.quick)
+    write("first_answer", text, {"rows": rows}, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

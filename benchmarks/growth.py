@@ -27,6 +27,7 @@ from fecam import FeCAMClassifier
 from fecam.heads.holdings import array_bytes
 from reference import SETTINGS, asking, searching
 from reporting import apart, markdown, once, options, read, say, side_by_side, write
+from stamps import CLASSIFIER
 
 CLASSES = (10, 100, 1000, 3000)
 WIDTHS = (256, 512, 768, 1280)
@@ -130,7 +131,13 @@ def main() -> None:
         rows.append({**case, **measured})
         say(f"  {reason or f'{time.perf_counter() - start:.0f} s'}")
         rows.sort(key=lambda row: [plan.index({name: row[name] for name in ABOUT})])
-        write("growth", table(rows), {"queries": args.queries, "rows": rows}, quick=args.quick)
+        write(
+            "growth",
+            table(rows),
+            {"queries": args.queries, "rows": rows},
+            quick=args.quick,
+            measures=CLASSIFIER,
+        )
     print(table(rows))
 
 

@@ -26,6 +26,7 @@ import fecam
 from fecam import FeCAMClassifier
 from fecam.model_file import check
 from reporting import markdown, options, say, write
+from stamps import MODEL_FILE
 
 WIDTH, PER_CLASS, MOST = 192, 200, 12
 """Features, samples in a lesson, and classes at most: a matrix takes 74 KB."""
@@ -176,7 +177,7 @@ def main() -> int:
     table = markdown(header, [[str(rounds), f"{steps:,}", str(ahead), str(len(problems))]])
     print(table)
     found = {"rounds": rounds, "steps": steps, "ahead": ahead, "journals": hot}
-    write("kills", table, found | {"problems": problems}, quick=args.quick)
+    write("kills", table, found | {"problems": problems}, quick=args.quick, measures=MODEL_FILE)
     return 1 if problems else 0
 
 

@@ -18,6 +18,7 @@ import reference
 from problems import Problem
 from reference import SEARCHES, SETTINGS, asking, searching
 from reporting import markdown, once, options, say, side_by_side, write
+from stamps import CLASSIFIER
 
 MOST_PUBLIC = 100
 """Classes up to which the public computation is measured."""
@@ -94,7 +95,7 @@ def main() -> None:
             rows += [measure(problem, setting, repeats) for setting in SETTINGS]
     text = table(rows)
     print(text)
-    write("latency", text, {"data": args.data, "rows": rows}, quick=args.quick)
+    write("latency", text, {"data": args.data, "rows": rows}, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from fecam import FeCAMClassifier
 from problems import Problem
 from reference import SETTINGS
 from reporting import markdown, once, options, say, side_by_side, write
+from stamps import CLASSIFIER
 
 
 def after(known: int, problem: Problem, setting: str) -> tuple[FeCAMClassifier, np.ndarray]:
@@ -160,7 +161,7 @@ def main() -> None:
     results = run(args.data, args.quick)
     text = table(results)
     print(text)
-    write("learning", text, {"data": args.data, **results}, quick=args.quick)
+    write("learning", text, {"data": args.data, **results}, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from fecam.core import bounds as bounds_module
 from fecam.core import hunt as hunt_module
 from reference import SETTINGS
 from reporting import markdown, options, say, side_by_side, write
+from stamps import CLASSIFIER
 
 
 class _Watched(hunt_module.Hunt):
@@ -141,7 +142,7 @@ def main() -> None:
     header = ["search", "step", "multiplications, of dense", "time, of dense", "use"]
     table = markdown(header, rows)
     print(table)
-    write("limits", table, results, quick=args.quick)
+    write("limits", table, results, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import fecam
 import problems
 from fecam import FeCAMClassifier
 from reporting import apart, markdown, once, options, say, write
+from stamps import MODEL_FILE
 
 WIDTH, PER_CLASS = 512, 500
 
@@ -142,7 +143,13 @@ def main() -> None:
         [f"{classes:,} classes, d = {WIDTH}, n = {PER_CLASS}", "measured", "goal"], rows
     )
     print(table)
-    write("model_file", table, {"lesson": lesson, "first": first, "cold": cold}, quick=args.quick)
+    write(
+        "model_file",
+        table,
+        {"lesson": lesson, "first": first, "cold": cold},
+        quick=args.quick,
+        measures=MODEL_FILE,
+    )
 
 
 if __name__ == "__main__":

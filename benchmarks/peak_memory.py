@@ -32,6 +32,7 @@ import problems
 import reference
 from reference import SEARCHES, SETTINGS
 from reporting import apart, markdown, options, say, write
+from stamps import CLASSIFIER
 
 QUERIES = (1_000, 10_000, 50_000)
 CLASSES = (10, 100, 1_000)
@@ -113,7 +114,7 @@ def main() -> None:
         rows.append({**case, **apart(__file__, case)})
     text = table(rows)
     print(text)
-    write("peak_memory", text, {"rows": rows}, quick=args.quick)
+    write("peak_memory", text, {"rows": rows}, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

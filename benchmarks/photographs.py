@@ -22,6 +22,7 @@ from fecam.data import Dataset, load
 from fecam.encoders import load as load_encoder
 from fecam.features import FeatureStore, Progress, extract
 from reporting import markdown, once, options, say, write
+from stamps import CLASSIFIER
 
 RESOLUTION = 128
 HEADS = {
@@ -89,7 +90,13 @@ def main() -> None:
             for one in rows
         ],
     )
-    write("photographs", text, {"images_a_second": rate, "rows": rows}, quick=args.quick)
+    write(
+        "photographs",
+        text,
+        {"images_a_second": rate, "rows": rows},
+        quick=args.quick,
+        measures=(*CLASSIFIER, "src/fecam/encoders"),
+    )
     print(text, flush=True)
 
 

@@ -22,6 +22,7 @@ from fecam import FeCAMClassifier
 from problems import Problem
 from reference import SEARCHES, SETTINGS, asking, searching
 from reporting import markdown, once, options, read, say, side_by_side, write
+from stamps import CLASSIFIER
 
 Cases = Mapping[str, Callable[[], Problem]]
 """The problems of one kind of data, by name; two of them, "small" and "large", show growth."""
@@ -192,7 +193,7 @@ def main() -> None:
         results = run(data, args.quick) if before is None else grow_again(data, args.quick, before)
         text = table(results)
         print(text, end="\n\n", flush=True)
-        write(name, text, {"data": data, **results}, quick=args.quick)
+        write(name, text, {"data": data, **results}, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import problems
 from fecam import FeCAMClassifier
 from reference import SETTINGS, taught
 from reporting import markdown, options, say, side_by_side, write
+from stamps import CLASSIFIER
 
 BATCH, QUERIES = 128, 2000
 """Queries a call that is timed: about as many as wait for a busy service. Queries in all."""
@@ -99,7 +100,7 @@ def main() -> None:
     results = [measure(problem, setting) for problem in asked for setting in SETTINGS]
     told = table(results)
     print(told)
-    write("probabilities", told, {"results": results}, quick=args.quick)
+    write("probabilities", told, {"results": results}, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

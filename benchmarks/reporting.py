@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info
 
+from stamps import Stamp, git, stamped
+
 RESULTS = Path(__file__).parent / "results"
 TABLES = Path(__file__).parent.parent / "docs" / "tables"
 QUICK = Path(tempfile.gettempdir()) / "fecam-quick-results"
@@ -63,18 +65,28 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(name: str, table: str, results: Mapping[str, Any], *, quick: bool = False) -> None:
-    """Leave ``results/NAME.json`` for programs and ``docs/tables/NAME.md`` for the docs.
+def write(
+    name: str,
+    table: str,
+    results: Mapping[str, Any],
+    *,
+    measures: tuple[str, ...],
+    quick: bool = False,
+) -> None:
+    """Write ``results/NAME.json`` for programs and ``docs/tables/NAME.md`` for the docs.
 
-    A ``quick`` run touches neither: its results go to the folder `QUICK`.
+    The table ends with a stamp: commit, date and the paths that it ``measures``. Commit the code
+    before it is measured. A ``quick`` run writes to the folder `QUICK` only.
     """
     document = {"machine": machine(), **results}
     folder = QUICK if quick else RESULTS
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     if not quick:
+        if git("diff", "--quiet", "HEAD", "--", *measures).returncode:
+            say(f"{name}: the measured code is not committed, so the stamp will call it changed.")
         TABLES.mkdir(exist_ok=True)
-        (TABLES / f"{name}.md").write_text(table + "\n")
+        (TABLES / f"{name}.md").write_text(stamped(table, Stamp.now(measures)), encoding="utf-8")
 
 
 def read(name: str, *, quick: bool = False) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from load import load
 from reporting import markdown, options, say, write
 from service_load import CONNECTIONS, as_bytes, batches, taught
 from serving import Served, service
+from stamps import SERVICE
 
 KINDS = {
     "`fecam serve`": (),
@@ -121,7 +122,7 @@ def main() -> None:
     found = [row for per_class in args.per_class for row in measure(args, per_class)]
     table = tabled(found)
     print(table)
-    write("service_cluster", table, {"rows": found}, quick=args.quick)
+    write("service_cluster", table, {"rows": found}, quick=args.quick, measures=SERVICE)
 
 
 if __name__ == "__main__":

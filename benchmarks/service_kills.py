@@ -26,6 +26,7 @@ from fecam.client import Client
 from fecam.model_file import check
 from reporting import markdown, options, say, write
 from serving import Served, service
+from stamps import SERVICE
 
 WIDTH, TEACHERS, CLASSES = 64, 3, 4
 """Features; teachers; classes of each teacher."""
@@ -158,7 +159,7 @@ def main() -> int:
     table = markdown(header, [[str(rounds), f"{lessons:,}", str(ahead), str(len(problems))]])
     print(table)
     found = {"rounds": rounds, "lessons": lessons, "ahead": ahead, "problems": problems}
-    write("service_kills", table, found, quick=args.quick)
+    write("service_kills", table, found, quick=args.quick, measures=SERVICE)
     return 1 if problems else 0
 
 

@@ -36,6 +36,7 @@ from fecam.client import Client
 from load import Load, Running, load, request
 from reporting import apart, markdown, options, say, write
 from serving import Served, free_port, service
+from stamps import SERVICE
 
 GOALS = {"one": 0.60, "batch": 0.70, "p99": 3.0}
 """Shares of an empty endpoint and of the process; how much longer an answer may take."""
@@ -336,7 +337,7 @@ def main() -> int:
     others = ", which other programs used too" if busy > 0.5 else ""
     told = f"{table(results)}\n\nThe service and the load shared {cores} cores{others}."
     print(told)
-    write("service_load", told, {"results": results}, quick=args.quick)
+    write("service_load", told, {"results": results}, quick=args.quick, measures=SERVICE)
     return 1 if any(one["failures"] for one in results) else 0
 
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from reference import SETTINGS
 from reporting import markdown, options, read, write
+from stamps import CLASSIFIER
 
-README = Path(__file__).parent.parent / "README.md"
-MARKS = ("<!-- summary -->", "<!-- end of summary -->")
 MISSED = " (!)"
 AGREEMENT = 0.999
 # The 0.5 and 0.015 of the table, to the byte: 0.53 MB and 16 KB (of 1,024) at d = 512. Half
@@ -157,12 +155,7 @@ def main() -> None:
     header = ["what", "at least", "aim", *(f"measured, {setting}" for setting in SETTINGS)]
     text = markdown(header, rows)
     print(text)
-    write("summary", text, {"header": header, "rows": rows}, quick=args.quick)
-    if not args.quick:
-        readme = README.read_text(encoding="utf-8")
-        begin, end = (readme.index(mark) for mark in MARKS)
-        readme = readme[: begin + len(MARKS[0])] + f"\n{text}\n" + readme[end:]
-        README.write_text(readme, encoding="utf-8")
+    write("summary", text, {"header": header, "rows": rows}, quick=args.quick, measures=CLASSIFIER)
 
 
 if __name__ == "__main__":

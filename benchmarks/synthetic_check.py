@@ -25,6 +25,7 @@ from fecam import FeCAMClassifier
 from fecam.core.metric import class_covariance
 from fecam.core.prior import make_prior
 from reporting import markdown, write
+from stamps import CLASSIFIER
 from synthetic import FITTED, Shape, generate
 
 CLASSES, SAMPLES, WIDTH = 100, 500, 512
@@ -229,6 +230,7 @@ def check() -> None:
         "synthetic_check",
         f"{table}\n\nOther sizes, real / synthetic:\n\n{others}",
         {"records": records},
+        measures=CLASSIFIER,
     )
 
 
