@@ -40,7 +40,7 @@ def test_numbers_are_those_of_literal_loops(answers, reject):
     known = [row for row in rows if row[0] in CLASSES]
     strange = [row for row in rows if row[0] not in CLASSES]
     right = [row for row in known if row[1][0] == row[0]]
-    assert (found.count, found.right, found.top_k) == (len(known), len(right), 2)
+    assert (found.count, found.n_correct, found.top_k) == (len(known), len(right), 2)
     assert found.unknown == dict(Counter(row[0] for row in strange))
     limit = NormalDist().inv_cdf(1 - reject)
     for value, some in ((found.rejected, known), (found.unknown_rejected, strange)):

@@ -142,9 +142,9 @@ def test_auroc_of_infinite_and_missing_scores():
 
 def test_average_and_last_are_different_numbers():
     accuracies = [0.9, 0.6, 0.3]
-    assert metrics.average_incremental(accuracies) == pytest.approx(0.6)
-    assert metrics.last(accuracies) == 0.3
-    for measure in (metrics.average_incremental, metrics.last, metrics.mean_and_spread):
+    assert metrics.average_incremental_accuracy(accuracies) == pytest.approx(0.6)
+    assert metrics.last_accuracy(accuracies) == 0.3
+    for measure in (metrics.average_incremental_accuracy, metrics.last_accuracy, metrics.mean_std):
         with pytest.raises(InputError, match="no values"):
             measure([])
 
@@ -227,9 +227,9 @@ def test_the_matrix_is_lower_triangular_whatever_the_order_of_records():
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8))
 def test_mean_and_spread_are_those_of_the_statistics_module(values):
-    found = metrics.mean_and_spread(values)
+    found = metrics.mean_std(values)
     assert found.mean == pytest.approx(statistics.mean(values), abs=1e-9)
-    assert found.spread == pytest.approx(statistics.stdev(values), abs=1e-9)
+    assert found.std == pytest.approx(statistics.stdev(values), abs=1e-9)
 
 
 def stream(head="ncm", seed=0, shift=0.0, **more):
@@ -260,7 +260,7 @@ def test_a_summary_by_hand():
         "bytes": 300,
     }
     assert row["head"] == "ncm" and row["seeds"] == 1 and row["unfinished"] == 0
-    assert row["last"]["spread"] is None
+    assert row["last"]["std"] is None
 
 
 def test_heads_keep_their_order_and_seeds_give_a_spread():
@@ -269,8 +269,8 @@ def test_heads_keep_their_order_and_seeds_give_a_spread():
     assert (zeta["head"], zeta["seeds"], alpha["head"], alpha["seeds"]) == ("zeta", 2, "alpha", 1)
     new = [0.4, 0.5]
     assert zeta["new"]["mean"] == pytest.approx(0.45)
-    assert zeta["new"]["spread"] == pytest.approx(statistics.stdev(new))
-    assert zeta["base"]["spread"] == 0
+    assert zeta["new"]["std"] == pytest.approx(statistics.stdev(new))
+    assert zeta["base"]["std"] == 0
     json.dumps([zeta, alpha], allow_nan=False)
 
 
@@ -303,7 +303,7 @@ def test_domains_have_no_old_and_no_new():
 
 def test_a_single_task_has_average_and_last_and_nothing_to_forget():
     (row,) = metrics.summarize([task(0, 1, [(10, 0.5)])])
-    assert row["average"] == row["last"] == row["base"] == {"mean": 0.5, "spread": None}
+    assert row["average"] == row["last"] == row["base"] == {"mean": 0.5, "std": None}
     assert row["old"] is row["later"] is row["forgetting"] is row["backward_transfer"] is None
 
 

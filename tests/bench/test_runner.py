@@ -274,7 +274,7 @@ def test_a_run_that_was_stopped_goes_on(experiment, tmp_path, stop):
 def test_a_finished_run_is_read_not_run(experiment, tmp_path, monkeypatch):
     tiny, folder = experiment(), tmp_path / "run"
     first = list(runner.run(tiny, folder))
-    monkeypatch.setattr(runner, "stream", None)
+    monkeypatch.setattr(runner, "evaluate_scenario", None)
     files = {path: path.read_bytes() for path in folder.iterdir()}
     assert list(runner.run(tiny, folder)) == first
     assert {path: path.read_bytes() for path in folder.iterdir()} == files
@@ -373,7 +373,7 @@ def test_a_folder_belongs_to_one_process(experiment, tmp_path):
     with pytest.raises(SpecError, match=r"another process is at work in .*run.*--output"):
         list(runner.run(tiny, tmp_path / "run"))
     assert len(list(running)) == 5
-    with RunFolder(tmp_path / "run", tiny).taken():
+    with RunFolder(tmp_path / "run", tiny).locked():
         pass
 
 

@@ -22,7 +22,7 @@ from helpers.features import relu_features
 ROOT = Path(__file__).parents[2]
 SPECS = ROOT / "src/fecam/bench/specs"
 VARIANTS = ("-half-width", "-lite0", "-authors", "-611")
-SHIPPED = spec.shipped()
+SHIPPED = spec.available()
 
 T5, T10, T20 = [50] + [10] * 5, [50] + [5] * 10, [40] + [3] * 20
 PROTOCOLS = {
@@ -269,9 +269,9 @@ def test_what_a_file_leaves_out_has_a_default(tmp_path):
     assert one == spec.Spec(
         "mine",
         "mine",
-        spec.Source("digits", {"as_features": True}),
-        spec.Source("class-incremental", {"increment": 2}),
-        (spec.Head("ncm", "ncm"),),
+        spec.Component("digits", {"as_features": True}),
+        spec.Component("class-incremental", {"increment": 2}),
+        (spec.HeadSpec("ncm", "ncm"),),
     )
 
 
@@ -309,10 +309,10 @@ def test_heads_are_replaced_and_more_heads_are_added(tmp_path):
     below = len(spec.load("digits").heads)
     head = '\n[[{}]]\nname = "slda"\n'
     replaced = spec.load(written(tmp_path, 'extends = "digits"\n' + head.format("heads")))
-    added = spec.load(written(tmp_path, 'extends = "digits"\n' + head.format("more_heads")))
+    added = spec.load(written(tmp_path, 'extends = "digits"\n' + head.format("extra_heads")))
     assert [one.name for one in replaced.heads] == ["slda"]
     assert len(added.heads) == below + 1 and added.heads[-1].name == "slda"
-    alone = GOOD.replace("heads", "more_heads")
+    alone = GOOD.replace("heads", "extra_heads")
     assert [one.name for one in spec.load(written(tmp_path, alone)).heads] == ["ncm"]
 
 
@@ -338,8 +338,9 @@ BAD = {
     "one value of several": (GOOD + 'vary = {metric = ["cosine", "angle"]}\n', "metric='angle'"),
     "two alike": (GOOD + '[[heads]]\nname = "ncm"\n', "two heads are called 'ncm'"),
     "one head": (GOOD.replace("[[heads]]", "[heads]"), r"write \[\[heads\]\]"),
-    "more heads": ('more_heads = "ncm"\n' + GOOD, r"write \[\[more_heads\]\]"),
-    "heads and more": ("heads = 5\n" + GOOD.replace("heads", "more_heads"), r"\[\[heads\]\]"),
+    "more heads": ('extra_heads = "ncm"\n' + GOOD, r"write \[\[extra_heads\]\]"),
+    "former name": ('more_heads = "ncm"\n' + GOOD, r"did you mean 'extra_heads'\?"),
+    "heads and more": ("heads = 5\n" + GOOD.replace("heads", "extra_heads"), r"\[\[heads\]\]"),
     "no heads": ("heads = []\n" + GOOD.partition("[[heads]]")[0], "it has no heads"),
     "first task of a head": (GOOD + 'first_task = "network"\n', "but none is trained"),
     "seeds": ("seeds = []\n" + GOOD, "whole numbers"),
@@ -402,7 +403,7 @@ def test_every_experiment_is_in_the_table_with_its_title():
 def test_every_key_is_in_the_table_with_its_default():
     table = rows(REFERENCE.partition("## Keys")[2])
     named = set(spec._KEYS)
-    for table_name, kind in (("first_task", spec.FirstTask), ("heads", spec.Head)):
+    for table_name, kind in (("first_task", spec.FirstTask), ("heads", spec.HeadSpec)):
         for field in fields(kind):
             key = f"{table_name}.{field.name}"
             named.add(key)
@@ -411,7 +412,7 @@ def test_every_key_is_in_the_table_with_its_default():
                 assert shown in table[key][0], key
     named -= {"heads.options"}
     assert named <= table.keys()
-    for name in (*spec.ANALYSES, *spec.FIGURES, *KINDS):
+    for name in (*spec.ANALYSES, *spec.PAPER_METRICS, *KINDS):
         assert f'"{name}"' in REFERENCE or f"`{name}`" in REFERENCE
 
 

@@ -436,7 +436,7 @@ def test_commands(cluster, place, monkeypatch):
 
 
 def test_an_experiment_goes_on_where_it_was_stopped(cluster, place):
-    from fecam.distributed.experiments import spread
+    from fecam.distributed.experiments import run_on_ray
 
     (place / "mine.toml").write_text(EXPERIMENT.split('[[heads]]\nname = "mortal')[0])
     mine = spec.load(place / "mine.toml")
@@ -447,9 +447,9 @@ def test_an_experiment_goes_on_where_it_was_stopped(cluster, place):
 
     def watched(units):
         asked.extend((head.label, prepared.scenario.seed) for prepared, head in units)
-        return spread(units)
+        return run_on_ray(units)
 
-    again = runner.run(mine, place / "run", spread=watched)
+    again = runner.run(mine, place / "run", executor=watched)
     assert untimed(again) == untimed(records)
     assert asked == [("fecam", 1994)]
 

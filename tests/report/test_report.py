@@ -220,7 +220,7 @@ def test_the_main_table_has_our_numbers_and_the_papers(tmp_path):
     )
     for row in run.summary:
         for metric in ("average", "last", "base", "later"):
-            mean, spread = 100 * row[metric]["mean"], 100 * row[metric]["spread"]
+            mean, spread = 100 * row[metric]["mean"], 100 * row[metric]["std"]
             assert column(table, f"{metric} %")[row["head"]].text == f"{mean:.1f} ± {spread:.1f}"
     papers = {head: cell.text for head, cell in column(table, "last %, paper").items()}
     gap = "\N{EN DASH}"
@@ -419,7 +419,7 @@ def test_the_page_shows_the_numbers_of_the_metrics(complete):
     text = read_page(path).text
     for row in run.summary:
         for metric in ("average", "last", "base", "later", "old", "new", "forgetting"):
-            assert f"{100 * row[metric]['mean']:.1f} ± {100 * row[metric]['spread']:.1f}" in text
+            assert f"{100 * row[metric]['mean']:.1f} ± {100 * row[metric]['std']:.1f}" in text
         assert size(row["bytes"]["mean"]) in text
     assert "62.1" in text and "70.9" in text
     best = max(run.summary, key=lambda row: row["last"]["mean"])

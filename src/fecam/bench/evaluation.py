@@ -49,7 +49,7 @@ class Evaluation:
 
     count: int
     """Samples of classes that the model was taught."""
-    right: int
+    n_correct: int
     accuracy: float | None
     top_k: int
     top_k_accuracy: float | None
@@ -74,7 +74,7 @@ class Evaluation:
         """Plain values for JSON."""
         values = asdict(self)
         values["confusions"] = [
-            {"label": label, "taken_for": taken, "count": count}
+            {"label": label, "predicted": taken, "count": count}
             for label, taken, count in self.confusions
         ]
         values["unknown"] = [
@@ -113,7 +113,7 @@ def evaluate(
     --------
     >>> found = evaluate(["a", "a", "b", "z"], [[0], [1], [1], [0]], [0.9, 0.6, 0.8, 0.5],
     ...                  [0.1, 0.2, 0.3, 4.0], ["a", "b"])
-    >>> found.right, found.count, found.confusions, found.unknown, found.novelty_auroc
+    >>> found.n_correct, found.count, found.confusions, found.unknown, found.novelty_auroc
     (2, 3, (('a', 'b', 1),), {'z': 1}, 1.0)
     """
     if not 0 < reject < 1:
@@ -134,7 +134,7 @@ def evaluate(
     confusions = _confusions(due[known], order[known, 0], classes)
     return Evaluation(
         count=int(known.sum()),
-        right=int(right.sum()),
+        n_correct=int(right.sum()),
         accuracy=_share(right),
         top_k=order.shape[1],
         top_k_accuracy=_share((order[known] == due[known, None]).any(axis=1)),

@@ -45,11 +45,11 @@ class OldNewAll(NamedTuple):
     all: float
 
 
-class Spread(NamedTuple):
+class MeanStd(NamedTuple):
     """A mean over seeds, and the sample standard deviation if there are several."""
 
     mean: float
-    spread: float | None
+    std: float | None
 
 
 # -- from predictions ------------------------------------------------------------------------------
@@ -128,19 +128,19 @@ def auroc(known_scores: ArrayLike, novel_scores: ArrayLike) -> float:
 # -- from accuracies -------------------------------------------------------------------------------
 
 
-def average_incremental(accuracies: Sequence[float]) -> float:
+def average_incremental_accuracy(accuracies: Sequence[float]) -> float:
     """The mean of the accuracies after each task.
 
-    >>> average_incremental([0.75, 0.5, 0.25])
+    >>> average_incremental_accuracy([0.75, 0.5, 0.25])
     0.5
     """
     return float(np.mean(_some(accuracies)))
 
 
-def last(accuracies: Sequence[float]) -> float:
+def last_accuracy(accuracies: Sequence[float]) -> float:
     """The accuracy after the last task.
 
-    >>> last([0.75, 0.5, 0.25])
+    >>> last_accuracy([0.75, 0.5, 0.25])
     0.25
     """
     return float(_some(accuracies)[-1])
@@ -213,21 +213,21 @@ def backward_transfer(matrix: ArrayLike) -> float | None:
 # -- over seeds ------------------------------------------------------------------------------------
 
 
-def mean_and_spread(values: Sequence[float]) -> Spread:
+def mean_std(values: Sequence[float]) -> MeanStd:
     """The mean, and the sample standard deviation (divisor n - 1) of several values.
 
-    >>> mean_and_spread([1.0, 2.0, 3.0])
-    Spread(mean=2.0, spread=1.0)
-    >>> mean_and_spread([4.0]).spread is None
+    >>> mean_std([1.0, 2.0, 3.0])
+    MeanStd(mean=2.0, std=1.0)
+    >>> mean_std([4.0]).std is None
     True
     """
     values = _some(values)
-    return Spread(
+    return MeanStd(
         float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
     )
 
 
-def runs(records: Iterable[Record]) -> dict[str, dict[int, list[Record]]]:
+def group_by_run(records: Iterable[Record]) -> dict[str, dict[int, list[Record]]]:
     """Task records by head, then by seed, in the order of tasks; heads in order of appearance.
 
     Where a task was recorded twice, as after a resumed run, the later record counts.
@@ -243,21 +243,21 @@ def runs(records: Iterable[Record]) -> dict[str, dict[int, list[Record]]]:
     }
 
 
-def over_seeds(seeds: Mapping[int, Sequence[Record]], name: str) -> dict[int, Spread]:
+def mean_over_seeds(seeds: Mapping[int, Sequence[Record]], name: str) -> dict[int, MeanStd]:
     """One value of the records of a head after each task: mean and spread over its seeds."""
     found: dict[int, list[float]] = {}
     for tasks in seeds.values():
         for record in tasks:
             found.setdefault(record["task"], []).append(record[name])
-    return {task: mean_and_spread(values) for task, values in sorted(found.items())}
+    return {task: mean_std(values) for task, values in sorted(found.items())}
 
 
-def finished(tasks: Sequence[Record]) -> bool:
+def is_complete(tasks: Sequence[Record]) -> bool:
     """Whether all tasks of a head and a seed have been recorded."""
     return len(tasks) == int(tasks[0]["tasks"])
 
 
-def grows(tasks: Sequence[Record]) -> bool:
+def adds_classes(tasks: Sequence[Record]) -> bool:
     """Whether tasks bring new test rows, as new classes do.
 
     In a domain-incremental run every task is judged on the same parts. Old and new, base and later
@@ -271,12 +271,12 @@ def run_metrics(tasks: Sequence[Record]) -> dict[str, float | None]:
     """All numbers of one head and one seed, by the names of `METRICS`."""
     accuracies = [record["accuracy"] for record in tasks]
     _, rows, parts = zip(*tasks[-1]["parts"], strict=True)
-    growing = grows(tasks)
+    growing = adds_classes(tasks)
     matrix = accuracy_matrix(tasks)
     at_the_end = old_new_all(parts, rows)
     return {
-        "average": average_incremental(accuracies),
-        "last": last(accuracies),
+        "average": average_incremental_accuracy(accuracies),
+        "last": last_accuracy(accuracies),
         "base": _weighted(parts[:1], rows[:1]) if growing else None,
         "later": _weighted(parts[1:], rows[1:]) if growing else None,
         "old": at_the_end.old if growing else None,
@@ -302,11 +302,11 @@ def summarize(records: Iterable[Record]) -> list[dict[str, Any]]:
     ...     "parts": [["task 1", 10, 0.5]], "seconds_to_learn": 1.0, "seconds_to_predict": 2.0,
     ...     "bytes": 80, "calibration_error": None, "novelty_auroc": None,
     ... }])[0]["last"]
-    {'mean': 0.5, 'spread': None}
+    {'mean': 0.5, 'std': None}
     """
     table = []
-    for head, seeds in runs(records).items():
-        measured = [run_metrics(tasks) for tasks in seeds.values() if finished(tasks)]
+    for head, seeds in group_by_run(records).items():
+        measured = [run_metrics(tasks) for tasks in seeds.values() if is_complete(tasks)]
         row: dict[str, Any] = {
             "head": head,
             "seeds": len(measured),
@@ -314,7 +314,7 @@ def summarize(records: Iterable[Record]) -> list[dict[str, Any]]:
         }
         for name in METRICS:
             values = [value for each in measured if (value := each[name]) is not None]
-            row[name] = mean_and_spread(values)._asdict() if values else None
+            row[name] = mean_std(values)._asdict() if values else None
         table.append(row)
     return table
 

@@ -12,7 +12,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from fecam import encoders
-from fecam.bench.spec import FirstTask, Source, Spec
+from fecam.bench.spec import Component, FirstTask, Spec
 from fecam.data import Dataset, load
 from fecam.data.dataset import fingerprint_of
 from fecam.data.download import watching_downloads
@@ -96,14 +96,14 @@ def prepare(
             else:
                 accuracy = record["test_accuracy"]
                 yield record
-        features, about = _encoded(Source(f"resnet18:{file}"), data, device, named)
+        features, about = _encoded(Component(f"resnet18:{file}"), data, device, named)
         # Where it lies is nobody's business.
         about = {**(about or {}), "name": f"resnet18, width {spec.first_task.width}, trained here"}
         yield Prepared(features, _scenario(spec, features, seed), about, accuracy)
 
 
 def _encoded(
-    source: Source | None, data: Dataset, device: Any, watch: Watch
+    source: Component | None, data: Dataset, device: Any, watch: Watch
 ) -> tuple[Dataset, dict[str, Any] | None]:
     """The features, and what made them; nothing, if the data are features already."""
     if source is None:

@@ -18,7 +18,7 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import metadata
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from fecam.bench.record import check_values, is_object, maybe, parse_json, parse
 from fecam.bench.spec import Spec
 from fecam.errors import RunError, SpecError
 
-SPEC, ABOUT, RECORDS, TABLE = "spec.toml", "about.json", "records.jsonl", "records.csv"
+SPEC, METADATA, RECORDS, TABLE = "spec.toml", "about.json", "records.jsonl", "records.csv"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "onnxruntime", "transformers")
 COLUMNS = (
     "head", "seed", "task", "tasks", "name", "classes", "train_rows", "test_rows", "accuracy",
@@ -46,7 +46,7 @@ class RunFolder:
         self.path, self.spec = path, spec
 
     @contextmanager
-    def taken(self) -> Iterator[RunFolder]:
+    def locked(self) -> Iterator[RunFolder]:
         """The folder, made if need be, and nobody else's until the block ends.
 
         Raises:
@@ -71,7 +71,7 @@ class RunFolder:
         finally:
             lock.release()
 
-    def open(self) -> list[Record]:
+    def resume(self) -> list[Record]:
         """Begin, or take up the run that is there: its records.
 
         Raises:
@@ -92,34 +92,34 @@ class RunFolder:
 
     def clear(self) -> None:
         """Take away what a run has left here, and nothing else."""
-        for name in (RECORDS, ABOUT, SPEC, TABLE):
+        for name in (RECORDS, METADATA, SPEC, TABLE):
             (self.path / name).unlink(missing_ok=True)
 
-    def keep_only(self, records: Iterable[Record]) -> None:
+    def rewrite(self, records: Iterable[Record]) -> None:
         """Write the records anew: what was left half done is dropped."""
         replace_text(self.path / RECORDS, "".join(_line(record) for record in records))
 
-    def add(self, record: Record) -> None:
+    def append(self, record: Record) -> None:
         """Add a record, on disk when this returns."""
         with (self.path / RECORDS).open("a", encoding="utf-8") as file:
             file.write(_line(record))
             file.flush()
             os.fsync(file.fileno())
 
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """How the run came about, as far as it has been described."""
-        file = self.path / ABOUT
+        file = self.path / METADATA
         if not file.exists():
             return {}
         about: dict[str, Any] = parse_json(read_bytes(file), str(file))
         check_values(about, {"dataset": is_object, "features": maybe(is_object)}, str(file))
         return about
 
-    def describe(self, about: Mapping[str, Any]) -> None:
+    def write_metadata(self, about: Mapping[str, Any]) -> None:
         """Say how the run came about."""
-        replace_text(self.path / ABOUT, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+        replace_text(self.path / METADATA, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
-    def tabulate(self) -> None:
+    def write_csv(self) -> None:
         """Write the tasks as CSV."""
         file = io.StringIO(newline="")
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
@@ -154,13 +154,13 @@ def read_bytes(path: Path) -> bytes:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def circumstances() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     """What else may decide a result: versions, the machine, the state of the source."""
     versions = {}
     for package in PACKAGES:
         try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
+            versions[package] = version(package)
+        except PackageNotFoundError:
             continue
     return {
         "fecam": __version__,

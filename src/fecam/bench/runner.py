@@ -16,24 +16,24 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed
 
 from fecam.bench.analysis import analyse
-from fecam.bench.metrics import finished, runs
+from fecam.bench.metrics import group_by_run, is_complete
 from fecam.bench.preparation import Prepared, Progress, Watch, load_data, prepare
-from fecam.bench.results import RunFolder, circumstances, memory, now
-from fecam.bench.spec import Head, Spec
-from fecam.bench.stream import stream
+from fecam.bench.results import RunFolder, environment, memory, now
+from fecam.bench.scenario_evaluation import evaluate_scenario
+from fecam.bench.spec import HeadSpec, Spec
 from fecam.data import Dataset
 from fecam.errors import SpecError
 
 Record = dict[str, Any]
-Spread = Callable[[Sequence[tuple[Prepared, Head]]], Iterator[Record]]
+Executor = Callable[[Sequence[tuple[Prepared, HeadSpec]]], Iterator[Record]]
 """Takes heads through seeds somewhere else, and gives all records of one when it is done."""
 
 
 @dataclass(frozen=True)
-class _Unit:
+class _Job:
     """What is done in one piece, and done again if it was cut short: a head through a seed."""
 
-    head: Head
+    head: HeadSpec
     seed: int
 
 
@@ -45,7 +45,7 @@ def run(
     download: bool = False,
     again: bool = False,
     workers: int | None = None,
-    spread: Spread | None = None,
+    executor: Executor | None = None,
     device: Any = None,
     watch: Watch | None = None,
 ) -> Iterator[Record]:
@@ -54,13 +54,14 @@ def run(
     Records that the folder already holds come first; what a kill left half done is done again.
     Features are made once for all heads. With several seeds, heads run side by side in so many
     processes as there are seeds and cores and as memory allows (``workers``); with one, a head
-    after the other, and its time is its own. ``spread`` takes them to other machines instead, as
+    after the other, and its time is its own. ``executor`` takes them to other machines instead, as
     `fecam.distributed.experiments` does. The analyses are of the first seed. ``root`` and
     ``download`` are for the data set; ``watch`` hears how far each stage has come.
 
     >>> from fecam.bench import spec
     >>> import tempfile
-    >>> digits = spec.load("digits", {"seeds": [1993], "analyses": []}).only(["nearest mean"])
+    >>> digits = spec.load("digits", {"seeds": [1993], "analyses": []})
+    >>> digits = digits.select_heads(["nearest mean"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     [record["classes"] for record in run(digits, folder)]
     [4, 6, 8, 10]
@@ -70,33 +71,33 @@ def run(
     """
     tell = watch or (lambda now: None)
     data = load_data(spec, None if root is None else Path(root), download, tell)
-    with RunFolder(Path(folder), spec).taken() as home:
+    with RunFolder(Path(folder), spec).locked() as home:
         if again:
             home.clear()
-        yield from _run(spec, data, home, spread or partial(_here, workers), device, tell)
+        yield from _run(spec, data, home, executor or partial(run_locally, workers), device, tell)
 
 
 def _run(
-    spec: Spec, data: Dataset, home: RunFolder, spread: Spread, device: Any, tell: Watch
+    spec: Spec, data: Dataset, home: RunFolder, executor: Executor, device: Any, tell: Watch
 ) -> Iterator[Record]:
-    kept = _whole(home.open())
-    before = home.about() if kept else {}
+    kept = _whole(home.resume())
+    before = home.metadata() if kept else {}
     about = _about(spec, data, before, home.path)
-    home.keep_only(kept)
+    home.rewrite(kept)
     yield from kept
-    done = {(label, seed) for label, seeds in runs(kept).items() for seed in seeds}
-    units = [
-        _Unit(head, seed)
+    done = {(label, seed) for label, seeds in group_by_run(kept).items() for seed in seeds}
+    jobs = [
+        _Job(head, seed)
         for seed in spec.seeds
         for head in spec.heads
         if (head.label, seed) not in done
     ]
     analysed = {one["name"] for one in kept if one["kind"] == "analysis"}
     analyses = [name for name in spec.analyses if name not in analysed]
-    if not units and not analyses and before.get("finished"):
+    if not jobs and not analyses and before.get("finished"):
         return
-    home.describe(about)
-    wanted = {unit.seed for unit in units} | ({spec.seeds[0]} if analyses else set())
+    home.write_metadata(about)
+    wanted = {job.seed for job in jobs} | ({spec.seeds[0]} if analyses else set())
     trained = {(one["seed"], one["epoch"]) for one in kept if one["kind"] == "training"}
     prepared: dict[int, Prepared] = {}
     for each in prepare(spec, data, filter(wanted.__contains__, spec.seeds), device, tell):
@@ -104,27 +105,27 @@ def _run(
             prepared[each.scenario.seed] = each
             about = _with_features(about, each, home.path)
         elif (each["seed"], each["epoch"]) not in trained:
-            home.add(each)
+            home.append(each)
             yield each
-    home.describe(about)
-    for record in _records(spec, units, analyses, prepared, spread, tell):
-        home.add(record)
+    home.write_metadata(about)
+    for record in _records(spec, jobs, analyses, prepared, executor, tell):
+        home.append(record)
         yield record
-    home.tabulate()
-    home.describe({**about, "finished": now()})
+    home.write_csv()
+    home.write_metadata({**about, "finished": now()})
 
 
 def _records(
     spec: Spec,
-    units: Sequence[_Unit],
+    jobs: Sequence[_Job],
     analyses: Sequence[str],
     prepared: dict[int, Prepared],
-    spread: Spread,
+    executor: Executor,
     tell: Watch,
 ) -> Iterator[Record]:
     """Those of the heads, then those of the analyses."""
-    total = sum(len(prepared[unit.seed].scenario) for unit in units)
-    records = spread([(prepared[unit.seed], unit.head) for unit in units]) if units else iter(())
+    total = sum(len(prepared[job.seed].scenario) for job in jobs)
+    records = executor([(prepared[job.seed], job.head) for job in jobs]) if jobs else iter(())
     for count, record in enumerate(records):
         tell(Progress("tasks", count + 1, total))
         yield record
@@ -134,14 +135,14 @@ def _records(
         tell(Progress("analyses", count + 1, len(analyses)))
 
 
-def _here(workers: int | None, units: Sequence[tuple[Prepared, Head]]) -> Iterator[Record]:
-    """All tasks of all units: one after the other as they come, or units side by side."""
-    side_by_side = min(len(units), workers or _workers([prepared for prepared, _ in units]))
+def run_locally(workers: int | None, jobs: Sequence[tuple[Prepared, HeadSpec]]) -> Iterator[Record]:
+    """All tasks of all jobs: one after the other as they come, or jobs side by side."""
+    side_by_side = min(len(jobs), workers or _workers([prepared for prepared, _ in jobs]))
     if side_by_side <= 1:
-        for prepared, head in units:
-            yield from stream(prepared, head)
+        for prepared, head in jobs:
+            yield from evaluate_scenario(prepared, head)
         return
-    jobs = (delayed(_together)(prepared, head, os.getpid()) for prepared, head in units)
+    jobs = (delayed(_run_one)(prepared, head, os.getpid()) for prepared, head in jobs)
     results = Parallel(n_jobs=side_by_side, return_as="generator_unordered")(jobs)
     try:
         for records in results:
@@ -152,9 +153,9 @@ def _here(workers: int | None, units: Sequence[tuple[Prepared, Head]]) -> Iterat
             results.close()
 
 
-def _together(prepared: Prepared, head: Head, parent: int) -> list[Record]:
+def _run_one(prepared: Prepared, head: HeadSpec, parent: int) -> list[Record]:
     _end_with(parent)
-    return list(stream(prepared, head))
+    return list(evaluate_scenario(prepared, head))
 
 
 @cache
@@ -194,9 +195,9 @@ def _whole(records: Sequence[Record]) -> list[Record]:
     """The records that stand: a head's only if all tasks of the seed are there."""
     whole = {
         (label, seed)
-        for label, seeds in runs(records).items()
+        for label, seeds in group_by_run(records).items()
         for seed, tasks in seeds.items()
-        if finished(tasks)
+        if is_complete(tasks)
     }
     return [
         record
@@ -216,13 +217,13 @@ def _about(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -> d
         return {
             **before,
             "finished": None,
-            "resumed": [*before.get("resumed", []), circumstances()],
+            "resumed": [*before.get("resumed", []), environment()],
         }
     return {
         "name": spec.name,
         "title": spec.title,
         "kind": spec.scenario.name,
-        **circumstances(),
+        **environment(),
         "finished": None,
         "seeds": list(spec.seeds),
         "dataset": {

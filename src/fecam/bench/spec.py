@@ -21,7 +21,7 @@ from fecam.suggestions import nearest
 
 ANALYSES = ("singular-values", "tsne")
 FIRST_TASK_CLASSES = ("base", "all")
-FIGURES = ("average", "last", "old", "new")
+PAPER_METRICS = ("average", "last", "old", "new")
 NONE = "none"
 """TOML has no word for nothing, which some options of heads may be."""
 SUFFIX = ".toml"
@@ -29,7 +29,7 @@ _SPECS = resources.files("fecam.bench") / "specs"
 
 
 @dataclass(frozen=True)
-class Source:
+class Component:
     """Something that is loaded by name, with options: a data set, or an encoder."""
 
     name: str
@@ -51,7 +51,7 @@ class FirstTask:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadSpec:
     """A classifier on features."""
 
     name: str
@@ -69,10 +69,10 @@ class Spec:
 
     name: str
     title: str
-    dataset: Source
-    scenario: Source
-    heads: tuple[Head, ...]
-    encoder: Source | None = None
+    dataset: Component
+    scenario: Component
+    heads: tuple[HeadSpec, ...]
+    encoder: Component | None = None
     first_task: FirstTask | None = None
     seeds: tuple[int, ...] = (1993,)
     analyses: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Spec:
         """The experiment as a file."""
         return tomli_w.dumps(_plain(self.as_dict()))
 
-    def only(self, labels: Iterable[str]) -> Spec:
+    def select_heads(self, labels: Iterable[str]) -> Spec:
         """The same with some of its heads."""
         known = [head.label for head in self.heads]
         wanted = list(labels)
@@ -124,7 +124,7 @@ class Spec:
         return replace(self, heads=tuple(one for one in self.heads if one.label in wanted))
 
 
-def shipped() -> list[str]:
+def available() -> list[str]:
     """The names of the experiments that come with the package."""
     names = (one.name for one in _SPECS.iterdir())
     return sorted(
@@ -164,14 +164,14 @@ def _read(what: str | Path, above: tuple[str, ...]) -> tuple[str, dict[str, Any]
         content = inside.read_text("utf-8")
     else:
         raise SpecError(
-            f"there is no experiment {text!r}{_hint(text, shipped())}. `fecam bench --list` lists "
-            f"them; a file of your own ends in {SUFFIX}"
+            f"there is no experiment {text!r}{_hint(text, available())}. `fecam bench --list` "
+            f"lists them; a file of your own ends in {SUFFIX}"
         )
     try:
         table = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{text} is not TOML: {error}") from None
-    bases, more = table.pop("extends", []), table.pop("more_heads", [])
+    bases, more = table.pop("extends", []), table.pop("extra_heads", [])
     merged: dict[str, Any] = {}
     for base in _bases(text, bases):
         near = Path(what).parent / base
@@ -180,7 +180,7 @@ def _read(what: str | Path, above: tuple[str, ...]) -> tuple[str, dict[str, Any]
         merged = _merged(merged, below)
     merged = _merged(merged, table)
     if more:  # a list is replaced as a whole: to add to one needs a word of its own
-        for key, tables in (("heads", merged.get("heads", [])), ("more_heads", more)):
+        for key, tables in (("heads", merged.get("heads", [])), ("extra_heads", more)):
             _check_tables(key, tables, f"{text}: ")
         merged["heads"] = [*merged.get("heads", []), *more]
     return name, merged
@@ -225,10 +225,10 @@ def _change(table: dict[str, Any], key: str, value: Any) -> None:
 
 # ------------------------------------------------------------------------- what a table may say
 
-# Of these, extends and more_heads are gone once a file is read.
+# Of these, extends and extra_heads are gone once a file is read.
 _KEYS = (
     "name", "title", "seeds", "analyses", "dataset", "encoder", "first_task", "scenario", "heads",
-    "more_heads", "paper", "extends",
+    "extra_heads", "paper", "extends",
 )  # fmt: skip
 
 
@@ -264,12 +264,12 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
     return spec
 
 
-def _source(table: Mapping[str, Any], key: str, naming: str) -> Source:
+def _source(table: Mapping[str, Any], key: str, naming: str) -> Component:
     options = dict(_typed(table, key, dict, {}))
     name = options.pop(naming, None)
     if not isinstance(name, str):
         raise SpecError(f"[{key}] needs a {naming}, as text; it has {name!r}")
-    return Source(name, options)
+    return Component(name, options)
 
 
 def _first_task(table: Any) -> FirstTask:
@@ -286,7 +286,7 @@ def _first_task(table: Any) -> FirstTask:
     return FirstTask(**table)
 
 
-def _heads(tables: Any) -> Iterable[Head]:
+def _heads(tables: Any) -> Iterable[HeadSpec]:
     _check_tables("heads", tables)
     if not tables:
         raise SpecError("it has no heads: write [[heads]] and the name of one")
@@ -303,7 +303,7 @@ def _heads(tables: Any) -> Iterable[Head]:
                 key: None if value == NONE else value for key, value in {**options, **more}.items()
             }
             heads.make(name, **chosen)  # what it does not take is found out now
-            yield Head(name, f"{label or name}{suffix}", chosen, first_task)
+            yield HeadSpec(name, f"{label or name}{suffix}", chosen, first_task)
 
 
 def _check_tables(key: str, tables: Any, where: str = "") -> None:
@@ -349,7 +349,7 @@ def _paper(table: dict[str, Any]) -> dict[str, Any]:
         where = f"paper.figures.{label}"
         if not isinstance(figures, dict):
             raise SpecError(f"{where} = {figures!r}: write {{average = 70.9}}")
-        _check_keys(f"{where}.", figures, FIGURES)
+        _check_keys(f"{where}.", figures, PAPER_METRICS)
         for name, figure in figures.items():
             if type(figure) not in (int, float):
                 raise SpecError(f"{where}.{name} = {figure!r}: it must be a number, in percent")
@@ -373,7 +373,7 @@ def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any, where: 
 
 
 def _hint(name: object, known: Iterable[str]) -> str:
-    near = nearest(name, known)
+    near = "extra_heads" if name == "more_heads" else nearest(name, known)  # its former name
     return "" if near is None else f" (did you mean {near!r}?)"
 
 

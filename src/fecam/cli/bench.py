@@ -85,13 +85,13 @@ def bench(
     sys.path.insert(0, str(Path.cwd()))  # an experiment may name a head in a file of the user's
     chosen = [specs.load(one, changes) for one in spec]
     if head:
-        chosen = [one.only(head) for one in chosen]
+        chosen = [one.select_heads(head) for one in chosen]
     if show:
         _print_specs(chosen, as_json)
         return
     if ray is not None and workers is not None:
         raise InputError("--workers is for this machine. Remedy: leave it out, for --ray")
-    spread = None if ray is None else cluster.spread_on(ray)
+    executor = None if ray is None else cluster.executor_on(ray)
     listeners = [loggers.make(name) for name in log or []]
     for one in chosen:
         folder = output / one.name
@@ -104,7 +104,7 @@ def bench(
                     download=download,
                     again=again,
                     workers=workers,
-                    spread=spread,
+                    executor=executor,
                     device=device,
                     watch=_watching(bar, one.name),
                 )
@@ -161,7 +161,7 @@ def list_heads(as_json: AsJson = False) -> None:
 def _list(as_json: bool) -> None:
     from fecam.bench import spec as specs
 
-    found = [specs.load(name) for name in specs.shipped()]
+    found = [specs.load(name) for name in specs.available()]
     if as_json:
         show_json([one.as_dict() for one in found])
         return

@@ -27,7 +27,7 @@ from fecam.cli.output import (
 from fecam.errors import InputError, ItemError
 
 if TYPE_CHECKING:
-    from fecam.bench.runner import Spread
+    from fecam.bench.runner import Executor
     from fecam.data import Dataset
     from fecam.distributed import Answered, Learnt
 
@@ -188,12 +188,12 @@ def evaluate_on(
         return evaluate(rows, model, label=label, item=item, total=total, report=report)
 
 
-def spread_on(address: str) -> Spread:
+def executor_on(address: str) -> Executor:
     """What takes the heads and seeds of an experiment to a cluster."""
-    from fecam.distributed.experiments import spread
+    from fecam.distributed.experiments import run_on_ray
 
     _join(address)
-    return spread
+    return run_on_ray
 
 
 def _join(address: str) -> None:

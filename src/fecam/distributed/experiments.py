@@ -10,8 +10,8 @@ import numpy as np
 
 from fecam.bench.preparation import Prepared
 from fecam.bench.runner import bytes_to_run
-from fecam.bench.spec import Head
-from fecam.bench.stream import stream
+from fecam.bench.scenario_evaluation import evaluate_scenario
+from fecam.bench.spec import HeadSpec
 from fecam.data import Dataset
 from fecam.distributed.cluster import the_ray
 from fecam.errors import ClusterError, SpecError
@@ -21,7 +21,7 @@ TRIES = 10
 """A head whose worker dies goes through its seed again, so often at most."""
 
 
-def spread(units: Sequence[tuple[Prepared, Head]]) -> Iterator[Record]:
+def run_on_ray(jobs: Sequence[tuple[Prepared, HeadSpec]]) -> Iterator[Record]:
     """Each head through its seed on a processor of the cluster, for `fecam.bench.runner.run`.
 
     Features lie in the memory that the cluster shares, once, and not once a head or seed. A head
@@ -32,7 +32,7 @@ def spread(units: Sequence[tuple[Prepared, Head]]) -> Iterator[Record]:
     work = ray.remote(num_cpus=1, max_retries=TRIES)(_through)
     shared: dict[int, Any] = {}
     running = []
-    for prepared, head in units:
+    for prepared, head in jobs:
         features = prepared.features
         if id(features) not in shared:
             plain = replace(features, items=np.asarray(features.items))
@@ -59,9 +59,9 @@ def spread(units: Sequence[tuple[Prepared, Head]]) -> Iterator[Record]:
             ray.cancel(one, force=True)
 
 
-def _through(features: Dataset, about: tuple[Any, ...], head: Head) -> list[Record] | str:
+def _through(features: Dataset, about: tuple[Any, ...], head: HeadSpec) -> list[Record] | str:
     """In a worker: the records of a head, or why it cannot go on."""
     try:
-        return list(stream(Prepared(features, *about), head))
+        return list(evaluate_scenario(Prepared(features, *about), head))
     except SpecError as error:
         return str(error)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fecam.bench.metrics import grows
+from fecam.bench.metrics import adds_classes
 from fecam.report.drawing import Figure, as_png, as_svg
 from fecam.report.maps import matrix_map, shrinkage_grid, shrinkage_map
 from fecam.report.plots import (
@@ -72,7 +72,7 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
         f"{_winner(run, 'new', 'knows the new classes best')}{_left_out(run)}",
     )
     for place, head in enumerate(shown_heads(run)):
-        growing = all(map(grows, run.heads[head].values()))
+        growing = all(map(adds_classes, run.heads[head].values()))
         yield (
             "matrices",
             f"matrix-{place + 1}",

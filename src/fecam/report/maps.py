@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.bench.metrics import accuracy_matrix, finished, grows
+from fecam.bench.metrics import accuracy_matrix, adds_classes, is_complete
 from fecam.report.drawing import WIDTH, Axes, Figure, new_figure, styled
 from fecam.report.reading import Run
 
@@ -18,7 +18,7 @@ MOST_CELLS = 500
 @styled
 def matrix_map(run: Run, head: str) -> Figure | None:
     """The accuracy on each part of the test rows after each task, mean over seeds."""
-    matrices = [accuracy_matrix(tasks) for tasks in run.heads[head].values() if finished(tasks)]
+    matrices = [accuracy_matrix(tasks) for tasks in run.heads[head].values() if is_complete(tasks)]
     matrices = [matrix for matrix in matrices if matrix.shape == matrices[0].shape]
     if not matrices or matrices[0].shape[0] < 2:
         return None
@@ -27,7 +27,7 @@ def matrix_map(run: Run, head: str) -> Figure | None:
     side = 0.6 + 0.42 * min(max(matrix.shape), 9)
     figure, axes = new_figure(min(side, 3.8), min(side + 0.4, WIDTH))
     heat(axes, matrix, "accuracy, %", 0, 100)
-    axes.set_xlabel("judged on" + (" the classes of task" if grows(tasks) else " part"))
+    axes.set_xlabel("judged on" + (" the classes of task" if adds_classes(tasks) else " part"))
     axes.set_ylabel("after task")
     _number(axes.xaxis, matrix.shape[1])
     _number(axes.yaxis, matrix.shape[0])

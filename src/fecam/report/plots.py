@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.bench.metrics import Spread, grows, over_seeds
+from fecam.bench.metrics import MeanStd, adds_classes, mean_over_seeds
 from fecam.report.drawing import (
     COLOURS,
     DASHES,
@@ -49,14 +49,14 @@ def shown_heads(run: Run) -> list[str]:
 @styled
 def accuracy_curves(run: Run) -> Figure | None:
     """Accuracy after each task, a curve a head, with the spread over seeds as a band."""
-    curves = {head: over_seeds(run.heads[head], "accuracy") for head in shown_heads(run)}
+    curves = {head: mean_over_seeds(run.heads[head], "accuracy") for head in shown_heads(run)}
     return _curves(curves, "accuracy, %", 100)
 
 
 @styled
 def storage_curves(run: Run) -> Figure | None:
     """Bytes kept after each task, a curve a head."""
-    curves = {head: over_seeds(run.heads[head], "bytes") for head in shown_heads(run)}
+    curves = {head: mean_over_seeds(run.heads[head], "bytes") for head in shown_heads(run)}
     figure = _curves(curves, "kept", 1)
     if figure is not None:
         (axes,) = figure.axes
@@ -85,14 +85,18 @@ def joint_curves(runs: Mapping[str, Run]) -> Figure | None:
     if not curves:
         return None
     over_classes = all(
-        grows(tasks) and all(record.get("classes") for record in tasks)
+        adds_classes(tasks) and all(record.get("classes") for record in tasks)
         for _, _, seeds in curves
         for tasks in seeds.values()
     )
     figure, axes = new_figure(3.1 + 0.19 * (legend_rows(heads) + legend_rows(list(runs))))
     for place, (name, head, seeds) in enumerate(curves):
-        curve = over_seeds(seeds, "accuracy")
-        x = [mean for mean, _ in over_seeds(seeds, "classes").values()] if over_classes else None
+        curve = mean_over_seeds(seeds, "accuracy")
+        x = (
+            [mean for mean, _ in mean_over_seeds(seeds, "classes").values()]
+            if over_classes
+            else None
+        )
         style = {**look(heads.index(head)), "linestyle": DASHES[list(runs).index(name) % 3]}
         _curve(axes, curve, 100, style, f"curve-{place}", x)
     axes.set_xlabel("classes learnt" if over_classes else "task")
@@ -106,7 +110,7 @@ def joint_curves(runs: Mapping[str, Run]) -> Figure | None:
     return figure
 
 
-def _curves(curves: Mapping[str, Mapping[int, Spread]], title: str, scale: float) -> Figure | None:
+def _curves(curves: Mapping[str, Mapping[int, MeanStd]], title: str, scale: float) -> Figure | None:
     if not any(curves.values()):
         return None
     figure, axes = new_figure(3.1 + 0.19 * legend_rows(list(curves)))
@@ -123,7 +127,7 @@ def _curves(curves: Mapping[str, Mapping[int, Spread]], title: str, scale: float
 
 def _curve(
     axes: Axes,
-    curve: Mapping[int, Spread],
+    curve: Mapping[int, MeanStd],
     scale: float,
     style: Mapping[str, Any],
     name: str,
@@ -131,7 +135,7 @@ def _curve(
 ) -> None:
     x = [task + 1 for task in curve] if x is None else x
     mean = scale * np.array([value.mean for value in curve.values()])
-    spread = scale * np.array([value.spread or 0 for value in curve.values()])
+    spread = scale * np.array([value.std or 0 for value in curve.values()])
     # Along many tasks markers would hide the curve.
     axes.plot(x, mean, gid=name, markevery=max(1, len(curve) // 12), **style)
     if spread.any():
@@ -159,8 +163,8 @@ def old_new_all_bars(run: Run) -> Figure | None:
             y + 0.26 * (1 - place),
             [100 * value["mean"] for value in values],
             height=0.24,
-            xerr=[100 * (value["spread"] or 0) for value in values]
-            if any(value["spread"] for value in values)
+            xerr=[100 * (value["std"] or 0) for value in values]
+            if any(value["std"] for value in values)
             else None,
             error_kw={"ecolor": QUIET, "elinewidth": 0.8},
             color=(COLOURS[5], COLOURS[4], COLOURS[0])[place],

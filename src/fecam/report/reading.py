@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fecam.bench.metrics import Record, runs, summarize
+from fecam.bench.metrics import Record, group_by_run, summarize
 from fecam.bench.record import (
     Check,
     check_values,
@@ -26,8 +26,7 @@ from fecam.bench.record import (
     parse_json,
     short,
 )
-from fecam.bench.results import ABOUT as ABOUT_FILE
-from fecam.bench.results import SPEC, read_bytes, read_records
+from fecam.bench.results import METADATA, SPEC, read_bytes, read_records
 from fecam.errors import RunError
 
 
@@ -53,7 +52,7 @@ class Run:
     @cached_property
     def heads(self) -> dict[str, dict[int, list[Record]]]:
         """Task records by head and seed, in the order of tasks."""
-        return runs(self.records)
+        return group_by_run(self.records)
 
     @cached_property
     def summary(self) -> list[dict[str, Any]]:
@@ -74,15 +73,15 @@ class Run:
 def read_run(folder: Path | str) -> Run:
     """Read ``spec.toml``, ``about.json`` and ``records.jsonl`` of a run."""
     folder = Path(folder)
-    if not (folder / ABOUT_FILE).is_file():
+    if not (folder / METADATA).is_file():
         raise RunError(
-            f"{folder} is no run: it has no {ABOUT_FILE}. Remedy: give a folder that "
+            f"{folder} is no run: it has no {METADATA}. Remedy: give a folder that "
             "`fecam bench` has written"
         )
     path = folder / SPEC
     spec = decode(read_bytes(path), str(path)) if path.exists() else ""
     records = _in_order(read_records(folder), spec)
-    return Run(folder, _about(folder / ABOUT_FILE), spec, tuple(records))
+    return Run(folder, _about(folder / METADATA), spec, tuple(records))
 
 
 def _in_order(records: Iterable[Record], spec: str) -> list[Record]:

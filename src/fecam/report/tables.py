@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fecam.bench.metrics import over_seeds
+from fecam.bench.metrics import mean_over_seeds
 from fecam.report.reading import Run
 from fecam.report.text import duration, markdown, markup, percent, plain, size
 
@@ -141,7 +141,7 @@ def cost_table(run: Run) -> Table:
 
 def task_table(run: Run) -> Table:
     """The accuracy of each head after each task."""
-    curves = {head: over_seeds(seeds, "accuracy") for head, seeds in run.heads.items()}
+    curves = {head: mean_over_seeds(seeds, "accuracy") for head, seeds in run.heads.items()}
     count = max((task + 1 for curve in curves.values() for task in curve), default=0)
     return Table(
         ("head", *[f"task {at + 1}" for at in range(count)]),
@@ -223,7 +223,7 @@ def _column(values: Sequence[Any], kind: str) -> list[Cell]:
     return [
         Cell(GAP)
         if value is None
-        else Cell(percent(value["mean"], value["spread"]), len(known) > 1 and at == best)
+        else Cell(percent(value["mean"], value["std"]), len(known) > 1 and at == best)
         for value, at in zip(values, shown, strict=True)
     ]
 

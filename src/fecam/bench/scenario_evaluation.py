@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fecam import heads
 from fecam.bench.metrics import accuracy, auroc, calibration_error
 from fecam.bench.preparation import Prepared
-from fecam.bench.spec import Head
+from fecam.bench.spec import HeadSpec
 from fecam.errors import FecamError, SpecError
 
 Record = dict[str, Any]
@@ -20,7 +20,7 @@ ROWS = 2000
 """Calibration and novelty are judged on at most so many test rows: they measure every class."""
 
 
-def stream(prepared: Prepared, head: Head) -> Iterator[Record]:
+def evaluate_scenario(prepared: Prepared, head: HeadSpec) -> Iterator[Record]:
     """Teach a new head task by task, and ask it after each about all it should know.
 
     Time to learn is that of `partial_fit`; what a head derives only when it is asked is in the time
@@ -38,7 +38,7 @@ def stream(prepared: Prepared, head: Head) -> Iterator[Record]:
         ) from error
 
 
-def _tasks(prepared: Prepared, head: Head) -> Iterator[Record]:
+def _tasks(prepared: Prepared, head: HeadSpec) -> Iterator[Record]:
     features, scenario, seed = prepared.features, prepared.scenario, prepared.scenario.seed
     X, y = np.asarray(features.items), features.labels
     taught = heads.make(head.name, **_options(head, seed))
@@ -76,7 +76,7 @@ def _tasks(prepared: Prepared, head: Head) -> Iterator[Record]:
         yield record
 
 
-def _options(head: Head, seed: int) -> Mapping[str, Any]:
+def _options(head: HeadSpec, seed: int) -> Mapping[str, Any]:
     """A head that draws at random does so from the seed of the run."""
     known = heads.make(head.name).get_params()
     return {**({"seed": seed} if "seed" in known else {}), **head.options}
