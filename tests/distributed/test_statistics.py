@@ -149,7 +149,7 @@ def test_texts_go_through_an_encoder():
 
 
 def test_a_file_wants_an_encoder_with_a_fingerprint(tmp_path):
-    nameless = wrap(lambda texts: [[len(t)] for t in texts], name="n", kind="texts", width=1)
+    nameless = wrap(lambda texts: [[len(t)] for t in texts], name="n", kind="texts", n_features=1)
     known = learning._Known.of(tmp_path / "m.fecam", None, nameless)
     with pytest.raises(EncoderError, match="no fingerprint"):
         known.check(learning.Glance(1, 0.0, None))

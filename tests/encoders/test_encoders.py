@@ -95,17 +95,17 @@ def reads(request, encoders):
 def check_contract(encoder: Encoder, items):
     features = encoder.encode(items)
     assert features.dtype == np.float32
-    assert features.shape == (len(items), encoder.width)
+    assert features.shape == (len(items), encoder.n_features)
     assert np.isfinite(features).all()
     spread = np.linalg.norm(features - features.mean(0), axis=1)
     assert (spread > 0.01 * np.linalg.norm(features, axis=1)).all(), "items cannot be told apart"
     same(np.concatenate([encoder.encode([item]) for item in items]), features)
     same(encoder.encode(items[::-1])[::-1], features)
     # More than fit in a batch, each item in company of others.
-    many = items * (encoder.batch // len(items) + 1)
+    many = items * (encoder.batch_size // len(items) + 1)
     same(encoder.encode(many)[-len(items) :], features)
     for nothing in (encoder.encode([]), encoder.embed([])):
-        assert nothing.shape == (0, encoder.width)
+        assert nothing.shape == (0, encoder.n_features)
         assert nothing.dtype == np.float32
     assert encoder.name in repr(encoder)
     assert encoder.preprocessing
@@ -162,10 +162,10 @@ def test_what_is_no_image_and_no_text_is_an_error_about_the_item(sees, encoders)
 def test_an_encoder_is_had_again_under_its_name(which, encoders):
     first = encoders(which)
     again = load(first.name, device="cpu")
-    assert (again.name, again.fingerprint, again.width) == (
+    assert (again.name, again.fingerprint, again.n_features) == (
         first.name,
         first.fingerprint,
-        first.width,
+        first.n_features,
     )
 
 
@@ -300,7 +300,7 @@ def test_efficientnet_gives_what_the_plain_network_gives(encoders):
     features = encoder.encode(pictures())
     same(features, expected)
     assert features.min() >= 0
-    assert encoder.width == 1280
+    assert encoder.n_features == 1280
 
 
 def test_the_resolution_is_in_the_name_and_the_fingerprint(encoders):
@@ -321,7 +321,7 @@ def test_the_resolution_is_in_the_name_and_the_fingerprint(encoders):
 def test_the_larger_ones_load_too(name, side, capsys):
     encoder = load(name)
     assert encoder.prepare(pictures()[0]).shape == (3, side, side)
-    assert encoder.width == 1280
+    assert encoder.n_features == 1280
     assert capsys.readouterr() == ("", "")
 
 
@@ -393,12 +393,12 @@ def test_a_module_sees_normalised_images():
     encoder = wrap(torch.nn.Flatten(), name="pixels", preprocessing=STEPS)
     expected = np.stack([STEPS(item).ravel() for item in pictures()])
     np.testing.assert_allclose(encoder.encode(pictures()), expected, atol=1e-5)
-    assert encoder.width == 3 * 24 * 24
+    assert encoder.n_features == 3 * 24 * 24
 
 
 def test_modules_for_features_and_texts():
     linear = torch.nn.Linear(4, 2)
-    encoder = wrap(linear, name="projection", kind="features", width=2)
+    encoder = wrap(linear, name="projection", kind="features", n_features=2)
     rows = np.arange(12, dtype=np.float32).reshape(3, 4)
     same(encoder.encode(list(rows)), linear(torch.from_numpy(rows)).detach().numpy())
     assert encoder.fingerprint
@@ -432,7 +432,7 @@ def test_what_cannot_be_wrapped_is_refused():
         wrap(convolutions(), name="own")
     with pytest.raises(EncoderError, match="only images"):
         wrap(len, name="own", kind="texts", preprocessing=STEPS)
-    with pytest.raises(EncoderError, match="width="):
+    with pytest.raises(EncoderError, match="n_features="):
         wrap(abs, name="own", kind="features")
     with pytest.raises(EncoderError, match=r"\(1, features\)"):
         wrap(lambda texts: 3.0, name="own", kind="texts")
@@ -442,9 +442,9 @@ def test_what_cannot_be_wrapped_is_refused():
         wrap(convolutions()[:2], name="own", preprocessing=STEPS)
     with pytest.raises(EncoderError, match="fails on an image of 24 x 24"):
         wrap(torch.nn.Linear(7, 3), name="own", preprocessing=STEPS)
-    with pytest.raises(EncoderError, match="8 features, not width=5"):
-        wrap(convolutions(), name="own", preprocessing=STEPS, width=5)
-    wrong = wrap(lambda texts: np.zeros((2, 3)), name="own", kind="texts", width=3)
+    with pytest.raises(EncoderError, match="8 features, not n_features=5"):
+        wrap(convolutions(), name="own", preprocessing=STEPS, n_features=5)
+    wrong = wrap(lambda texts: np.zeros((2, 3)), name="own", kind="texts", n_features=3)
     with pytest.raises(EncoderError, match=r"shape \(2, 3\) for 1 items"):
         wrong.encode(["a"])
 

@@ -65,7 +65,7 @@ def test_features_are_those_of_transformers(folders, name, pooling, capsys):
     encoder = load(f"hf:{folder / name}", pooling=pooling)
     chosen = pooling or USUAL[name]
     assert encoder.name == f"hf:{folder / name}?pooling={chosen}"
-    assert encoder.width == WIDTH
+    assert encoder.n_features == WIDTH
     in_front = IN_FRONT.get(name, 1)
     same(encoder.encode(pictures()), literally(models[name], encoder, chosen, in_front))
     assert capsys.readouterr() == ("", "")

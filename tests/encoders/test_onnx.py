@@ -47,7 +47,7 @@ def test_an_exported_encoder_gives_the_same_features(name, tmp_path, own, capfd)
     catalogue.export(encoder, path)
     assert capfd.readouterr() == ("", "")
     again = load(f"onnx:{path}")
-    assert again.width == encoder.width
+    assert again.n_features == encoder.n_features
     assert again.preprocessing == encoder.preprocessing
     features = encoder.encode(pictures())
     same(again.encode(pictures()), features)
@@ -58,9 +58,9 @@ def test_an_exported_encoder_gives_the_same_features(name, tmp_path, own, capfd)
 def load_runtime(encoder, name, folder):
     """The same encoder with onnxruntime asked for where it is loaded."""
     if name == "own":
-        from fecam.encoders.onnx import faster
+        from fecam.encoders.onnx import to_faster_runtime
 
-        return faster(encoder)
+        return to_faster_runtime(encoder)
     return load(encoder.name, runtime="onnx")
 
 
@@ -97,7 +97,7 @@ def test_the_fingerprint_is_of_the_file_and_the_options(own, tmp_path):
 
 def test_what_cannot_be_written_is_refused(own, tmp_path):
     with pytest.raises(EncoderError, match="cannot be turned into ONNX"):
-        catalogue.export(wrap(len, name="f", kind="texts", width=1), tmp_path / "f.onnx")
+        catalogue.export(wrap(len, name="f", kind="texts", n_features=1), tmp_path / "f.onnx")
     with pytest.raises(EncoderError, match="was not written"):
         catalogue.export(own[0], tmp_path / "no" / "such" / "folder.onnx")
     (tmp_path / "file").touch()
@@ -152,7 +152,7 @@ def channel_means(steps, items):
 )
 def test_the_shape_of_the_input_tells_size_order_and_batch(tmp_path, shape):
     encoder = load(foreign(tmp_path / "it.onnx", shape))
-    assert encoder.width == 3
+    assert encoder.n_features == 3
     assert encoder.preprocessing.startswith("shorter side to 24 (bicubic), centre 24 x 24")
     same(encoder.encode(pictures()), channel_means(ImagePreprocessing(24), pictures()))
     same(encoder.embed([encoder.prepare(item) for item in pictures()]), encoder.encode(pictures()))
@@ -187,7 +187,7 @@ def test_one_of_several_outputs_is_chosen(tmp_path):
     mean, maps = load(name, output="mean"), load(name, output="maps")
     same(maps.encode(pictures()), mean.encode(pictures()))  # maps are averaged over the image
     assert maps.fingerprint != mean.fingerprint
-    assert load(name, output="flat").width == 3 * 24 * 24
+    assert load(name, output="flat").n_features == 3 * 24 * 24
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.resnet import (
     ResNet18,
-    fold_normalisation,
+    fuse_batchnorm,
     load_encoder,
     read_tensors,
     save_encoder,
@@ -46,7 +46,7 @@ def saved(tmp_path):
 
 def test_the_usual_width_has_512_features_and_the_known_number_of_weights():
     network = ResNet18()
-    assert network.feature_size == 512
+    assert network.n_features == 512
     assert network(torch.zeros(2, 3, 8, 8)).shape == (2, 512)
     # 11,689,512 in the literature with a 7x7 stem and a layer of 1000 classes.
     large = sum(weight.numel() for weight in ResNet18(stem="large").parameters())
@@ -86,7 +86,7 @@ def test_folding_changes_no_feature():
         network = noisy(ResNet18(width=4, stem=stem)).eval()
         with torch.inference_mode():
             before = network(batch)
-            after = fold_normalisation(network)(batch)
+            after = fuse_batchnorm(network)(batch)
         assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in network.modules())
         torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
 
@@ -100,7 +100,7 @@ def test_impossible_networks_are_refused(wrong):
 def test_an_encoder_gives_the_features_of_the_network_that_was_saved(saved):
     path, network = saved
     encoder = load_encoder(path)
-    assert encoder.kind == "images" and encoder.width == 32
+    assert encoder.kind == "images" and encoder.n_features == 32
     assert encoder.class_names == ("cat", "dog")
     assert str(path) in encoder.name and "16" in encoder.preprocessing
     raw = images(5, 16)

@@ -27,10 +27,10 @@ from fecam.features.saving import save_features
 class Letters(Encoder):
     """Counts letters: a text's features reveal what it says. "?" cannot be read."""
 
-    name, kind, width, preprocessing, batch = "letters", "texts", 26, "none", 4
+    name, kind, n_features, preprocessing, batch_size = "letters", "texts", 26, "none", 4
 
-    def __init__(self, fingerprint="letters-1", width=26):
-        self.fingerprint, self.width, self.seen = fingerprint, width, []
+    def __init__(self, fingerprint="letters-1", n_features=26):
+        self.fingerprint, self.n_features, self.seen = fingerprint, n_features, []
 
     def prepare(self, item):
         if "?" in item:
@@ -137,7 +137,7 @@ def test_nothing_can_be_read(tmp_path):
 
 def test_an_encoder_that_does_not_keep_its_word(tmp_path):
     with pytest.raises(EncoderError, match=r"shape \(4, 26\).*should be \(4, 3\)"):
-        extract(texts(), Letters(width=3), cache=tmp_path)
+        extract(texts(), Letters(n_features=3), cache=tmp_path)
     with pytest.raises(EncoderError, match="no fingerprint"):
         extract(texts(), Letters(""), cache=tmp_path)
     extract(texts(), Letters(""), cache=False)

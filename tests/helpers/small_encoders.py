@@ -12,7 +12,13 @@ from fecam.encoders.encoder import Encoder
 class Colours(Encoder):
     """What an image looks like from afar: mean and spread of each colour in four corners."""
 
-    name, kind, width, fingerprint, preprocessing = "colours", "images", 24, "colours-1", "none"
+    name, kind, n_features, fingerprint, preprocessing = (
+        "colours",
+        "images",
+        24,
+        "colours-1",
+        "none",
+    )
 
     def prepare(self, item):
         image = read_image(item).astype(np.float32) / 255
@@ -29,7 +35,7 @@ class Colours(Encoder):
 class Letters(Encoder):
     """How often each letter occurs in a text."""
 
-    name, kind, width, fingerprint, preprocessing = "letters", "texts", 26, "letters-1", "none"
+    name, kind, n_features, fingerprint, preprocessing = "letters", "texts", 26, "letters-1", "none"
 
     def prepare(self, item):
         return [item.count(chr(97 + at)) for at in range(26)]

@@ -57,7 +57,7 @@ class Items(list):
 def fresh(classes=4, width=2, seed=0, kind="linear"):
     torch.manual_seed(seed)
     network = ResNet18(width=width)
-    return network, new_classifier(kind, network.feature_size, classes)
+    return network, new_classifier(kind, network.n_features, classes)
 
 
 def run(plan=PLAN, data=None, outputs=4, hooks=None, **options):

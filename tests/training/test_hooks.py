@@ -99,7 +99,7 @@ def learn_tasks(tasks, penalty=0.0, distillation=0.0, folder=None):
     for number, task in enumerate(tasks):
         torch.manual_seed(number)
         seen = [*seen, *task]
-        size = network.feature_size
+        size = network.n_features
         classifier = (
             grown(classifier, len(seen)) if classifier else LinearClassifier(size, len(seen))
         )

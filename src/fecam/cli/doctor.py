@@ -113,7 +113,7 @@ def _encoder_of(path: Path, name: str) -> Finding:
             encoder = opened.encoder
     except (EncoderError, MissingPackageError) as error:
         return Finding("encoder", str(error), problem=True)
-    width = 0 if encoder is None else encoder.width
+    width = 0 if encoder is None else encoder.n_features
     return Finding("encoder", f"{name}, {width:,} features: the very one that taught the model")
 
 
@@ -167,7 +167,7 @@ def _loaded(name: str) -> Finding:
         encoder = catalogue.load(name, runtime="torch")
     except FecamError as error:
         return Finding(f"encoder {name}", str(error), problem=True)
-    return Finding(f"encoder {name}", f"{encoder.width:,} features")
+    return Finding(f"encoder {name}", f"{encoder.n_features:,} features")
 
 
 def _cache() -> Finding:

@@ -22,7 +22,7 @@ def wrap(
     *,
     name: str,
     kind: Kind = "images",
-    width: int | None = None,
+    n_features: int | None = None,
     preprocessing: ImagePreprocessing | None = None,
     fingerprint: str | None = None,
     device: Any = None,
@@ -37,7 +37,7 @@ def wrap(
     Features are cached under the ``fingerprint``. Of a module it is computed; a function that has
     none has the fingerprint "", and its features cannot be cached.
 
-    ``width`` is the number of features; without it, one made-up item is encoded to find out.
+    ``n_features`` is the number of features; without it, one made-up item is encoded to find out.
 
     >>> lengths = wrap(lambda texts: [[len(text)] for text in texts], name="length", kind="texts")
     >>> lengths
@@ -52,11 +52,11 @@ def wrap(
     # Where torch was never imported, nothing can be one of its modules.
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(function, torch.nn.Module):
-        return _Wrapped(function, name, kind, width, preprocessing, fingerprint or "")
+        return _Wrapped(function, name, kind, n_features, preprocessing, fingerprint or "")
     found = _of_module(function) if fingerprint is None else fingerprint
     if kind == "images":
-        return _image_module(function, name, width, preprocessing, found, device)
-    return _Wrapped(_frozen(function, kind, device), name, kind, width, None, found)
+        return _image_module(function, name, n_features, preprocessing, found, device)
+    return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, found)
 
 
 class _Wrapped(Encoder):
@@ -67,7 +67,7 @@ class _Wrapped(Encoder):
         function: Callable[[Any], Any],
         name: str,
         kind: Kind,
-        width: int | None,
+        n_features: int | None,
         steps: ImagePreprocessing | None,
         fingerprint: str,
     ) -> None:
@@ -76,7 +76,7 @@ class _Wrapped(Encoder):
         if fingerprint and steps is not None:
             fingerprint = fingerprint_of([fingerprint, steps.fingerprint])
         self.fingerprint = fingerprint
-        self.width = self._try_out() if width is None else width
+        self.n_features = self._dry_run() if n_features is None else n_features
 
     def prepare(self, item: Any) -> Any:
         """One item; an image through the preprocessing, if there is one."""
@@ -85,12 +85,12 @@ class _Wrapped(Encoder):
     def embed(self, prepared: Sequence[Any]) -> Features:
         """What the function gives, checked."""
         if not len(prepared):
-            return np.zeros((0, self.width), np.float32)
+            return np.zeros((0, self.n_features), np.float32)
         features = self._call(prepared)
-        if features.shape != (len(prepared), self.width):
+        if features.shape != (len(prepared), self.n_features):
             raise EncoderError(
                 f"{self.name!r} gave an array of shape {features.shape} for {len(prepared)} items; "
-                f"it should be ({len(prepared)}, {self.width})"
+                f"it should be ({len(prepared)}, {self.n_features})"
             )
         return features
 
@@ -106,10 +106,12 @@ class _Wrapped(Encoder):
                 f"{self.name!r} gave {type(found).__name__}, not an array of numbers: {error}"
             ) from None
 
-    def _try_out(self) -> int:
+    def _dry_run(self) -> int:
         """How many features come out, found by looking at an item that says nothing."""
         if self.kind == "features":
-            raise EncoderError(f"{self.name!r} encodes features: say how many come out, width=...")
+            raise EncoderError(
+                f"{self.name!r} encodes features: say how many come out, n_features=..."
+            )
         blank: Any = "a text" if self.kind == "texts" else np.full((64, 64, 3), 128, np.uint8)
         shape = self._call([self.prepare(blank)]).shape
         if len(shape) != 2 or shape[0] != 1:
@@ -123,7 +125,7 @@ class _Wrapped(Encoder):
 def _image_module(
     module: Any,
     name: str,
-    width: int | None,
+    n_features: int | None,
     preprocessing: ImagePreprocessing | None,
     fingerprint: str,
     device: Any,
@@ -142,8 +144,10 @@ def _image_module(
         fingerprint=fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint]),
         device=device,
     )
-    if width is not None and width != encoder.width:
-        raise EncoderError(f"{name!r} gives {encoder.width} features, not width={width}")
+    if n_features is not None and n_features != encoder.n_features:
+        raise EncoderError(
+            f"{name!r} gives {encoder.n_features} features, not n_features={n_features}"
+        )
     return encoder
 
 

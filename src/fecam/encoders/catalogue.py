@@ -158,17 +158,17 @@ def load(name: str, *, device: Any = None, runtime: str | None = None, **options
         return encoder
     if runtime == "onnx":
         with_onnx = _imported("onnx", _ONNX, f"runtime='onnx' for {name}")
-        found: Encoder = with_onnx.faster(encoder, device=device)
+        found: Encoder = with_onnx.to_faster_runtime(encoder, device=device)
         return found
-    return _faster_if_possible(encoder) if adapter.better_in_onnx else encoder
+    return _on_faster_runtime(encoder) if adapter.better_in_onnx else encoder
 
 
-def _faster_if_possible(encoder: Encoder) -> Encoder:
+def _on_faster_runtime(encoder: Encoder) -> Encoder:
     """Run by onnxruntime where that helps; what was not asked for must not fail."""
     if str(getattr(encoder, "device", "")) != "cpu" or not _ONNX.installed:
         return encoder
     try:
-        found: Encoder = _imported("onnx", _ONNX, encoder.name).faster(encoder)
+        found: Encoder = _imported("onnx", _ONNX, encoder.name).to_faster_runtime(encoder)
     except EncoderError:
         return encoder
     return found

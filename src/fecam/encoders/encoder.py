@@ -26,13 +26,13 @@ class Encoder(ABC):
     """As `fecam.encoders.load` knows it."""
     kind: Kind
     """What goes in."""
-    width: int
+    n_features: int
     """How many features come out."""
     fingerprint: str
     """Changes whenever a feature might: with the weights, the layers and the preprocessing."""
     preprocessing: str
     """What happens to an item before the network sees it, for a person to read."""
-    batch: int = 16
+    batch_size: int = 16
     """How many items at a time are fastest."""
 
     @abstractmethod
@@ -46,12 +46,12 @@ class Encoder(ABC):
     def encode(self, items: Sequence[Any]) -> Features:
         """The features of raw items, one row each: the same alone, in a batch, in any order."""
         if not len(items):
-            return np.zeros((0, self.width), np.float32)
+            return np.zeros((0, self.n_features), np.float32)
         parts = [
-            self.embed([self.prepare(item) for item in items[start : start + self.batch]])
-            for start in range(0, len(items), self.batch)
+            self.embed([self.prepare(item) for item in items[start : start + self.batch_size]])
+            for start in range(0, len(items), self.batch_size)
         ]
         return np.concatenate(parts)
 
     def __repr__(self) -> str:
-        return f"<encoder {self.name}: {self.kind} to {self.width} features>"
+        return f"<encoder {self.name}: {self.kind} to {self.n_features} features>"

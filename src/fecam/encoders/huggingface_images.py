@@ -47,7 +47,7 @@ def load_images(
     )
     model, has_pooler = read_model(folder)
     model = getattr(model, "vision_model", model).eval()
-    found = _look(model, steps, folder)
+    found = _probe_outputs(model, steps, folder)
     possible = _poolings(found, tower, steps.size, has_pooler)
     if pooling is None:
         contrastive = tower is not config or config.model_type.endswith("_vision_model")
@@ -70,7 +70,7 @@ def load_images(
     )
 
 
-def _look(model: Any, steps: ImagePreprocessing, folder: Path) -> Any:
+def _probe_outputs(model: Any, steps: ImagePreprocessing, folder: Path) -> Any:
     """What the model makes of a blank image."""
     try:
         with torch.inference_mode():

@@ -86,7 +86,7 @@ class OnnxEncoder(Encoder):
     """A network that onnxruntime runs; ``source`` is the one of torch that it was made from."""
 
     kind = "images"
-    batch = 16
+    batch_size = 16
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class OnnxEncoder(Encoder):
         self._channels_last = _is_channels_last(self._input.shape)
         self._output = _chosen_output(session, output, name)
         if isinstance(fixed := self._input.shape[0], int):
-            self.batch = fixed
-        self.width = self._try_out()
+            self.batch_size = fixed
+        self.n_features = self._dry_run()
 
     def prepare(self, item: Any) -> Any:
         """One image, resized and cropped, 8-bit."""
@@ -116,7 +116,7 @@ class OnnxEncoder(Encoder):
     def embed(self, prepared: Sequence[Any]) -> Features:
         """The features of prepared images, one row each."""
         if not len(prepared):
-            return np.zeros((0, self.width), np.float32)
+            return np.zeros((0, self.n_features), np.float32)
         fixed = self._input.shape[0]
         step = fixed if isinstance(fixed, int) else len(prepared)
         parts = [self._run(prepared[at : at + step]) for at in range(0, len(prepared), step)]
@@ -137,7 +137,7 @@ class OnnxEncoder(Encoder):
         found = found.mean((2, 3)) if found.ndim == 4 else found
         return np.asarray(found[: len(prepared)], np.float32)
 
-    def _try_out(self) -> int:
+    def _dry_run(self) -> int:
         """How many features come out, found by looking at a grey image."""
         grey = np.full((3, self.steps.size, self.steps.size), 128, np.uint8)
         try:
@@ -157,7 +157,7 @@ class OnnxEncoder(Encoder):
         return int(shape[1])
 
 
-def faster(encoder: Encoder, *, device: Any = "cpu") -> OnnxEncoder:
+def to_faster_runtime(encoder: Encoder, *, device: Any = "cpu") -> OnnxEncoder:
     """The same encoder, its network run by onnxruntime: the same features to 1e-4, or closer.
 
     It keeps its name and fingerprint, as it does on another device.

@@ -52,7 +52,7 @@ class ResNet18(nn.Module):
             raise EncoderError(f"a ResNet-18 of width {width!r}: choose from 1 to {_WIDEST}.")
         if stem not in ("small", "large"):
             raise EncoderError(f"a ResNet-18 with stem {stem!r}: choose 'small' or 'large'.")
-        self.width, self.stem, self.feature_size = width, stem, 8 * width
+        self.width, self.stem, self.n_features = width, stem, 8 * width
         self.conv1 = (
             nn.Conv2d(3, width, 3, 1, 1, bias=False)
             if stem == "small"
@@ -104,7 +104,7 @@ def _stage(inputs: int, outputs: int, stride: int) -> nn.Module:
     return nn.Sequential(_Block(inputs, outputs, stride), _Block(outputs, outputs, 1))
 
 
-def fold_normalisation(network: nn.Module) -> nn.Module:
+def fuse_batchnorm(network: nn.Module) -> nn.Module:
     """The network for inference, each batch normalisation folded into its convolution, in place."""
     network.eval()
     for module in network.modules():
@@ -181,7 +181,7 @@ def load_encoder(path: PathLike, *, device: Any = None, half: bool = False) -> R
         ) from None
     network.load_state_dict(weights, assign=True)
     encoder = ResNetEncoder(
-        fold_normalisation(network),
+        fuse_batchnorm(network),
         preprocessing,
         name=f"resnet18:{os.fspath(path)}",
         fingerprint=fingerprint,

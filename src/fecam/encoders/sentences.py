@@ -24,7 +24,7 @@ class SentenceEncoder(Encoder):
     """
 
     kind = "texts"
-    batch = 256  # to find texts of like length among; the network sees fewer at once
+    batch_size = 256  # to find texts of like length among; the network sees fewer at once
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SentenceEncoder(Encoder):
     ) -> None:
         self.name, self.fingerprint = name, fingerprint
         self.device = choose_device(device)
-        self.width = int(network.config.hidden_size)
+        self.n_features = int(network.config.hidden_size)
         self.pooling, self.normalise, self.max_tokens = pooling, normalise, max_tokens
         length = ", unit length" if normalise else ""
         self.preprocessing = f"at most {max_tokens} tokens, {pooling} pooling{length}"
@@ -59,7 +59,7 @@ class SentenceEncoder(Encoder):
 
     def embed(self, prepared: Sequence[Any]) -> Features:
         """The features of texts, one row each, in their order."""
-        features = np.zeros((len(prepared), self.width), np.float32)
+        features = np.zeros((len(prepared), self.n_features), np.float32)
         if not len(prepared):
             return features
         tokens = self._tokenizer(

@@ -56,7 +56,7 @@ class FromPixels(nn.Module):
 
 
 class TorchImageEncoder(Encoder):
-    """A network of torch that turns normalised images (n, 3, h, w) into features (n, width).
+    """A network of torch that turns normalised images (n, 3, h, w) into features (n, n_features).
 
     The network is taken over: it is put into inference mode, moved and laid out for speed.
     ``half`` computes in half precision where a GPU does the work.
@@ -83,13 +83,13 @@ class TorchImageEncoder(Encoder):
             )
         # Half precision shows in the features, so it must show in the key they are kept under.
         self.fingerprint = fingerprint_of([fingerprint, "half"]) if half else fingerprint
-        self.batch = CPU_BATCH if on_processor else GPU_BATCH
+        self.batch_size = CPU_BATCH if on_processor else GPU_BATCH
         self.network = FromPixels(network, steps).eval().requires_grad_(False)
         # Channels last is the order that convolutions are fastest in, on processors and GPUs.
         self.network.to(self.device, memory_format=torch.channels_last)
-        self.width = self._try_out()
+        self.n_features = self._dry_run()
 
-    def _try_out(self) -> int:
+    def _dry_run(self) -> int:
         """How many features come out, found by looking at a grey image."""
         grey = np.full((3, self.steps.size, self.steps.size), 128, np.uint8)
         try:
@@ -114,7 +114,7 @@ class TorchImageEncoder(Encoder):
     def embed(self, prepared: Sequence[Any]) -> Features:
         """The features of prepared images, one row each."""
         if not len(prepared):
-            return np.zeros((0, self.width), np.float32)
+            return np.zeros((0, self.n_features), np.float32)
         return as_features(self._run(prepared))
 
     def _run(self, prepared: Sequence[Any]) -> Tensor:

@@ -87,7 +87,7 @@ def encode_dataset(
     try:
         found = _found(dataset, encoder, cache, report, strict, batch)
     except _NothingReadable as nothing:
-        return Encoded(np.zeros((0, encoder.width), np.float32), [], nothing.failed)
+        return Encoded(np.zeros((0, encoder.n_features), np.float32), [], nothing.failed)
     return Encoded(found.features, found.kept.tolist(), dict(found.about["skipped"]))
 
 
@@ -114,7 +114,7 @@ def _found(
     if cache is False:
         filling = _InMemory()
         _fill(filling, dataset, encoder, report, strict, batch)
-        return filling.stored(encoder.width)
+        return filling.stored(encoder.n_features)
     if not encoder.fingerprint:
         raise EncoderError(
             f"the encoder {encoder.name!r} has no fingerprint, so nobody can tell whether cached "
@@ -130,10 +130,10 @@ def _found(
             "dataset": dataset.name,
             "encoder": encoder.name,
             "preprocessing": encoder.preprocessing,
-            "width": encoder.width,
+            "width": encoder.n_features,
             "items": len(dataset),
         }
-        with store.filling(key, len(dataset), encoder.width, about) as room:
+        with store.filling(key, len(dataset), encoder.n_features, about) as room:
             if room is not None:
                 _fill(room, dataset, encoder, report, strict, batch)
         store.shrink(keep=key)
@@ -164,7 +164,7 @@ def encode_readable(items: Sequence[Any], encoder: Encoder) -> Encoded:
     """
     room = _InMemory()
     _work(room, items, encoder, None, False, None)
-    found = room.stored(encoder.width)
+    found = room.stored(encoder.n_features)
     return Encoded(found.features, found.kept.tolist(), dict(room.skipped))
 
 
@@ -212,7 +212,7 @@ def _work(
         raise InputError(_too_bad([room.skipped[0][1]], len(room.skipped)))
     if report is not None:
         report(Progress(room.done, total, len(room.skipped)))
-    for rows, prepared in _read(items, encoder, room.done, batch or encoder.batch):
+    for rows, prepared in _read(items, encoder, room.done, batch or encoder.batch_size):
         failed = [(at, one) for at, one in zip(rows, prepared, strict=True) if _is_bad(one)]
         kept = [at for at, one in zip(rows, prepared, strict=True) if not _is_bad(one)]
         if failed and strict:
@@ -220,7 +220,7 @@ def _work(
         good = [one for one in prepared if not _is_bad(one)]
         features = _checked(encoder, encoder.embed(good), len(good)) if good else None
         if features is None:
-            features = np.zeros((0, encoder.width), np.float32)
+            features = np.zeros((0, encoder.n_features), np.float32)
         room.add(features, kept, rows[-1] + 1, [(at, str(error)) for at, error in failed])
         if report is not None:
             report(Progress(room.done, total, len(room.skipped)))
@@ -239,10 +239,10 @@ def _too_bad(reasons: list[str], count: int) -> str:
 
 def _checked(encoder: Encoder, features: Rows, count: int) -> Rows:
     features = np.asarray(features, dtype=np.float32)
-    if features.shape != (count, encoder.width):
+    if features.shape != (count, encoder.n_features):
         raise EncoderError(
             f"the encoder {encoder.name!r} gave an array of shape {features.shape} for {count} "
-            f"items; it should be ({count}, {encoder.width})"
+            f"items; it should be ({count}, {encoder.n_features})"
         )
     if not np.isfinite(features).all():
         raise EncoderError(f"the encoder {encoder.name!r} gave NaN or infinite features")

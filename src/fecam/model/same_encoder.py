@@ -18,7 +18,7 @@ def record_of(encoder: Encoder | None) -> EncoderRecord | None:
             f"the encoder {encoder.name!r} has no fingerprint, so nobody could tell later whether "
             "the model is used with the same one. Give it one: wrap(..., fingerprint='my-net-1')."
         )
-    return EncoderRecord(encoder.name, encoder.fingerprint, encoder.kind, encoder.width)
+    return EncoderRecord(encoder.name, encoder.fingerprint, encoder.kind, encoder.n_features)
 
 
 def check_fingerprint(path: Path, found: Encoder, record: EncoderRecord) -> None:

@@ -97,7 +97,7 @@ def train_base_classes(
         torch.manual_seed(plan.seed)
         network = ResNet18(width, "small" if side <= _SMALL_AT_MOST else "large")
         classifier = new_classifier(
-            plan.classifier, network.feature_size, len(classes), scale=plan.scale
+            plan.classifier, network.n_features, len(classes), scale=plan.scale
         )
     folder = Path(folder)
     records = train(

@@ -23,10 +23,10 @@ class CosineClassifier(nn.Module):
     torch.Size([2, 3])
     """
 
-    def __init__(self, feature_size: int, classes: int, *, scale: float = 1.0) -> None:
+    def __init__(self, n_features: int, classes: int, *, scale: float = 1.0) -> None:
         super().__init__()
-        bound = feature_size**-0.5
-        self.weight = nn.Parameter(torch.empty(classes, feature_size).uniform_(-bound, bound))
+        bound = n_features**-0.5
+        self.weight = nn.Parameter(torch.empty(classes, n_features).uniform_(-bound, bound))
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -46,13 +46,13 @@ class LinearClassifier(nn.Linear):
 
 
 def new_classifier(
-    name: ClassifierName, feature_size: int, classes: int, *, scale: float = 1.0
+    name: ClassifierName, n_features: int, classes: int, *, scale: float = 1.0
 ) -> nn.Module:
     """An untrained classifier, by the name that a plan gives it; a linear one has no scale."""
     if name == "cosine":
-        return CosineClassifier(feature_size, classes, scale=scale)
+        return CosineClassifier(n_features, classes, scale=scale)
     if name == "linear":
-        return LinearClassifier(feature_size, classes)
+        return LinearClassifier(n_features, classes)
     raise TrainingError(f"there is no classifier {name!r}: choose 'cosine' or 'linear'.")
 
 
@@ -63,13 +63,13 @@ def grown(classifier: nn.Module, classes: int) -> nn.Module:
     >>> torch.equal(grown(old, 5).weight[:3], old.weight)
     True
     """
-    rows, feature_size = classifier.weight.shape
+    rows, n_features = classifier.weight.shape
     if classes < rows:
         raise TrainingError(
             f"a classifier of {rows} classes cannot grow to {classes}: "
             "train a new one to forget classes."
         )
-    larger = type(classifier)(feature_size, classes).to(classifier.weight.device)
+    larger = type(classifier)(n_features, classes).to(classifier.weight.device)
     with torch.no_grad():
         for name, old in classifier.state_dict().items():
             new = larger.state_dict()[name]  # shares its memory with the parameter
