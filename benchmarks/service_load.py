@@ -8,7 +8,7 @@ features, one row a request, as JSON and as bytes; batches of 256 against the sa
 service; and how long predictions take while lessons come in. What the maths alone would allow is
 told too: one row a request, judged 256 at a time without a service. "Label alone" asks for no
 probabilities (``top=0``); "shortlist" is a model with ``search="shortlist"``, which does without
-proof. Nothing is bound to a core: the service, as people run it, judges in one
+proof. Nothing is bound to a core: the service, as people run it, predicts in one
 process while it reads and writes in another, and the load takes its share of both.
 """
 
@@ -102,11 +102,11 @@ def interleaved(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, l
 
 
 def settle(running: Served) -> None:
-    """Wait until a service judges as it will, in a process of its own where there is a core."""
+    """Wait until a service predicts as it will, in a process of its own where there is a core."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         with urllib.request.urlopen(f"{running.url}/metrics") as answer:
-            if b"fecam_judges 0" not in answer.read():
+            if b"fecam_predict_workers 0" not in answer.read():
                 return
         time.sleep(0.1)
 

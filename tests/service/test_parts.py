@@ -234,10 +234,10 @@ def test_a_body_that_does_not_come_is_not_waited_for(tmp_path):
 
 
 def test_one_clock_for_all_who_wait():
-    from fecam.service.patience import Patience
+    from fecam.service.timeouts import TimeoutSweeper
 
     async def main():
-        patience, forever = Patience(0.2), asyncio.Event()
+        patience, forever = TimeoutSweeper(0.2), asyncio.Event()
         assert await patience.wait(asyncio.sleep(0.01, "in time")) == "in time"
         with pytest.raises(TimeoutError):
             await patience.wait(forever.wait())
@@ -259,16 +259,16 @@ def test_one_clock_for_all_who_wait():
 @contextmanager
 def inbox_of_a_judge():
     """An inbox, and how to ask it; at the end all has come."""
-    from fecam.service.juror import _Inbox
-    from fecam.service.messages import packed, put
-    from fecam.service.views import Query
+    from fecam.service.frames import encode_batch, put
+    from fecam.service.prediction_worker import RequestQueue
+    from fecam.service.served_model import Query
 
     def ask(count):
-        put(ours.sendall, packed([Query(np.zeros((1, 4), np.float32))] * count))
+        put(ours.sendall, encode_batch([Query(np.zeros((1, 4), np.float32))] * count))
 
     ours, theirs = socket.socketpair()
     with theirs:
-        inbox = _Inbox(theirs)
+        inbox = RequestQueue(theirs)
         reading = threading.Thread(target=inbox.fill)
         reading.start()
         with ours:
@@ -277,13 +277,13 @@ def inbox_of_a_judge():
 
 
 def test_questions_that_have_come_are_taken_together():
-    from fecam.service.views import JUDGED_AT_ONCE
+    from fecam.service.served_model import BLOCK_ROWS
 
     with inbox_of_a_judge() as (inbox, ask):
-        for count in (1, 2, JUDGED_AT_ONCE, 3):
+        for count in (1, 2, BLOCK_ROWS, 3):
             ask(count)
     taken = [[len(some) for some in inbox.take()] for _ in range(4)]
-    assert taken == [[1, 2, JUDGED_AT_ONCE], [3], [], []], "the end stays the end"
+    assert taken == [[1, 2, BLOCK_ROWS], [3], [], []], "the end stays the end"
 
 
 @pytest.mark.parametrize("few", [1, 9, 16])
@@ -317,7 +317,7 @@ def test_a_copy_is_removed_whatever_was_asked_of_it(tmp_path, monkeypatch):
 @pytest.mark.parametrize("count", [4, 60, 300])
 def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
     """For a service leaves out of that what it holds: a model in a circle would never be freed."""
-    from fecam.service.views import Query, View, judge_together, warm
+    from fecam.service.served_model import Query, ServedModel, predict_batch, warm
 
     rng = np.random.default_rng(0)
     rows, labels = rng.random((3 * count, 96), np.float32), np.repeat(["a", "b", "c"], count)
@@ -328,8 +328,8 @@ def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
         try:
             snapshot = model.snapshot
             warm(snapshot)
-            view = View.of(snapshot)
-            judge_together(view, [Query(rows[:3])])
+            view = ServedModel.of(snapshot)
+            predict_batch(view, [Query(rows[:3])])
             held = [weakref.ref(one) for one in (snapshot.classifier, view.classifier)]
             model.learn(rows[:5] + 0.01, labels[:5])
             snapshot = view = model.snapshot
@@ -340,10 +340,10 @@ def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
 
 @pytest.mark.parametrize("bad", [0, 31, 63])
 def test_rows_that_cannot_be_judged_cost_others_little(tmp_path, monkeypatch, bad):
-    from fecam.service.views import Answers, Query, View, judge_together
+    from fecam.service.served_model import EncodedAnswers, Query, ServedModel, predict_batch
 
     with package.open(taught_file(tmp_path)) as model:
-        view = View.of(model.snapshot)
+        view = ServedModel.of(model.snapshot)
     queries = [Query(X[:1] - 100 * (place == bad)) for place in range(64)]
     judged = []
     judge = package.FeCAMClassifier.judge
@@ -354,8 +354,8 @@ def test_rows_that_cannot_be_judged_cost_others_little(tmp_path, monkeypatch, ba
             judged.append(len(rows)) or judge(self, rows, *args, **options)
         ),
     )
-    found = judge_together(view, queries)
-    assert [place for place, one in enumerate(found) if not isinstance(one, Answers)] == [bad]
+    found = predict_batch(view, queries)
+    assert [i for i, answer in enumerate(found) if not isinstance(answer, EncodedAnswers)] == [bad]
     assert isinstance(found[bad], InputError) and sum(judged) < 3 * 64
 
 
@@ -363,7 +363,7 @@ def test_only_a_process_of_its_own_is_set_up_for_a_service(tmp_path):
     from fecam.service.engine import Engine
 
     async def begin(alone):
-        engine = Engine(ServiceSettings(path, judges=0))
+        engine = Engine(ServiceSettings(path, predict_workers=0))
         engine.alone = alone
         await engine.start()
         while not engine.ready:

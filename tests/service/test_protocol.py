@@ -34,7 +34,7 @@ def served_here(tmp_path_factory):
 
 
 def test_what_is_written_in_one_turn_leaves_in_one_piece():
-    from fecam.service.wire import LARGE, Gathering
+    from fecam.service.http_protocol import LARGE, CoalescingTransport
 
     class Sent(asyncio.Transport):
         def __init__(self):
@@ -52,7 +52,7 @@ def test_what_is_written_in_one_turn_leaves_in_one_piece():
 
     async def main():
         sent = Sent()
-        one = Gathering(sent, asyncio.get_running_loop())
+        one = CoalescingTransport(sent, asyncio.get_running_loop())
         one.write(b"top")
         one.write(b"rest")
         assert not sent.said

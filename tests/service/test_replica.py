@@ -21,7 +21,7 @@ import fecam as package
 from fecam.errors import MissingPackageError, SettingsError
 from fecam.service import ServiceSettings
 from fecam.service.app import create_app
-from fecam.service.blocks import BLOCK, blocks_at, differing, digests_of, put_blocks
+from fecam.service.blocks import BLOCK, apply_blocks, blocks_at, changed_blocks, digests_of
 from fecam.service.engine import Engine
 from fecam.service.problems import Problem
 from fecam.service.replica import Replica
@@ -297,8 +297,8 @@ def test_an_old_file_and_its_differences_give_the_new_one(tmp_path_factory, old,
     one, two = folder / "one", folder / "two"
     one.write_bytes(b"".join(bytes([x]) * BLOCK for x in old) + b"a" * tail)
     two.write_bytes(b"".join(bytes([x]) * BLOCK for x in new) + b"b" * (tail // 2))
-    places = differing(digests_of(two), digests_of(one))
-    put_blocks(one, blocks_at(two, places), two.stat().st_size)
+    places = changed_blocks(digests_of(two), digests_of(one))
+    apply_blocks(one, blocks_at(two, places), two.stat().st_size)
     assert one.read_bytes() == two.read_bytes()
     assert len(places) <= len(new) + 1
 

@@ -58,8 +58,10 @@ def until(true, seconds=30.0):
         time.sleep(0.02)
 
 
-def judges(http):
-    return int(float(re.search(r"^fecam_judges (\S+)", http.get("/metrics").text, re.M)[1]))
+def predict_workers(http):
+    return int(
+        float(re.search(r"^fecam_predict_workers (\S+)", http.get("/metrics").text, re.M)[1])
+    )
 
 
 def ask(http, rows=X, **more):
@@ -77,8 +79,8 @@ def test_answers_are_the_same_whoever_judges(tmp_path):
     path = taught_file(tmp_path)
     found = []
     for count in (0, 1, 2):
-        with served(path, "--judges", str(count)) as http:
-            until(lambda http=http, count=count: judges(http) == count)
+        with served(path, "--predict-workers", str(count)) as http:
+            until(lambda http=http, count=count: predict_workers(http) == count)
             assert len(children(http.running.process.pid)) == count
             asked = [ask(http, top=3), ask(http, X * 5, reject=0.2), ask(http, X[:1], top=0)]
             found.append([one["answers"] for one in asked])
@@ -89,8 +91,8 @@ def test_answers_are_the_same_whoever_judges(tmp_path):
 
 
 def test_what_was_taught_is_known_when_it_is_said_to_be(tmp_path):
-    with served(tmp_path / "new.fecam", "--judges", "2") as http:
-        until(lambda: judges(http) == 2)
+    with served(tmp_path / "new.fecam", "--predict-workers", "2") as http:
+        until(lambda: predict_workers(http) == 2)
         assert http.post("/v1/predict", json={"features": X[:1].tolist()}).status_code == 409
         rng = np.random.default_rng(0)
         for label in range(8):
@@ -109,8 +111,8 @@ def test_what_was_taught_is_known_when_it_is_said_to_be(tmp_path):
 def judged(path, *options):
     """A service with one judge, what it should say, and the judge's number."""
     labels = expected(path)
-    with served(path, "--judges", "1", *options) as http:
-        until(lambda: judges(http) == 1)
+    with served(path, "--predict-workers", "1", *options) as http:
+        until(lambda: predict_workers(http) == 1)
         (child,) = children(http.running.process.pid)
         yield http, labels, child
 
@@ -135,7 +137,7 @@ def test_one_that_is_killed_is_replaced_and_nobody_notices(tmp_path):
             os.kill(first, signal.SIGKILL)
             assert http.get("/readyz").status_code == 200, "it still answers"
             assert min(asking) > 3
-        until(lambda: judges(http) == 1)
+        until(lambda: predict_workers(http) == 1)
         (second,) = children(http.running.process.pid)
         assert second != first
         http.post("/v1/teach", json=lesson(EELS, "eel"))
@@ -153,7 +155,7 @@ def test_one_that_hangs_is_given_up(tmp_path):
         assert [one["label"] for one in ask(http)["answers"]] == labels
         http.post("/v1/teach", json=lesson(EELS, "eel"))
         assert ask(http, EELS)["answers"][0]["label"] == "eel"
-        until(lambda: judges(http) == 1)
+        until(lambda: predict_workers(http) == 1)
         (child,) = children(http.running.process.pid)
         os.kill(child, signal.SIGSTOP)
         http.running.process.send_signal(signal.SIGTERM)
@@ -170,8 +172,8 @@ def test_a_lesson_does_not_wait_for_one_that_hangs(tmp_path):
 
 
 def test_a_long_queue_is_no_silence():
-    from fecam.service.judging import Judging, _Line
-    from fecam.service.messages import got, put
+    from fecam.service.frames import got, put
+    from fecam.service.worker_handle import WorkerHandle, _Channel
 
     class Process:
         pid, killed = 1, False
@@ -189,8 +191,8 @@ def test_a_long_queue_is_no_silence():
             put(theirs.sendall, [])
 
     async def main():
-        one = Judging(Path("any"), 1)
-        _, one._line = await asyncio.get_running_loop().create_connection(_Line, sock=ours)
+        one = WorkerHandle(Path("any"), 1)
+        _, one._line = await asyncio.get_running_loop().create_connection(_Channel, sock=ours)
         one._process = Process()
         working = asyncio.create_task(asyncio.to_thread(work, 8))
         watching = asyncio.create_task(one.ended(0.7))
@@ -221,7 +223,7 @@ def test_a_file_that_cannot_be_opened_is_no_reason_to_stop(tmp_path):
 def test_a_signal_while_they_begin_leaves_no_traceback(tmp_path):
     path = taught_file(tmp_path)
     for wait in (0.0, 0.3, 0.8):
-        running = service(path, "--judges", "1")
+        running = service(path, "--predict-workers", "1")
         running.begin()
         try:
             until(lambda running=running: children(running.process.pid))
@@ -237,7 +239,7 @@ def test_a_signal_while_they_begin_leaves_no_traceback(tmp_path):
 
 
 def test_each_that_judges_is_told(tmp_path):
-    from fecam.service.judge import Judge
+    from fecam.service.prediction_pool import PredictionPool
 
     class Told:
         def __init__(self, deaf=False):
@@ -255,7 +257,7 @@ def test_each_that_judges_is_told(tmp_path):
             self.killed = True
 
     with package.open(taught_file(tmp_path)) as model:
-        judge = Judge(model.path, None, judges=3, share=1, seconds=1)
+        judge = PredictionPool(model.path, None, predict_workers=3, share=1, seconds=1)
         deaf, others = Told(deaf=True), [Told(), Told()]
         judge._ready = [deaf, *others]
         judge.publish(model.snapshot)
@@ -266,8 +268,8 @@ def test_each_that_judges_is_told(tmp_path):
 def test_none_outlives_its_service(tmp_path):
     path = taught_file(tmp_path)
     for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-        with served(path, "--judges", "1") as http:
-            until(lambda http=http: judges(http) == 1)
+        with served(path, "--predict-workers", "1") as http:
+            until(lambda http=http: predict_workers(http) == 1)
             process = http.running.process
             (child,) = children(process.pid)
             for one in (signal.SIGTERM, signal.SIGINT):  # to all of a group, as systemd does
@@ -280,20 +282,20 @@ def test_none_outlives_its_service(tmp_path):
 
 
 def test_without_a_process_a_thread_judges(tmp_path, monkeypatch, caplog):
-    from fecam.service import judging
+    from fecam.service import worker_handle
 
-    monkeypatch.setattr(judging, "START", 0.0)
+    monkeypatch.setattr(worker_handle, "START", 0.0)
     path = taught_file(tmp_path)
 
     async def run():
-        engine = Engine(ServiceSettings(path, judges=1))
+        engine = Engine(ServiceSettings(path, predict_workers=1))
         await engine.start()
         try:
             found = await engine.predict(X.astype(np.float32))
             assert [one["label"] for one in found.answers] == expected(path)
             while "cannot be had" not in caplog.text:
                 await asyncio.sleep(0.02)
-            assert engine.judges == 0
+            assert engine.predict_workers == 0
             await engine.teach("features", EELS, ["eel"] * len(EELS))
             found = await engine.predict(EELS)
             assert found.answers[0]["label"] == "eel"
@@ -307,10 +309,10 @@ def test_queries_of_all_kinds_in_one_batch(tmp_path):
     path = taught_file(tmp_path)
 
     async def run():
-        engine = Engine(ServiceSettings(path, judges=1))
+        engine = Engine(ServiceSettings(path, predict_workers=1))
         await engine.start()
         try:
-            while not engine.judges:
+            while not engine.predict_workers:
                 await asyncio.sleep(0.02)
             rows, labels = X.astype(np.float32), expected(path)
             asked = [engine.predict(rows[at : at + 2], 1 + at % 2) for at in range(6)]
@@ -328,21 +330,22 @@ def test_queries_of_all_kinds_in_one_batch(tmp_path):
 
 def test_settings(tmp_path):
     path = tmp_path / "any.fecam"
-    assert ServiceSettings.from_json(ServiceSettings(path, judges=3).to_json()).judges == 3
+    settings = ServiceSettings(path, predict_workers=3)
+    assert ServiceSettings.from_json(settings.to_json()) == settings
     for wrong in (-1, 65):
-        with pytest.raises(SettingsError, match=f"judges={wrong}"):
-            ServiceSettings(path, judges=wrong)
-    from fecam.service.judge import judges_of
+        with pytest.raises(SettingsError, match=f"predict_workers={wrong}"):
+            ServiceSettings(path, predict_workers=wrong)
+    from fecam.service.prediction_pool import predict_worker_count
 
     settings = ServiceSettings(path)
     cores = len(os.sched_getaffinity(0))
-    assert judges_of(replace(settings, judges=0)) == 0
-    assert judges_of(settings) == int(cores > 1)
-    assert judges_of(replace(settings, workers=cores)) == 0, "no core is left for another"
+    assert predict_worker_count(replace(settings, predict_workers=0)) == 0
+    assert predict_worker_count(settings) == int(cores > 1)
+    assert predict_worker_count(replace(settings, workers=cores)) == 0, "no free core"
 
 
-@pytest.mark.parametrize("judges", ["0", "1"])
-def test_a_service_searches_as_it_is_told(tmp_path, judges):
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_service_searches_as_it_is_told(tmp_path, workers):
     """Whatever the model says, after each lesson too: answers without proof are told apart here."""
     rng, width = np.random.default_rng(0), 64
     centres, spreads = rng.random((40, width)), 0.3 * 10 ** rng.normal(0, 0.5, 40)
@@ -355,7 +358,7 @@ def test_a_service_searches_as_it_is_told(tmp_path, judges):
 
     with package.open(tmp_path / "m.fecam", settings=plain) as model:
         model.learn(rows[1:], labels[1:])
-        with served(model.path, "--search", "shortlist", "--judges", judges) as http:
+        with served(model.path, "--search", "shortlist", "--predict-workers", workers) as http:
             until(lambda: http.get("/readyz").status_code == 200)
             for _ in range(2):
                 answers = ask(http, queries, top=0)["answers"]

@@ -43,10 +43,10 @@ def serve(
     ),
     port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8765,
     workers: Annotated[int, typer.Option(help="Processes that share the file.")] = 1,
-    judges: Annotated[
+    predict_workers: Annotated[
         int | None,
         typer.Option(
-            help="Processes that judge for each worker; 0: it judges itself. If there is a core, 1."
+            help="Prediction processes per worker; 0: none. Default: 1 if a core is free, else 0."
         ),
     ] = None,
     search: Annotated[
@@ -94,7 +94,7 @@ def serve(
         host=host,
         port=port,
         workers=workers,
-        judges=judges,
+        predict_workers=predict_workers,
         search=search,
         tokens=tokens,
         limits=Limits(int(max_mb * 1e6), max_items, max_pixels, seconds, queue),

@@ -22,13 +22,13 @@ from fecam.errors import FecamError
 from fecam.service import logs
 from fecam.service.access import Access
 from fecam.service.engine import Engine
-from fecam.service.guard import Guard
 from fecam.service.metrics import Metrics
-from fecam.service.patience import Patience
 from fecam.service.problems import Problem, problem_of
-from fecam.service.routes import answers, files, lessons, state
+from fecam.service.request_middleware import RequestMiddleware
+from fecam.service.routes import learning, page, predictions, status
 from fecam.service.schemas import request_schemas
 from fecam.service.settings import ServiceSettings
+from fecam.service.timeouts import TimeoutSweeper
 
 ENVIRONMENT = "FECAM_SERVICE"
 """Where worker processes find the settings."""
@@ -72,13 +72,13 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
         redoc_url=None,
     )
     app.state.engine, app.state.metrics = engine, Metrics()
-    app.state.patience = Patience(engine.limits.seconds)
-    app.entry = Guard(
+    app.state.patience = TimeoutSweeper(engine.limits.seconds)
+    app.entry = RequestMiddleware(
         super(_Guarded, app).__call__,
         settings=settings,
         access=Access(engine.settings),
         metrics=app.state.metrics,
-        direct={"/v1/predict": answers.predict},
+        direct={"/v1/predict": predictions.predict},
     )
     if settings.cors:
         app.entry = CORSMiddleware(
@@ -90,7 +90,7 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
         )
     _describe(app)
     _explain_errors(app, settings)
-    for routes in (answers, lessons, state, files):
+    for routes in (predictions, learning, status, page):
         app.include_router(routes.router)
     return app
 

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from fecam.service.patience import LOOKS
-from fecam.service.problems import busy, too_slow
+from fecam.service.problems import queue_full_error, timeout_error
+from fecam.service.timeouts import SWEEPS_PER_TIMEOUT
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -65,14 +65,14 @@ class Batcher(Generic[J, R]):
     def start(self) -> None:
         """Begin; called where the event loop runs."""
         self._loop = asyncio.get_running_loop()
-        self._look = self._loop.call_later(self._seconds / LOOKS, self._give_up)
+        self._look = self._loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._give_up)
 
     def submit(self, job: J, size: int = 1) -> asyncio.Future[R]:
         """A future of what becomes of the job; refused if too many wait already."""
         loop = self._loop
         assert loop is not None, "it was started"
         if len(self._waiting) >= self._most or self._closing:
-            raise busy(self._name)
+            raise queue_full_error(self._name)
         future: asyncio.Future[R] = loop.create_future()
         self._waiting.append(_Waiting(job, size, future, loop.time() + self._seconds))
         if not self._due and self._may_hand_over():
@@ -134,6 +134,6 @@ class Batcher(Generic[J, R]):
         for some in (*self._at_work.values(), self._waiting):
             for one in some:
                 if one.until < now and not one.future.done():
-                    error = too_slow(f"there was no answer within {self._seconds:g} seconds.")
+                    error = timeout_error(f"there was no answer within {self._seconds:g} seconds.")
                     one.future.set_exception(error)
-        self._look = self._loop.call_later(self._seconds / LOOKS, self._give_up)
+        self._look = self._loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._give_up)

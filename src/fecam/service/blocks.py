@@ -25,16 +25,16 @@ def blocks_at(path: Path, places: Sequence[int]) -> dict[int, bytes]:
     return found
 
 
-def differing(new: Sequence[bytes], old: Sequence[bytes]) -> list[int]:
+def changed_blocks(new: Sequence[bytes], old: Sequence[bytes]) -> list[int]:
     """Where the new file has a block that the old one has not.
 
-    >>> differing([b"a", b"x", b"c", b"d"], [b"a", b"b", b"c"])
+    >>> changed_blocks([b"a", b"x", b"c", b"d"], [b"a", b"b", b"c"])
     [1, 3]
     """
     return [at for at, one in enumerate(new) if at >= len(old) or old[at] != one]
 
 
-def put_blocks(path: Path, blocks: Mapping[int, bytes], size: int) -> None:
+def apply_blocks(path: Path, blocks: Mapping[int, bytes], size: int) -> None:
     """Write blocks to their places, and make the file as long as it should be."""
     path.touch()
     with path.open("r+b") as file:

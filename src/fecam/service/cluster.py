@@ -107,7 +107,7 @@ def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[s
     settings = replace(
         settings,
         port=port,
-        judges=0,  # a replica has one processor
+        predict_workers=0,  # a replica has one processor
         model=settings.model.absolute(),
         tokens=None if settings.tokens is None else settings.tokens.absolute(),
     )

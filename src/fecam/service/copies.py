@@ -14,7 +14,7 @@ from fecam.model_file.file import explained
 from fecam.model_file.header import check_header
 
 
-def copy_of(model: Path) -> Path:
+def backup_copy(model: Path) -> Path:
     """A consistent copy, which whoever asked for it removes."""
     handle, name = tempfile.mkstemp(prefix="fecam-copy-", suffix=".fecam")
     os.close(handle)
@@ -39,7 +39,7 @@ def copy_of(model: Path) -> Path:
     return copy
 
 
-def write_over(copy: Path, model: Path) -> None:
+def restore_into(copy: Path, model: Path) -> None:
     """Make a file hold what a copy holds, in one transaction, while it is being read.
 
     It stays the same file, so whoever reads it takes over only what is new.

@@ -1,14 +1,14 @@
-"""`Engine`: a model that many ask at once, and that is taught meanwhile.
+"""`Engine`: serves predictions and changes of one model concurrently.
 
-All requests that wait at the same moment are judged in one product, on a view that never changes,
-by another process or by a thread (`fecam.service.judge`). One thread encodes what is to be judged.
-One writes: a lesson after the other, and only when a lesson is on the disk a new view takes the
-place of the old one. Another looks a few times a second whether another process wrote to the file.
+`fecam.service.prediction_pool` predicts queued rows in one product, on an immutable `ServedModel`.
+One thread encodes items. One thread writes; a change is served once it is on disk. Another thread
+polls the file for changes by other processes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,14 +31,13 @@ from fecam.model_file import Step
 from fecam.model_file.records import Label
 from fecam.model_file.snapshot import Snapshot
 from fecam.service.batches import Batcher
-from fecam.service.copies import copy_of
-from fecam.service.garbage import spare
-from fecam.service.judge import Judge, judges_of
+from fecam.service.copies import backup_copy
 from fecam.service.logs import log
 from fecam.service.maps import map_of
-from fecam.service.problems import Problem, busy, too_slow, untaught
+from fecam.service.prediction_pool import PredictionPool, predict_worker_count
+from fecam.service.problems import Problem, model_empty_error, queue_full_error, timeout_error
+from fecam.service.served_model import BLOCK_ROWS, Answer, EncodedAnswers, Query, ServedModel
 from fecam.service.settings import ServiceSettings
-from fecam.service.views import JUDGED_AT_ONCE, Answer, Answers, Query, View
 
 T = TypeVar("T")
 
@@ -47,8 +46,8 @@ FOLLOW = 0.2
 PATIENCE = 2.0
 """Seconds to wait for a version that another process writes."""
 AHEAD = 64
-"""Batches that may be on their way to a process that judges: it takes all that have come."""
-ROOM = 4 * JUDGED_AT_ONCE
+"""Batches that may be on their way to a prediction worker: it takes all that have come."""
+ROOM = 4 * BLOCK_ROWS
 """Rows that may be on their way to it."""
 MESSAGE = 64
 """Rows in one of those batches: small, so that it can take about as many as it wants."""
@@ -78,26 +77,26 @@ class Engine:
         self.model: Model = open_model(
             path or settings.model, encoder=settings.encoder, device=settings.device
         )
-        judges = judges_of(settings)
-        share = settings.workers * max(judges, 1)
-        self._judge = Judge(
+        predict_workers = predict_worker_count(settings)
+        share = settings.workers * max(predict_workers, 1)
+        self._predictions = PredictionPool(
             self.model.path,
             self.model.snapshot,
-            judges=judges,
+            predict_workers=predict_workers,
             share=share,
             seconds=self.limits.seconds,
             search=settings.search,
         )
         self.trouble: Exception | None = None
         """Why the encoder cannot be had."""
-        self._answers = Batcher[Query, Answers](
+        self._answers = Batcher[Query, EncodedAnswers](
             "answers",
-            self._judge.answer,
+            self._predictions.answer,
             most=EASY * self.limits.queue,
-            size=MESSAGE if judges else JUDGED_AT_ONCE,
+            size=MESSAGE if predict_workers else BLOCK_ROWS,
             seconds=self.limits.seconds,
-            ahead=AHEAD * judges or 2,
-            room=ROOM * judges or None,
+            ahead=AHEAD * predict_workers or 2,
+            room=ROOM * predict_workers or None,
         )
         self._encode = Batcher[_Raw, Encoded](
             "the encoder",
@@ -119,7 +118,7 @@ class Engine:
 
     async def start(self) -> None:
         """Begin; what takes long, as loading an encoder, goes on behind."""
-        self._judge.start()
+        self._predictions.start()
         self._answers.start()
         self._encode.start()
         self._follower.start()
@@ -131,7 +130,7 @@ class Engine:
         self._wake.set()
         await self._encode.close()
         await self._answers.close()
-        await self._judge.close()
+        await self._predictions.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -141,19 +140,19 @@ class Engine:
         self.model.close()
 
     @property
-    def view(self) -> View:
+    def view(self) -> ServedModel:
         """What is known, and told; answers know as much, or more."""
-        return self._judge.view
+        return self._predictions.view
 
     @property
     def ready(self) -> bool:
         """Whether answers come as fast as they will ever come."""
-        return self._warmed.is_set() and self._judge.settled and self.trouble is None
+        return self._warmed.is_set() and self._predictions.settled and self.trouble is None
 
     @property
-    def judges(self) -> int:
+    def predict_workers(self) -> int:
         """How many processes judge now; 0: this one does."""
-        return len(self._judge)
+        return len(self._predictions)
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -171,7 +170,7 @@ class Engine:
         rows: NDArray[np.float32],
         top: int = 1,
         reject: float | None = None,
-    ) -> Answers:
+    ) -> EncodedAnswers:
         """What the model makes of rows of features."""
         return await self._answers.submit(Query(rows, top, reject), len(rows))
 
@@ -181,18 +180,18 @@ class Engine:
         items: Sequence[Any],
         top: int = 1,
         reject: float | None = None,
-    ) -> Answers:
+    ) -> EncodedAnswers:
         """What the model makes of images or texts; of one that cannot be read, why."""
         found = await self.encoded(kind, items)
         answers: list[Answer] = [{"error": ""} for _ in items]
         for at, why in found.failed.items():
             answers[at] = {"error": why}
         if not found.rows:
-            return Answers.of(answers, self.view.version)
+            return EncodedAnswers.of(answers, self.view.version)
         judged = await self.predict(found.features, top, reject)
         for at, answer in zip(found.rows, judged.answers, strict=True):
             answers[at] = answer
-        return Answers.of(answers, judged.version)
+        return EncodedAnswers.of(answers, judged.version)
 
     async def encoded(self, kind: str, items: Sequence[Any]) -> Encoded:
         """The features of images or texts that are to be judged."""
@@ -203,7 +202,7 @@ class Engine:
     def check_kind(self, kind: str) -> None:
         """Refuse items of another kind than the model takes."""
         if self.view.kind is None:
-            raise untaught()
+            raise model_empty_error()
         if kind != self.view.kind:
             raise InputError(
                 f"this model takes {self.view.kind}; these are {kind}. GET /v1/model tells what a "
@@ -265,7 +264,7 @@ class Engine:
         def forget() -> Step:
             self.model.reload()
             if self.model.snapshot is None:
-                raise untaught()
+                raise model_empty_error()
             return self.model.forget(self.model.label_of(label), for_good=for_good, note=note)
 
         return await self._write(forget)
@@ -298,12 +297,12 @@ class Engine:
     async def copy(self) -> Path:
         """A copy of the file, which whoever asked for it removes."""
         if self.view.snapshot is None:
-            raise untaught()
-        return await asyncio.to_thread(copy_of, self.model.path)
+            raise model_empty_error()
+        return await asyncio.to_thread(backup_copy, self.model.path)
 
     def labels(self, labels: Sequence[Any]) -> list[Label]:
         """Labels as those that are known are: a person's text may name a number."""
-        if not View(self.model.snapshot, None).numbered:
+        if not ServedModel(self.model.snapshot, None).numbered:
             return list(labels)
         try:
             return [int(label) for label in labels]
@@ -315,7 +314,7 @@ class Engine:
     async def _write(self, change: Callable[[], T]) -> tuple[T, int]:
         """Make a change when its turn comes; one that has begun is finished."""
         if self._closing or self._lessons >= self.limits.queue:
-            raise busy("the writer")
+            raise queue_full_error("the writer")
 
         def run() -> tuple[T, int]:
             done = change()
@@ -328,7 +327,7 @@ class Engine:
             waiting = asyncio.wrap_future(future)
             await asyncio.wait({waiting}, timeout=self.limits.seconds)
             if not waiting.done() and future.cancel():
-                raise too_slow("other lessons took too long; nothing was changed.")
+                raise timeout_error("other lessons took too long; nothing was changed.")
             return await waiting
         finally:
             self._lessons -= 1
@@ -337,7 +336,7 @@ class Engine:
 
     def publish(self) -> None:
         """Let answers come from what the file holds now, once all is derived that they need."""
-        self._judge.publish(self.model.snapshot)
+        self._predictions.publish(self.model.snapshot)
 
     def _follow(self) -> None:
         """Take over what other processes write."""
@@ -372,7 +371,8 @@ class Engine:
             self.trouble = error
         finally:
             if self.alone:
-                spare()
+                gc.collect()
+                gc.freeze()
             self._warmed.set()
 
     def _load(self) -> Encoder | None:
@@ -388,14 +388,14 @@ class Engine:
     def _encoded(self, jobs: Sequence[_Raw]) -> Sequence[Encoded | Exception]:
         encoder = self._load()
         if encoder is None or any(job.kind != encoder.kind for job in jobs):
-            return [untaught()] * len(jobs)  # another file has taken the place of the old one
+            return [model_empty_error()] * len(jobs)  # the file was replaced
         items = [item for job in jobs for item in job.items]
         until = max(job.until for job in jobs)
         features, failed = list[NDArray[Any]](), dict[int, str]()
         rows: list[int] = []
         for start in range(0, len(items), ENCODED_AT_ONCE):
             if time.monotonic() > until:
-                raise too_slow("encoding takes too long.")
+                raise timeout_error("encoding takes too long.")
             some = items[start : start + ENCODED_AT_ONCE]
             refused = too_large(some, self.limits.max_pixels) if encoder.kind == "images" else {}
             keep = [at for at in range(len(some)) if at not in refused]

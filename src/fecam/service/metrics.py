@@ -45,7 +45,7 @@ class Metrics:
         self._version = Gauge("fecam_model_version", "Of the model.", **gauge)  # type: ignore[arg-type]
         self._classes = Gauge("fecam_model_classes", "That the model knows.", **gauge)  # type: ignore[arg-type]
         self._samples = Gauge("fecam_model_samples", "That it was taught.", **gauge)  # type: ignore[arg-type]
-        self._judges = Gauge("fecam_judges", "Processes that judge.", **gauge)  # type: ignore[arg-type]
+        self._predict_workers = Gauge("fecam_predict_workers", "Processes that judge.", **gauge)  # type: ignore[arg-type]
         self._waiting = Gauge("fecam_waiting", "Requests that wait.", ("queue",), **gauge)  # type: ignore[arg-type]
         self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
@@ -64,7 +64,7 @@ class Metrics:
         self._version.set(view.version)
         self._classes.set(len(view.classes))
         self._samples.set(sum(one.count for one in view.classes))
-        self._judges.set(engine.judges)
+        self._predict_workers.set(engine.predict_workers)
         for queue, count in engine.waiting.items():
             self._waiting.labels(queue).set(count)
         registry = self.registry

@@ -51,19 +51,19 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
     return Response(orjson.dumps(body), status, headers, "application/json")
 
 
-def busy(what: str) -> Problem:
+def queue_full_error(what: str) -> Problem:
     """Too many are waiting already."""
     return Problem(
         429, "busy", f"too many requests wait for {what}. Try again in a second.", Retry_After="1"
     )
 
 
-def too_slow(what: str) -> Problem:
+def timeout_error(what: str) -> Problem:
     """It took longer than a request may take."""
     return Problem(503, "timeout", f"{what} Try again later, or with fewer items.", Retry_After="2")
 
 
-def untaught() -> Problem:
+def model_empty_error() -> Problem:
     """A model that knows no class cannot answer."""
     return Problem(
         409, "nothing_taught", "nothing is taught yet. Teach a class first: POST /v1/teach."
@@ -75,7 +75,7 @@ def problem_of(error: Exception, model: Path) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, NotFittedError):
-        return untaught()
+        return model_empty_error()
     if isinstance(error, MissingPackageError):
         return Problem(503, "missing_package", str(error))
     if isinstance(error, EncoderError):

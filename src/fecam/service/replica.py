@@ -17,8 +17,8 @@ from typing import Any
 
 from fecam.model import Lesson
 from fecam.model_file import Step
-from fecam.service.blocks import put_blocks
-from fecam.service.copies import write_over
+from fecam.service.blocks import apply_blocks
+from fecam.service.copies import restore_into
 from fecam.service.engine import Engine
 from fecam.service.logs import log
 from fecam.service.problems import Problem
@@ -152,8 +152,8 @@ class Replica(Engine):
 
     def _take(self, patch: Patch) -> None:
         self._digests = []  # should it go wrong half way, all of it is fetched again
-        put_blocks(self._copy, patch.blocks, patch.size)
-        write_over(self._copy, self.model.path)
+        apply_blocks(self._copy, patch.blocks, patch.size)
+        restore_into(self._copy, self.model.path)
         self._version, self._digests = patch.version, patch.digests
 
 

@@ -13,10 +13,10 @@ import uvicorn
 from fecam.errors import SettingsError
 from fecam.service import logs
 from fecam.service.app import ENVIRONMENT, create_app
+from fecam.service.http_protocol import RequestDeadlineProtocol
 from fecam.service.metrics import SHARED
 from fecam.service.settings import ServiceSettings
 from fecam.service.tokens import TokenFile
-from fecam.service.wire import Wire
 
 GRACE = 600
 """Seconds that requests are given to finish after the signal to end: longer than any takes."""
@@ -64,7 +64,7 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
         "log_config": None,
         "access_log": False,
         "server_header": False,
-        "http": functools.partial(Wire, seconds=settings.limits.seconds),
+        "http": functools.partial(RequestDeadlineProtocol, seconds=settings.limits.seconds),
         "ws": "none",
         "lifespan": "on",
         "timeout_graceful_shutdown": GRACE,

@@ -1,7 +1,7 @@
 """What requests and answers look like, for the OpenAPI document.
 
-Nothing is read or checked by these models: `fecam.service.uploads` does that by hand, for a number
-at a time would take longer than the answer.
+These models only document. `fecam.service.request_bodies` reads and validates by hand, because
+validation of each number takes longer than the prediction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
-from fecam.service.uploads import MAX_LABEL, MAX_NOTE, MAX_TOP
+from fecam.service.request_bodies import MAX_LABEL, MAX_NOTE, MAX_TOP
 
 REFERENCE = "#/components/schemas/{model}"
 

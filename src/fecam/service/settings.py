@@ -55,7 +55,7 @@ listen on 127.0.0.1.
     host: str = "127.0.0.1"
     port: int = 8765
     workers: int = 1
-    judges: int | None = None
+    predict_workers: int | None = None
     """Processes that judge for each worker; 0: it does so itself; None: as there are cores."""
     search: str | None = None
     """How the nearest class is found, whatever the model says: see `FeCAMClassifier`."""
@@ -81,8 +81,8 @@ listen on 127.0.0.1.
             raise SettingsError(f"port={self.port} must lie between 0 and 65535.")
         if not 1 <= self.workers <= 256:
             raise SettingsError(f"workers={self.workers} must lie between 1 and 256.")
-        if self.judges is not None and not 0 <= self.judges <= 64:
-            raise SettingsError(f"judges={self.judges} must lie between 0 and 64.")
+        if self.predict_workers is not None and not 0 <= self.predict_workers <= 64:
+            raise SettingsError(f"predict_workers={self.predict_workers} must be from 0 to 64.")
         if self.search is not None and self.search not in CHOICES["search"]:
             known = ", ".join(map(str, CHOICES["search"]))
             raise SettingsError(f"search={self.search!r} is none of {known}.")

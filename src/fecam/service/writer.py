@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fecam.model_file.snapshot import Snapshot
-from fecam.service.blocks import blocks_at, differing, digests_of
-from fecam.service.copies import copy_of
+from fecam.service.blocks import blocks_at, changed_blocks, digests_of
+from fecam.service.copies import backup_copy
 from fecam.service.engine import Engine
 from fecam.service.problems import Problem, problem_of
 from fecam.service.settings import ServiceSettings
@@ -107,7 +107,7 @@ class Writer:
         """Copy what the file holds: the snapshot, or something newer."""
         if self._copy is not None:
             self._copy.path.unlink(missing_ok=True)
-        path = copy_of(self._engine.model.path)
+        path = backup_copy(self._engine.model.path)
         self._copy = _Copy(snapshot, path, digests_of(path))  # here: who asked may have gone
 
     def _tokens(self) -> bytes | None:
@@ -125,7 +125,7 @@ def stamp(content: bytes) -> str:
 
 
 def _patch(copy: _Copy, digests: Sequence[bytes]) -> Patch:
-    places = differing(copy.digests, digests)
+    places = changed_blocks(copy.digests, digests)
     return Patch(
         copy.snapshot.version,
         copy.path.stat().st_size,

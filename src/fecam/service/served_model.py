@@ -16,23 +16,23 @@ from fecam.errors import FecamError, InputError
 from fecam.model_file import ClassRecord, EncoderRecord
 from fecam.model_file.records import Label
 from fecam.model_file.snapshot import Snapshot
-from fecam.service.problems import untaught
+from fecam.service.problems import model_empty_error
 
 Answer = dict[str, Any]
 
-JUDGED_AT_ONCE = 256
+BLOCK_ROWS = 256
 """Rows in one product."""
 
 
 @dataclass(frozen=True)
-class View:
-    """A snapshot, and a classifier that only the thread that judges uses."""
+class ServedModel:
+    """A snapshot, and a classifier that only the predicting thread uses."""
 
     snapshot: Snapshot | None
     classifier: FeCAMClassifier | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot | None, search: str | None = None) -> View:
+    def of(cls, snapshot: Snapshot | None, search: str | None = None) -> ServedModel:
         """A view; its classifier derives for itself, so that no thread sees another's half.
 
         It searches as it is told to, or as the model says.
@@ -85,7 +85,7 @@ class Query:
     reject: float | None = None
 
 
-class Answers(NamedTuple):
+class EncodedAnswers(NamedTuple):
     """What was found out, and by which version of the model.
 
     It is kept as the JSON that it will be sent as: that is made where the rows are judged, and
@@ -96,7 +96,7 @@ class Answers(NamedTuple):
     version: int
 
     @classmethod
-    def of(cls, answers: list[Answer], version: int) -> Answers:
+    def of(cls, answers: list[Answer], version: int) -> EncodedAnswers:
         """Of these answers."""
         return cls(orjson.dumps(answers), version)
 
@@ -112,12 +112,12 @@ def warm(snapshot: Snapshot | None) -> None:
         snapshot.classifier.prepare()
 
 
-def judge_together(view: View, queries: Sequence[Query]) -> list[Answers | Exception]:
+def predict_batch(view: ServedModel, queries: Sequence[Query]) -> list[EncodedAnswers | Exception]:
     """An answer, or an error, for each query; those that ask alike are judged in one product."""
     known = 0 if view.classifier is None else len(view.classifier.knowledge_.classes)
     if view.classifier is None or not known:
-        return [untaught()] * len(queries)
-    found: list[Answers | Exception] = [untaught()] * len(queries)
+        return [model_empty_error()] * len(queries)
+    found: list[EncodedAnswers | Exception] = [model_empty_error()] * len(queries)
     groups: dict[int, list[int]] = {}
     for at, query in enumerate(queries):
         if query.rows.shape[1] != view.width:
@@ -134,7 +134,9 @@ def judge_together(view: View, queries: Sequence[Query]) -> list[Answers | Excep
     return found
 
 
-def _judged(view: View, queries: Sequence[Query], top: int) -> Sequence[Answers | Exception]:
+def _judged(
+    view: ServedModel, queries: Sequence[Query], top: int
+) -> Sequence[EncodedAnswers | Exception]:
     assert view.classifier is not None, "it was looked at"
     rows = queries[0].rows if len(queries) == 1 else np.concatenate([q.rows for q in queries])
     try:
@@ -146,12 +148,12 @@ def _judged(view: View, queries: Sequence[Query], top: int) -> Sequence[Answers 
         half = len(queries) // 2
         return [*_judged(view, queries[:half], top), *_judged(view, queries[half:], top)]
     listed = [values.tolist() for values in judged]  # once: a call for each query would take longer
-    start, outcomes = 0, list[Answers | Exception]()
+    start, outcomes = 0, list[EncodedAnswers | Exception]()
     for query in queries:
         end = start + len(query.rows)
         try:
             answers = _answers(query, *(values[start:end] for values in listed))
-            outcomes.append(Answers.of(answers, view.version))
+            outcomes.append(EncodedAnswers.of(answers, view.version))
         except FecamError as error:
             outcomes.append(error)
         start = end

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from fecam.service.engine import Engine
 from fecam.service.evaluation import evaluation
 from fecam.service.problems import json_response, without_paths
+from fecam.service.request_bodies import read_labeled_request, read_predict_request
 from fecam.service.schemas import (
     LABEL_FORM,
     LABELLED,
@@ -23,7 +24,6 @@ from fecam.service.schemas import (
     body,
     responses,
 )
-from fecam.service.uploads import read_labelled, read_question
 
 router = APIRouter(prefix="/v1", tags=["ask"])
 
@@ -54,7 +54,7 @@ async def predict(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     view = engine.view
     width = view.width if view.kind == "features" else None
-    asked = await read_question(request, engine.limits, width)
+    asked = await read_predict_request(request, engine.limits, width)
     if asked.min_version is not None and asked.min_version > engine.view.version:
         await engine.reach(asked.min_version)
     if asked.kind == "features":
@@ -75,7 +75,7 @@ async def evaluate(request: Request) -> Response:
     """How well the model does on labelled items. Nothing is kept of them."""
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
-    given = await read_labelled(request, engine.limits)
+    given = await read_labeled_request(request, engine.limits)
     labels, unreadable = engine.labels(given.labels), list[str]()
     if given.kind == "features":
         engine.check_kind("features")

@@ -33,7 +33,7 @@ _FIELDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PredictRequest:
     """Items to be judged."""
 
     kind: str
@@ -44,7 +44,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabeledRequest:
     """Items with a label each."""
 
     kind: str
@@ -53,35 +53,37 @@ class Labelled:
     note: str
 
 
-async def read_question(request: Request, limits: Limits, width: int | None) -> Question:
+async def read_predict_request(
+    request: Request, limits: Limits, width: int | None
+) -> PredictRequest:
     """Items that a request asks about; ``width`` is that of the model's features, if it has any."""
     media = _media_type(request)
     if media == "application/octet-stream":
         body = await read_body(request, limits)
         rows = _rows_of_bytes(body, width, limits)
-        return Question("features", rows, *_options(_texts(request.query_params)))
+        return PredictRequest("features", rows, *_options(_texts(request.query_params)))
     if media == "multipart/form-data":
         form, files = await _form(request, limits)
         _no_others(form, {"top", "reject", "min_version"})
-        return Question("images", files, *_options(_texts(form)))
+        return PredictRequest("images", files, *_options(_texts(form)))
     found, words = await _json(request, media, limits)
     _no_others(found, {*KINDS, "top", "reject", "min_version"})
     kind, items = _items(found, words, limits)
-    return Question(kind, items, *_options(found))
+    return PredictRequest(kind, items, *_options(found))
 
 
-async def read_labelled(request: Request, limits: Limits) -> Labelled:
+async def read_labeled_request(request: Request, limits: Limits) -> LabeledRequest:
     """Items with labels that a request brings."""
     media = _media_type(request)
     if media == "multipart/form-data":
         form, files = await _form(request, limits)
         _no_others(form, {"label", "note"})
         label = _label(form.get("label"))
-        return Labelled("images", files, [label] * len(files), _note(form.get("note", "")))
+        return LabeledRequest("images", files, [label] * len(files), _note(form.get("note", "")))
     found, words = await _json(request, media, limits)
     _no_others(found, {*KINDS, "label", "labels", "note"})
     kind, items = _items(found, words, limits)
-    return Labelled(kind, items, _labels(found, len(items)), _note(found.get("note", "")))
+    return LabeledRequest(kind, items, _labels(found, len(items)), _note(found.get("note", "")))
 
 
 async def read_object(request: Request, limits: Limits) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""A process that judges, from within: see `fecam.service.judging`.
+"""A prediction worker, from within: see `fecam.service.worker_handle`.
 
 It takes all questions that have come, so that the more there are, the more share a product.
 """
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import threading
@@ -17,9 +18,8 @@ from queue import Empty, SimpleQueue
 from fecam.core.threads import cores, leave_a_core, on_threads, threads_of_blas
 from fecam.errors import FecamError
 from fecam.model import Model, open_model
-from fecam.service.garbage import spare
-from fecam.service.messages import Packed, got, put, unpacked
-from fecam.service.views import JUDGED_AT_ONCE, Query, View, judge_together, warm
+from fecam.service.frames import Batch, decode_batch, got, put
+from fecam.service.served_model import BLOCK_ROWS, Query, ServedModel, predict_batch, warm
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 """What ends a service: the other side sees to that."""
@@ -32,7 +32,7 @@ FEW = 16
 def run(
     path: Path, share: int, search: str | None, questions: socket.socket, news: Connection
 ) -> None:
-    """Judge until the other side is gone."""
+    """Predict until the other side is gone."""
     for one in SIGNALS:
         signal.signal(one, signal.SIG_IGN)
     try:
@@ -40,16 +40,17 @@ def run(
     except (FecamError, OSError) as error:
         news.send(str(error))
         return
-    spare()
+    gc.collect()
+    gc.freeze()
     most = max(1, min(threads_of_blas(), cores() // share))
     with leave_a_core(share), model, questions:
-        known, inbox = _Known(model, search), _Inbox(questions)
+        known, inbox = ModelFollower(model, search), RequestQueue(questions)
         threading.Thread(target=known.follow, args=(news,), daemon=True).start()
         threading.Thread(target=inbox.fill, daemon=True).start()
         while asked := inbox.take():
             queries = [query for some in asked for query in some]
             with on_threads(most) if _are_large(queries) else nullcontext():
-                outcomes = judge_together(known.view, queries)
+                outcomes = predict_batch(known.view, queries)
             try:
                 for some in asked:
                     put(questions.sendall, outcomes[: len(some)])
@@ -58,12 +59,12 @@ def run(
                 break
 
 
-class _Inbox:
+class RequestQueue:
     """What is asked, as it comes in."""
 
     def __init__(self, questions: socket.socket) -> None:
         self._questions = questions
-        self._messages: SimpleQueue[Packed | None] = SimpleQueue()
+        self._messages: SimpleQueue[Batch | None] = SimpleQueue()
         self._waiting: deque[list[Query]] = deque()
         self._taken = 0
 
@@ -85,7 +86,7 @@ class _Inbox:
         self._gather()
         mean = (sum(map(_rows, self._waiting)) + self._taken + 1) // 2
         large = bool(self._waiting) and _are_large(self._waiting[0])
-        most = min(max(mean, FEW), (1 + large) * JUDGED_AT_ONCE)
+        most = min(max(mean, FEW), (1 + large) * BLOCK_ROWS)
         messages, self._taken = list[list[Query]](), 0
         while self._waiting and (not messages or self._taken < most):
             messages.append(self._waiting.popleft())
@@ -96,7 +97,7 @@ class _Inbox:
         """Get all messages that have come, and one at least, if there will be one."""
         with suppress(Empty):
             while (message := self._messages.get(block=not self._waiting)) is not None:
-                self._waiting.append(unpacked(message))
+                self._waiting.append(decode_batch(message))
             self._messages.put(None)  # it is the last there is, also for who asks again
 
 
@@ -108,12 +109,12 @@ def _are_large(queries: list[Query]) -> bool:
     return _rows(queries) >= MANY * len(queries)
 
 
-class _Known:
+class ModelFollower:
     """What the process knows."""
 
     def __init__(self, model: Model, search: str | None) -> None:
         self._model, self._search = model, search
-        self.view = View.of(model.snapshot, search)
+        self.view = ServedModel.of(model.snapshot, search)
 
     def follow(self, news: Connection) -> None:
         """Take over each version that is told of, and say so, or what the trouble is."""
@@ -129,7 +130,7 @@ class _Known:
             self._model.reload()
             snapshot = self._model.snapshot
             warm(snapshot)
-            self.view = View.of(snapshot, self._search)
+            self.view = ServedModel.of(snapshot, self._search)
         except (FecamError, OSError) as error:
             return str(error)
         return None if self.view.version >= version else "it does not find it in the file"

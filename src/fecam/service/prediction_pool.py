@@ -1,11 +1,11 @@
-"""`Judge`: answers from what was published last, by processes of its own where there is a core.
+"""`PredictionPool`: predicts with the published model in worker processes, or in a thread.
 
 Python runs one thread of a process at a time: while rows are judged, requests wait to be read and
 answers to be written, and the other way round. In two processes both go on at once.
 
-A process that judges (`fecam.service.judging`) follows the model's file. A version is published
+A prediction worker (`fecam.service.worker_handle`) follows the model's file. A version is published
 only when all of them have taken it over, so whoever taught a class finds it there. Until they have
-begun, and should they die, a thread of this process judges, and others are started.
+begun, and should they die, a thread of this process predicts, and others are started.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from pathlib import Path
 
 from fecam.core.threads import cores
 from fecam.model_file.snapshot import Snapshot
-from fecam.service.judging import Judging
+from fecam.service.frames import Outcomes
 from fecam.service.logs import log
-from fecam.service.messages import Outcomes
-from fecam.service.problems import too_slow
+from fecam.service.problems import timeout_error
+from fecam.service.served_model import Query, ServedModel, predict_batch, warm
 from fecam.service.settings import ServiceSettings
-from fecam.service.views import Query, View, judge_together, warm
+from fecam.service.worker_handle import WorkerHandle
 
 PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a process that has ended is replaced: twice as many if it does not begin."""
 
 
-def judges_of(settings: ServiceSettings) -> int:
+def predict_worker_count(settings: ServiceSettings) -> int:
     """How many processes judge for each service; if nothing is said, one if there is a core."""
-    if settings.judges is not None:
-        return settings.judges
+    if settings.predict_workers is not None:
+        return settings.predict_workers
     return int(cores() >= 2 * settings.workers)
 
 
-class Judge:
+class PredictionPool:
     """Answers queries, by so many processes if they can be had."""
 
     def __init__(
@@ -45,17 +45,17 @@ class Judge:
         path: Path,
         snapshot: Snapshot | None,
         *,
-        judges: int,
+        predict_workers: int,
         share: int,
         seconds: float,
         search: str | None = None,
     ) -> None:
-        self.view = View.of(snapshot, search)
-        self._path, self._judges, self._share, self._seconds = path, judges, share, seconds
-        self._search = search
-        self.settled = not judges
+        self.view = ServedModel.of(snapshot, search)
+        self._path, self._share, self._seconds, self._search = path, share, seconds, search
+        self._predict_workers = predict_workers
+        self.settled = not predict_workers
         """Whether those who should judge have begun once, or cannot be had."""
-        self._ready: list[Judging] = []
+        self._ready: list[WorkerHandle] = []
         self._publishing = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fecam-judge")
         self._keepers: list[asyncio.Task[None]] = []
@@ -65,7 +65,7 @@ class Judge:
 
     def start(self) -> None:
         """Begin; called where the event loop runs. The processes come when they are ready."""
-        self._keepers = [asyncio.create_task(self._keep()) for _ in range(self._judges)]
+        self._keepers = [asyncio.create_task(self._keep()) for _ in range(self._predict_workers)]
 
     async def close(self) -> None:
         """End; nobody may ask any more."""
@@ -86,8 +86,8 @@ class Judge:
             except ConnectionError:
                 self._lose(process)
             if loop.time() - begun > self._seconds:
-                return [too_slow("a process that judges was lost.")] * len(queries)
-        return await loop.run_in_executor(self._thread, judge_together, self.view, queries)
+                return [timeout_error("a prediction worker was lost.")] * len(queries)
+        return await loop.run_in_executor(self._thread, predict_batch, self.view, queries)
 
     def publish(self, snapshot: Snapshot | None) -> None:
         """Let answers come from a snapshot, once all is derived that they need; for any thread."""
@@ -95,19 +95,19 @@ class Judge:
             version = 0 if snapshot is None else snapshot.version
             for process in list(self._ready):
                 self._tell(process, version)
-            if not self._judges:
+            if not self._predict_workers:
                 warm(snapshot)
-            self.view = View.of(snapshot, self._search)
+            self.view = ServedModel.of(snapshot, self._search)
 
-    def _tell(self, process: Judging, version: int) -> None:
+    def _tell(self, process: WorkerHandle, version: int) -> None:
         try:
             process.reach(version)
         except ConnectionError as error:
-            log.warning("a process that judges knows no version %d: %s", version, error)
+            log.warning("a prediction worker knows no version %d: %s", version, error)
             self._lose(process)
             process.kill()
 
-    def _lose(self, process: Judging) -> None:
+    def _lose(self, process: WorkerHandle) -> None:
         """Ask it no more; its keeper sees to another."""
         with suppress(ValueError):
             self._ready.remove(process)
@@ -117,24 +117,24 @@ class Judge:
         """Have a process, and another when it ends."""
         pause = PAUSE
         while True:
-            process = Judging(self._path, self._share, self._search)
+            process = WorkerHandle(self._path, self._share, self._search)
             try:
                 await process.start()
                 await asyncio.to_thread(self._take, process)
                 pause = PAUSE
                 await process.ended(self._seconds)
-                log.warning("a process that judges has ended; another is started")
+                log.warning("a prediction worker has ended; another is started")
             except OSError as error:  # of which a lost connection is one
-                log.warning("a process that judges cannot be had: %s", error)
+                log.warning("a prediction worker cannot be had: %s", error)
                 self.settled, pause = True, min(2 * pause, LONGEST_PAUSE)
             finally:
                 self._lose(process)
                 await asyncio.shield(asyncio.to_thread(process.close))
             await asyncio.sleep(pause)
 
-    def _take(self, process: Judging) -> None:
+    def _take(self, process: WorkerHandle) -> None:
         """Let a process answer, once it knows what is known here."""
         with self._publishing:
             process.reach(self.view.version)
             self._ready.append(process)
-            self.settled |= len(self._ready) >= self._judges
+            self.settled |= len(self._ready) >= self._predict_workers

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-LOOKS = 20
+SWEEPS_PER_TIMEOUT = 20
 """How often in the time that somebody may wait it is looked whether that is over."""
 
 
-class Patience:
+class TimeoutSweeper:
     """Waits for at most about so many seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -27,7 +27,7 @@ class Patience:
         assert task is not None, "who waits is a task"
         if not self._looking:
             self._looking = True
-            loop.call_later(self._seconds / LOOKS, self._look, loop)
+            loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._look, loop)
         self._until[task] = loop.time() + self._seconds
         try:
             return await awaitable
@@ -47,4 +47,4 @@ class Patience:
                 task.cancel()
         self._looking = bool(self._until)
         if self._looking:
-            loop.call_later(self._seconds / LOOKS, self._look, loop)
+            loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._look, loop)

@@ -22,14 +22,14 @@ HEAD = 2**19
 """Bytes of the head of a request, with what came in the same piece: at most a half of that."""
 
 
-class Wire(HttpToolsProtocol):
+class RequestDeadlineProtocol(HttpToolsProtocol):
     """The server's protocol, on a transport that gathers what is written.
 
     It waits for the head of a request as long as for anything else, and takes no endless one: the
     application, which has the other limits, is asked only when the head is there.
     """
 
-    transport: Gathering
+    transport: CoalescingTransport
 
     def __init__(self, *args: Any, seconds: float = 30.0, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -43,7 +43,7 @@ class Wire(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin."""
-        super().connection_made(Gathering(transport, self.loop))
+        super().connection_made(CoalescingTransport(transport, self.loop))
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -111,7 +111,7 @@ class Wire(HttpToolsProtocol):
         self.transport.close()
 
 
-class Gathering(asyncio.Transport):
+class CoalescingTransport(asyncio.Transport):
     """A transport that sends together what is written in one turn of the event loop."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

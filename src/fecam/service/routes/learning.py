@@ -12,7 +12,8 @@ from fecam.model_file import Step
 from fecam.service.engine import Engine
 from fecam.service.logs import event
 from fecam.service.problems import without_paths
-from fecam.service.routes.answers import answered
+from fecam.service.request_bodies import invalid, read_labeled_request, read_object
+from fecam.service.routes.predictions import answered
 from fecam.service.schemas import (
     LABEL_FORM,
     LABELLED,
@@ -24,7 +25,6 @@ from fecam.service.schemas import (
     body,
     responses,
 )
-from fecam.service.uploads import invalid, read_labelled, read_object
 
 router = APIRouter(prefix="/v1", tags=["teach"])
 
@@ -46,7 +46,7 @@ async def teach(
     """
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
-    given = await read_labelled(request, engine.limits)
+    given = await read_labeled_request(request, engine.limits)
     lesson, version = await engine.teach(
         given.kind, given.items, given.labels, given.note, idempotency_key
     )

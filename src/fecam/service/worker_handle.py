@@ -1,4 +1,4 @@
-"""`Judging`: a process that judges, and two lines to it, one for questions and one for news.
+"""`WorkerHandle`: a prediction worker, and two lines to it, one for questions and one for news.
 
 It never writes. It ends by itself when the other side is gone, however that ended; signals that
 mean to end a service are left to the other side, which first finishes what was accepted.
@@ -21,21 +21,21 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
-from fecam.service.juror import SIGNALS, run
-from fecam.service.messages import LENGTH, Outcomes, Packed, packed, put
-from fecam.service.patience import LOOKS
-from fecam.service.views import Query
+from fecam.service.frames import LENGTH, Batch, Outcomes, encode_batch, put
+from fecam.service.prediction_worker import SIGNALS, run
+from fecam.service.served_model import Query
+from fecam.service.timeouts import SWEEPS_PER_TIMEOUT
 
 START, DERIVE, END = 60.0, 300.0, 5.0
 """Seconds that a process may take to begin, to take over a version, and to end."""
 
 
-class Judging:
+class WorkerHandle:
     """The process, seen from the service; ``share`` of them share the machine."""
 
     def __init__(self, path: Path, share: int, search: str | None = None) -> None:
         self._path, self._share, self._search = path, share, search
-        self._line: _Line | None = None
+        self._line: _Channel | None = None
         self._news: Connection | None = None
         self._process: BaseProcess | None = None
 
@@ -56,7 +56,7 @@ class Judging:
             if spawning.exception() is None:
                 spawning.result().close()
             raise
-        _, self._line = await loop.create_connection(_Line, sock=ours)
+        _, self._line = await loop.create_connection(_Channel, sock=ours)
 
     def _spawn(self) -> socket.socket:
         # Threads of BLAS that have nothing to do must sleep, for others need their core.
@@ -78,7 +78,7 @@ class Judging:
     async def answer(self, queries: Sequence[Query]) -> Outcomes:
         """What becomes of each query."""
         assert self._line is not None, "it was started"
-        return cast(Outcomes, await self._line.ask(packed(queries)))
+        return cast(Outcomes, await self._line.ask(encode_batch(queries)))
 
     def reach(self, version: int) -> None:
         """Wait until answers come from this version or a later one; for one thread at a time."""
@@ -111,9 +111,9 @@ class Judging:
         assert self._line is not None, "it was started"
         line = self._line
         while not line.lost.done():
-            await asyncio.wait({line.lost}, timeout=seconds / LOOKS)
+            await asyncio.wait({line.lost}, timeout=seconds / SWEEPS_PER_TIMEOUT)
             if not line.asked:
-                line.ask(packed([])).add_done_callback(lambda found: found.exception())
+                line.ask(encode_batch([])).add_done_callback(lambda found: found.exception())
             elif line.silence > seconds:
                 self.kill()
 
@@ -138,7 +138,7 @@ class Judging:
             self._news.close()
 
 
-class _Line(asyncio.Protocol):
+class _Channel(asyncio.Protocol):
     """Messages to the process, and its answers, which come in the same order."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class _Line(asyncio.Protocol):
         """Begin."""
         self._transport = cast(asyncio.Transport, transport)
 
-    def ask(self, message: Packed) -> asyncio.Future[Any]:
+    def ask(self, message: Batch) -> asyncio.Future[Any]:
         """A future of the answer."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.lost.done():

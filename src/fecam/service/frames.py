@@ -10,19 +10,19 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.service.views import Answers, Query
+from fecam.service.served_model import EncodedAnswers, Query
 
-Outcomes = Sequence[Answers | Exception]
-Packed = tuple[list[tuple[int, int, float | None]], list[NDArray[Any]]]
+Outcomes = Sequence[EncodedAnswers | Exception]
+Batch = tuple[list[tuple[int, int, float | None]], list[NDArray[Any]]]
 
 LENGTH = struct.Struct("!Q")
 """What stands before a message. Pickle will do: only this program writes to these lines."""
 
 
-def packed(queries: Sequence[Query]) -> Packed:
+def encode_batch(queries: Sequence[Query]) -> Batch:
     """Queries with their rows in one piece where they fit, which is sent faster than many.
 
-    >>> asked, rows = packed([Query(np.zeros((1, 3))), Query(np.ones((2, 3)), 2)])
+    >>> asked, rows = encode_batch([Query(np.zeros((1, 3))), Query(np.ones((2, 3)), 2)])
     >>> asked, [some.shape for some in rows]
     ([(1, 1, None), (2, 2, None)], [(3, 3)])
     """
@@ -32,11 +32,11 @@ def packed(queries: Sequence[Query]) -> Packed:
     return [(len(query.rows), query.top, query.reject) for query in queries], rows
 
 
-def unpacked(message: Packed) -> list[Query]:
-    """What was packed.
+def decode_batch(message: Batch) -> list[Query]:
+    """What was encoded.
 
     >>> for widths in ((3, 3), (3, 4)):
-    ...     again = unpacked(packed([Query(np.zeros((2, width))) for width in widths]))
+    ...     again = decode_batch(encode_batch([Query(np.zeros((2, width))) for width in widths]))
     ...     [query.rows.shape for query in again]
     [(2, 3), (2, 3)]
     [(2, 3), (2, 4)]

@@ -22,7 +22,7 @@ AT_ONCE = 8
 """So many times the largest body may be in memory at the same moment."""
 
 
-class Guard:
+class RequestMiddleware:
     """Refuses what may not be served, and sees to it that every answer is fit to be sent.
 
     What is posted to a ``direct`` path is handed to its handler, past the routes of the framework:

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 from fecam.model_file import ClassRecord
 from fecam.service.engine import Engine
 from fecam.service.problems import json_response
-from fecam.service.routes.answers import answered
-from fecam.service.routes.lessons import told
+from fecam.service.routes.learning import told
+from fecam.service.routes.predictions import answered
 from fecam.service.schemas import Classes, History, Map, ModelAnswer, Status, responses
 
 router = APIRouter()
@@ -110,7 +110,7 @@ async def health() -> Response:
 
 @router.get("/readyz", tags=["run"], responses={200: {"model": Status}, 503: {"model": Status}})
 async def ready(request: Request) -> Response:
-    """Whether answers come at once: 503 until the encoder is loaded, and who judges began."""
+    """Whether answers come at once: 503 until the encoder is loaded, and the workers began."""
     engine: Engine = request.app.state.engine
     if engine.ready:
         return json_response({"status": "ready"})
