@@ -20,14 +20,14 @@ from fecam.core.scatter import Scatter, Shape, variances_of
 from fecam.core.statistics import ClassStatistics, Form
 from fecam.errors import ModelFileError
 
-LARGEST_COUNT = 2**53
-LONGEST_TEXT = 4096
+MAX_COUNT = 2**53
+MAX_TEXT = 4096
 """Of a label, a note or a setting as JSON. NumPy gives every label the room of the longest one."""
-MARK_BYTES = 8
+HASH_BYTES = 8
 """Of each sample that was taught, so that it is not taught twice."""
 
 RESTORE = "Restore the file from a copy, or teach the model again and save it."
-LABELS = f"Labels are whole numbers of 64 bits or strings of less than {LONGEST_TEXT} characters."
+LABEL_RULE = f"Labels are whole numbers of 64 bits or strings of less than {MAX_TEXT} characters."
 _SMALLER = "Forget it and teach it anew, with features of a smaller scale or in float64."
 
 Matrices = tuple[bytes | None, bytes | None]
@@ -37,13 +37,13 @@ Matrices = tuple[bytes | None, bytes | None]
 class Provenance(NamedTuple):
     """Where a class comes from."""
 
-    taught: str
+    learned: str
     """When it first came, in UTC, as ISO 8601 writes it."""
     changed: str
     """When it last changed."""
     note: str
     """What was said about it when it was taught."""
-    marks: bytes
+    content_hashes: bytes
     """Of the samples taught, sorted; those of models saved as a whole are not known."""
 
 
@@ -106,13 +106,13 @@ class Layout(NamedTuple):
         return "triangle" if length == self.scatter_bytes else "rows"
 
 
-def flaw(what: str, remedy: str = RESTORE) -> ModelFileError:
+def file_error(what: str, remedy: str = RESTORE) -> ModelFileError:
     """What is wrong with a file, and what to do."""
     return ModelFileError(f"{what} {remedy}")
 
 
 def pack_class(
-    label: Hashable, one: ClassStatistics, task: int, layout: Layout, comes_of: Provenance
+    label: Hashable, one: ClassStatistics, task: int, layout: Layout, provenance: Provenance
 ) -> tuple[Row, Matrices]:
     """The row of one class, and its matrices."""
     text = json.dumps(int(label) if isinstance(label, bool) else label)
@@ -121,8 +121,12 @@ def pack_class(
         text,
         (one.count, one.visits, task, *one.sampled),
         tuple(None if some is None else len(some) for some in matrices),
-        comes_of[:3],
-        (_packed(one.raw_mean, layout.dtype), _packed(one.mean, "float64"), comes_of.marks),
+        provenance[:3],
+        (
+            _packed(one.raw_mean, layout.dtype),
+            _packed(one.mean, "float64"),
+            provenance.content_hashes,
+        ),
         checksum(*matrices),
         b"",
     )
@@ -138,7 +142,7 @@ def unpack_class(
     """The label, the statistics and the task that a row holds; the matrices are given."""
     label = check_row(row, layout)
     if row.checksum != row_checksum(row):
-        raise flaw(f"class {row.label} is damaged: its checksum does not match.")
+        raise file_error(f"class {row.label} is damaged: its checksum does not match.")
     count, visits, task, *sampled = row.numbers
     raw_mean, mean, _ = row.arrays
     statistics = ClassStatistics(
@@ -155,30 +159,32 @@ def unpack_class(
 
 def check_row(row: Row, layout: Layout) -> int | str:
     """The label of a row in which everything has the right type, length and range."""
-    label: int | str = parsed("label", row.label, LABELS)
+    label: int | str = parse_json("label", row.label, LABEL_RULE)
     # True is no whole number here, and NumPy would drop a zero at the end.
     if type(label) not in (int, str) or str(label).endswith("\0"):
-        raise flaw(f"{row.label[:80]} cannot be a label.", LABELS)
+        raise file_error(f"{row.label[:80]} cannot be a label.", LABEL_RULE)
     least = {"count": 1, "visits": 1, "task": 0, "sampled_count": 0}
     for name, number in zip(least, row.numbers[:4], strict=True):
-        if type(number) is not int or not least[name] <= number <= LARGEST_COUNT:
-            raise flaw(f"class {row.label}: its {name} cannot be {str(number)[:80]}.")
+        if type(number) is not int or not least[name] <= number <= MAX_COUNT:
+            raise file_error(f"class {row.label}: its {name} cannot be {str(number)[:80]}.")
     if not all(isinstance(number, float) and math.isfinite(number) for number in row.numbers[4:]):
-        raise flaw(f"class {row.label}: its sampled distances are {row.numbers[4:]}.", _SMALLER)
-    if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in row.texts):
-        raise flaw(f"class {row.label}: a time or its note is not text, or too long.")
+        raise file_error(
+            f"class {row.label}: its sampled distances are {row.numbers[4:]}.", _SMALLER
+        )
+    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in row.texts):
+        raise file_error(f"class {row.label}: a time or its note is not text, or too long.")
     scatter, averaged = row.lengths
     raw_mean, mean, marks = (len(x) if isinstance(x, bytes) else -1 for x in row.arrays)
     is_right = (
         raw_mean == layout.row_bytes
         and mean == 8 * layout.width
         and marks >= 0
-        and marks % MARK_BYTES == 0
+        and marks % HASH_BYTES == 0
         and (scatter is None if layout.form == "none" else layout.is_scatter(scatter))
         and (averaged is None or (layout.form != "none" and layout.is_scatter(averaged)))
     )
     if not is_right:
-        raise flaw(f"class {row.label}: an array is missing or has a wrong length.")
+        raise file_error(f"class {row.label}: an array is missing or has a wrong length.")
     _check_finite(row, row.arrays[0], layout.dtype)
     _check_finite(row, row.arrays[1], "float64")
     return label
@@ -188,31 +194,33 @@ def check_matrices(row: Row, matrices: Matrices, layout: Layout) -> list[Scatter
     """The scatter and the averaged covariance of a class, if they are what its row says."""
     lengths = tuple(None if some is None else len(some) for some in matrices)
     if lengths != row.lengths:
-        raise flaw(f"class {row.label}: a matrix is missing or has a wrong length.")
+        raise file_error(f"class {row.label}: a matrix is missing or has a wrong length.")
     if checksum(*matrices) != row.matrices:
-        raise flaw(f"class {row.label} is damaged: the checksum of its matrix does not match.")
+        raise file_error(
+            f"class {row.label} is damaged: the checksum of its matrix does not match."
+        )
     found = [unpack_scatter(some, layout) for some in matrices]
     for some, scatter in zip(matrices, found, strict=True):
         _check_finite(row, some, layout.dtype)
         with np.errstate(over="ignore"):
             if scatter is not None and not np.all(np.isfinite(variances_of(scatter))):
-                raise flaw(f"class {row.label} has numbers too large to work with.", _SMALLER)
+                raise file_error(f"class {row.label} has numbers too large to work with.", _SMALLER)
     return found
 
 
 def _check_finite(row: Row, blob: bytes | None, dtype: str) -> None:
     if blob is not None and not np.all(np.isfinite(_view(blob, dtype))):
-        raise flaw(f"class {row.label} has a number that is not finite.", _SMALLER)
+        raise file_error(f"class {row.label} has a number that is not finite.", _SMALLER)
 
 
-def parsed(what: str, text: Any, remedy: str = RESTORE, longest: float = LONGEST_TEXT) -> Any:
+def parse_json(what: str, text: Any, remedy: str = RESTORE, longest: float = MAX_TEXT) -> Any:
     """The value of a text that must be JSON and not too long."""
     if not isinstance(text, str) or len(text) > longest:
-        raise flaw(f"the {what} is not text, or too long: {str(text)[:80]}.", remedy)
+        raise file_error(f"the {what} is not text, or too long: {str(text)[:80]}.", remedy)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise flaw(f"the {what} is not JSON: {text[:80]}.", remedy) from None
+        raise file_error(f"the {what} is not JSON: {text[:80]}.", remedy) from None
 
 
 def pack_scatter(x: Scatter | None, layout: Layout) -> bytes | None:

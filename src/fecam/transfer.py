@@ -26,25 +26,25 @@ from fecam.core.knowledge import Knowledge
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import MissingPackageError, ModelFileError, SettingsError
 from fecam.model_file.creation import create_file
-from fecam.model_file.file import ModelFile, explained
+from fecam.model_file.file import ModelFile, translate_errors
 from fecam.model_file.records import EncoderRecord
 from fecam.model_file.settings import FOUND, PARAMETERS, pack_settings, unpack_settings
 from fecam.model_file.snapshot import check_kind, unpack_encoder
-from fecam.model_file.writing import Draft
+from fecam.model_file.writing import WorkingCopy
 from fecam.model_rows import (
-    LABELS,
-    LONGEST_TEXT,
+    LABEL_RULE,
+    MAX_TEXT,
     Layout,
     Row,
     check_matrices,
     check_row,
     checksum,
-    flaw,
-    parsed,
+    file_error,
+    parse_json,
 )
 
 FORMAT, VERSION = "fecam", 1
-LARGEST_MATRIX = 2**14
+MAX_MATRIX_WIDTH = 2**14
 """Features of a model with matrices: of more, a single matrix fills the memory of most machines."""
 
 _AGAIN = "Export the model again with `fecam export`."
@@ -53,7 +53,7 @@ _DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64"}
 _COUNTS = ("count", "visits", "task", "sampled_count")
 
 
-class Imported(NamedTuple):
+class ImportedModel(NamedTuple):
     """What a file holds."""
 
     classifier: FeCAMClassifier
@@ -85,7 +85,7 @@ def export_model(
         unfinished.unlink(missing_ok=True)
 
 
-def import_model(path: str | os.PathLike[str]) -> Imported:
+def import_model(path: str | os.PathLike[str]) -> ImportedModel:
     """The classifier of a safetensors file that `export_model` has written.
 
     Its statistics are the same to the bit, and its answers those of the exported model after
@@ -94,7 +94,7 @@ def import_model(path: str | os.PathLike[str]) -> Imported:
     safetensors = _package()
     try:
         if not Path(path).is_file():
-            raise flaw("there is no such file.", "Check the path.")
+            raise file_error("there is no such file.", "Check the path.")
         with safetensors.safe_open(path, framework="numpy") as file:
             return _read(file)
     except (ModelFileError, SettingsError) as error:
@@ -113,19 +113,19 @@ def export_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) ->
         export_model(file.snapshot.classifier, path, encoder=file.snapshot.encoder)
 
 
-def import_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Imported:
+def import_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> ImportedModel:
     """Make a ``.fecam`` file of a safetensors file; what is there already stays as it is."""
-    with explained(path):
+    with translate_errors(path):
         if os.path.lexists(path):
-            raise flaw(
+            raise file_error(
                 "it is there already.",
                 "Import to another file; `fecam merge` then adds it to this one.",
             )
         found = import_model(source)
-        draft = Draft(found.classifier, encoder=found.encoder)
+        working = WorkingCopy(found.classifier, encoder=found.encoder)
         name = Path(source).name.encode(errors="replace").decode()
-        note = f"imported from {name}"[:LONGEST_TEXT]
-        create_file(Path(os.path.realpath(path)), draft, "save", note, replace=False)
+        note = f"imported from {name}"[:MAX_TEXT]
+        create_file(Path(os.path.realpath(path)), working, "save", note, replace=False)
     return found
 
 
@@ -189,7 +189,7 @@ def _tensors(known: Knowledge, dtype: str) -> dict[str, NDArray[Any]]:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _read(file: Any) -> Imported:
+def _read(file: Any) -> ImportedModel:
     metadata = file.metadata() or {}
     _check_version(metadata)
     classifier, empty = _settings(metadata)
@@ -199,10 +199,10 @@ def _read(file: Any) -> Imported:
     fixed = _fixed(layout, len(labels))
     each = {f"{name}.{at}" for name in ("scatter", "averaged") for at in range(len(labels))}
     for name in sorted(names - fixed.keys() - each):
-        raise flaw(f"it holds {name[:80]!r}, which is not part of a model.", _NOT_OURS)
+        raise file_error(f"it holds {name[:80]!r}, which is not part of a model.", _NOT_OURS)
     for name, (dtype, shape) in fixed.items():
         if name not in names:
-            raise flaw(f"{name!r} is missing.", _AGAIN)
+            raise file_error(f"{name!r} is missing.", _AGAIN)
         _check_tensor(file, name, dtype, [shape])
     for name in names & each:
         _check_tensor(file, name, layout.dtype, _scatter_shapes(file, name, layout))
@@ -213,25 +213,25 @@ def _read(file: Any) -> Imported:
         blobs = [_bytes(file, f"{name}.{at}", names) for name in ("scatter", "averaged")]
         label, one, task = _class(text, at, table, (blobs[0], blobs[1]), layout)
         if label in classes:
-            raise flaw(f"class {text[:80]} comes twice.", _AGAIN)
+            raise file_error(f"class {text[:80]} comes twice.", _AGAIN)
         classes[label], tasks[label] = one, task
     check_kind(list(classes))
     known = replace(empty, classes=dict(sorted(classes.items())), tasks=dict(sorted(tasks.items())))
     classifier._hold(known)._metric()
-    return Imported(classifier, _encoder(metadata, empty.width))
+    return ImportedModel(classifier, _encoder(metadata, empty.width))
 
 
 def _check_version(metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
-        raise flaw("it holds tensors of another program.", _NOT_OURS)
+        raise file_error("it holds tensors of another program.", _NOT_OURS)
     version = metadata.get("version", "")
     if not version.isascii() or not version.isdigit() or not 0 < len(version) < 9:
-        raise flaw(f"its version {version[:80]!r} is no number.", _AGAIN)
+        raise file_error(f"its version {version[:80]!r} is no number.", _AGAIN)
     if int(version) > VERSION:
         known = f"this fecam knows versions up to {VERSION}."
-        raise flaw(f"it has version {version} of the layout; {known}", "Upgrade fecam.")
+        raise file_error(f"it has version {version} of the layout; {known}", "Upgrade fecam.")
     if int(version) < 1:
-        raise flaw(f"its version cannot be {version}.", _AGAIN)
+        raise file_error(f"its version cannot be {version}.", _AGAIN)
 
 
 def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowledge]:
@@ -240,10 +240,10 @@ def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowledge]:
     values = settings | {f"{name}_": value for name, value in found.items()}
     values |= {"fecam_": metadata.get("written_by", ""), "version_": 0, "prior_": None}
     classifier, empty = unpack_settings({name: json.dumps(one) for name, one in values.items()})
-    if empty.form == "full" and empty.width > LARGEST_MATRIX:
-        raise flaw(
+    if empty.form == "full" and empty.width > MAX_MATRIX_WIDTH:
+        raise file_error(
             f"matrices of {empty.width} features are more than fecam computes with.",
-            f"Keep less (covariance='diagonal'), or at most {LARGEST_MATRIX} features.",
+            f"Keep less (covariance='diagonal'), or at most {MAX_MATRIX_WIDTH} features.",
         )
     return classifier, empty
 
@@ -251,29 +251,31 @@ def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowledge]:
 def _object(metadata: Mapping[str, str], name: str, keys: tuple[str, ...]) -> dict[str, Any]:
     values = _parsed(metadata, name)
     if not isinstance(values, dict):
-        raise flaw(f"its {name} are no JSON object.", _AGAIN)
+        raise file_error(f"its {name} are no JSON object.", _AGAIN)
     for key in sorted(values.keys() ^ set(keys)):
-        raise flaw(f"{key[:80]!r} is missing in its {name}, or not known here.", _AGAIN)
+        raise file_error(f"{key[:80]!r} is missing in its {name}, or not known here.", _AGAIN)
     return values
 
 
 def _parsed(metadata: Mapping[str, str], name: str) -> Any:
     # As long as it may be: it has been read by now, and is no longer than the file.
-    return parsed(f"metadata {name!r}", metadata.get(name), _AGAIN, longest=float("inf"))
+    return parse_json(f"metadata {name!r}", metadata.get(name), _AGAIN, longest=float("inf"))
 
 
 def _labels(metadata: Mapping[str, str]) -> list[str]:
     """The labels, each as JSON."""
     labels = _parsed(metadata, "labels")
     if not isinstance(labels, list):
-        raise flaw("its labels are no JSON list.", LABELS)
+        raise file_error("its labels are no JSON list.", LABEL_RULE)
     return [json.dumps(label) for label in labels]
 
 
 def _encoder(metadata: Mapping[str, str], width: int) -> EncoderRecord | None:
     encoder = unpack_encoder(json.dumps(_parsed(metadata, "encoder")))
     if encoder is not None and encoder.width != width:
-        raise flaw(f"its encoder gives {encoder.width} features, its classes have {width}.", _AGAIN)
+        raise file_error(
+            f"its encoder gives {encoder.width} features, its classes have {width}.", _AGAIN
+        )
     return encoder
 
 
@@ -305,7 +307,7 @@ def _check_tensor(file: Any, name: str, dtype: str, shapes: list[tuple[int, ...]
     kind, shape = _DTYPES.get(found.get_dtype(), found.get_dtype()), tuple(found.get_shape())
     if kind != dtype or shape not in shapes:
         due = " or ".join(map(str, shapes)) or "nothing"
-        raise flaw(f"{name!r} is {kind} {shape}; due is {dtype} {due}.", _AGAIN)
+        raise file_error(f"{name!r} is {kind} {shape}; due is {dtype} {due}.", _AGAIN)
 
 
 def _bytes(file: Any, name: str, names: set[str]) -> bytes | None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import fecam
 from fecam import FeCAMClassifier, load
 from fecam.errors import InputError, ModelFileError, UnknownLabelError
-from fecam.model_file import ModelFile, check, compact, facts, shelf
+from fecam.model_file import ModelFile, check, compact, file_info, lazy_matrices
 from fecam.model_file.descriptors import Connection
 from helpers.features import relu_features
 from helpers.same_models import arrays_of
@@ -216,7 +216,7 @@ def act(path, verb, rng):
 
 def test_history_is_bounded(path, monkeypatch):
     monkeypatch.setattr("fecam.model_file.writing.UNDO_STEPS", 4)
-    monkeypatch.setattr("fecam.model_file.journal.forget_steps.__defaults__", (4,))
+    monkeypatch.setattr("fecam.model_file.journal.prune_history.__defaults__", (4,))
     features, labels = relu_features(3, 40, 32, 0)
     sizes = []
     with fecam.open(path) as model:
@@ -258,7 +258,7 @@ def test_compacting_drops_the_history_and_free_pages(path):
         for label in range(15):
             model.forget(label)
         known = arrays_of(model.classifier)
-    assert facts(path).history_bytes > 0
+    assert file_info(path).history_bytes > 0
     before, after = compact(path)
     assert after < 0.5 * before and after == path.stat().st_size
     assert arrays_of(load(path)) == known and check(path) == []
@@ -272,9 +272,9 @@ def test_compacting_drops_the_history_and_free_pages(path):
 def test_matrices_stay_in_the_file(path, lazily, monkeypatch):
     teach(path)
     read = []
-    fetch = shelf.fetch
+    fetch = lazy_matrices.fetch
     monkeypatch.setattr(
-        shelf, "fetch", lambda db, n, row: (read.append(row.label), fetch(db, n, row))[1]
+        lazy_matrices, "fetch", lambda db, n, row: (read.append(row.label), fetch(db, n, row))[1]
     )
     clf = load(path)
     assert clf.classes_.tolist() == NAMES.tolist() and clf.class_count_.tolist() == [12] * 4
@@ -293,9 +293,9 @@ def test_lazily_or_not_is_the_same(path, monkeypatch):
     FeCAMClassifier(domains="average").partial_fit(X, LABELS).partial_fit(X + 1, LABELS).save(path)
     eager = load(path)
     monkeypatch.setattr("fecam.model_file.file.EAGER_BYTES", 0)
-    monkeypatch.setattr("fecam.model_file.shelf.KEPT_BYTES", 100)  # of one class, so to say
+    monkeypatch.setattr("fecam.model_file.lazy_matrices.CACHE_BYTES", 100)  # about one class
     lazy = load(path)
-    assert isinstance(lazy.knowledge_.classes["owl"].scatter, shelf.StoredScatter)
+    assert isinstance(lazy.knowledge_.classes["owl"].scatter, lazy_matrices.LazyScatter)
     for ask in ("decision_function", "predict_proba", "novelty", "predict"):
         np.testing.assert_array_equal(getattr(lazy, ask)(X), getattr(eager, ask)(X))
     assert arrays_of(lazy) == arrays_of(eager)
@@ -415,7 +415,7 @@ def test_two_programs_may_teach_at_once(path):
 
 def test_a_program_that_never_ends_writing_is_not_waited_for(path, monkeypatch):
     teach(path)
-    monkeypatch.setattr("fecam.model_file.connection.PATIENCE", 0.2)
+    monkeypatch.setattr("fecam.model_file.connection.BUSY_TIMEOUT_S", 0.2)
     with closing(sqlite3.connect(path, isolation_level=None)) as other, fecam.open(path) as model:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(ModelFileError, match="another program has been writing"):
@@ -452,7 +452,7 @@ def test_kills_leave_all_or_nothing_of_a_step():
 def test_a_file_has_a_log_only_while_it_is_written(path):
     teach(path)
     with ModelFile(path) as file:
-        file.write("forget", lambda draft: draft.classifier.forget("dog"))
+        file.write("forget", lambda working: working.classifier.forget("dog"))
         assert os.path.getsize(f"{path}-wal") > 0
         assert load(path).classes_.tolist() == ["cat", "owl", "tit"]
     assert os.listdir(path.parent) == [path.name]

@@ -141,7 +141,7 @@ def test_another_program_may_make_the_file_much_larger(path):
 
 def test_queries_may_grow_with_the_file(path, monkeypatch):
     limits = []
-    monkeypatch.setattr(file_module, "limit_queries", lambda db, size: limits.append(size))
+    monkeypatch.setattr(file_module, "set_limits", lambda db, size: limits.append(size))
     features, labels = relu_features(10, 200, 64, 0)
     with fecam.open(path) as model:
         model.learn(features[:3], labels[:3])
@@ -306,7 +306,7 @@ def test_a_file_that_may_not_be_written_is_told_before_the_work(path, monkeypatc
     ],
 )
 def test_a_full_disk_is_no_damage(path, error, says):
-    with pytest.raises(ModelFileError, match=says), file_module.explained(path):
+    with pytest.raises(ModelFileError, match=says), file_module.translate_errors(path):
         raise error
 
 

@@ -252,7 +252,7 @@ def test_older_versions_can_still_be_read_and_written(path, version):
     assert_same(load(path), older_model())
     assert path.read_bytes() == content, "reading changes nothing"
     with ModelFile(path) as file:
-        step = file.write("forget", lambda draft: draft.classifier.forget("owl"))
+        step = file.write("forget", lambda working: working.classifier.forget("owl"))
         assert step.counts == {"owl": -12}
         assert load(path).classes_.tolist() == ["cat", "dog"]
         file.undo()

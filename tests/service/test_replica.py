@@ -137,8 +137,8 @@ def test_only_what_changed_is_sent_and_what_is_known_is_kept(tmp_path):
         _, version = await replica.teach("features", many[:3] + 1, ["3"] * 3)
         await replica.reach(version)
         after = replica.view.snapshot
-        assert after.held["4"] is before.held["4"]
-        assert after.held["3"] is not before.held["3"]
+        assert after.rows["4"] is before.rows["4"]
+        assert after.rows["3"] is not before.rows["3"]
         await replica.close()
         await replica._remote.writer.close()
 

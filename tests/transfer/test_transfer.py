@@ -15,7 +15,7 @@ from fecam import FeCAMClassifier, load, model_file
 from fecam.errors import FecamError, MissingPackageError, ModelFileError
 from fecam.model_file.records import EncoderRecord
 from fecam.presets import PRESETS
-from fecam.transfer import LARGEST_MATRIX, export_file, export_model, import_file, import_model
+from fecam.transfer import MAX_MATRIX_WIDTH, export_file, export_model, import_file, import_model
 from helpers.features import relu_features, signed_features
 
 pytest.importorskip("safetensors")
@@ -164,8 +164,10 @@ def test_from_one_model_file_to_another(path, tmp_path):
     import_file(path, first)
     export_file(first, tmp_path / "again.safetensors")
     import_file(tmp_path / "again.safetensors", second)
-    assert model_file.facts(second).encoder == LITE
-    assert {one.note for one in model_file.facts(first).classes} == {f"imported from {path.name}"}
+    assert model_file.file_info(second).encoder == LITE
+    assert {one.note for one in model_file.file_info(first).classes} == {
+        f"imported from {path.name}"
+    }
     assert_same(clf, load(second), X)
     assert model_file.check(second) == []
     before = second.read_bytes()
@@ -358,7 +360,7 @@ def test_a_small_file_takes_little_memory(path):
     header, data = parts(path)
     tracemalloc.start()
     try:
-        for width in (LARGEST_MATRIX, 10**6, 10**7):
+        for width in (MAX_MATRIX_WIDTH, 10**6, 10**7):
             change_within("found", "n_features_in", width)(header)
             write(path, header, data)
             with pytest.raises(ModelFileError):

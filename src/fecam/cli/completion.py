@@ -14,10 +14,10 @@ def labels(context: typer.Context, incomplete: str) -> list[str]:
     path = context.params.get("model") or os.environ.get("FECAM_MODEL")
     if path is None or not os.path.isfile(path):
         return []
-    from fecam.model_file import facts
+    from fecam.model_file import file_info
 
     try:
-        found = [str(one.label) for one in facts(path).classes]
+        found = [str(one.label) for one in file_info(path).classes]
     except (FecamError, OSError):
         return []
     return _beginning(found, incomplete)

@@ -73,8 +73,8 @@ def doctor(
 
 
 def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
-    from fecam.model_file import check, facts
-    from fecam.model_file.header import log_bytes
+    from fecam.model_file import check, file_info
+    from fecam.model_file.header import wal_size
 
     name = str(path)
     found = check(path)
@@ -84,7 +84,7 @@ def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
         if compact:
             say("nothing was made smaller: what is damaged is left as it is")
         return
-    about = facts(path)
+    about = file_info(path)
     yield Finding(
         name,
         f"{len(about.classes):,} classes, {readable_bytes(about.bytes)}; every checksum is right",
@@ -94,7 +94,7 @@ def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
         f"{readable_bytes(about.history_bytes)} to undo, {readable_bytes(about.free_bytes)} free; "
         f"`fecam doctor {quoted(path)} --compact` drops both",
     )
-    if log := log_bytes(path):
+    if log := wal_size(path):
         yield Finding(
             "log",
             f"{readable_bytes(log)} of it are in {path.name}-wal beside it, for a program has it "

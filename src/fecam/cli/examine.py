@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fecam.data import Dataset
     from fecam.inspection import Pair, Weakness
     from fecam.model import Model
-    from fecam.model_file import FileFacts
+    from fecam.model_file import FileInfo
 
 BLOCK = 1024
 """So many samples are judged at a time."""
@@ -255,9 +255,9 @@ def inspect(
     """
     with open_existing(model) as opened:
         from fecam.inspection import close_pairs, weak_classes
-        from fecam.model_file import facts as facts_of
+        from fecam.model_file import file_info
 
-        facts = facts_of(model)
+        facts = file_info(model)
         pairs = close_pairs(opened.classifier) if top else []
         weak = weak_classes(opened.classifier, pairs) if top else []
     if as_json:
@@ -285,7 +285,7 @@ def inspect(
         console.print("\nNo class is weak: none has few samples, overlaps, or varies much.")
 
 
-def _show_facts(facts: FileFacts) -> None:
+def _show_facts(facts: FileInfo) -> None:
     samples = sum(one.count for one in facts.classes)
     encoder = facts.encoder
     shown = {
@@ -304,14 +304,14 @@ def _show_facts(facts: FileFacts) -> None:
         console.print(harmless(f"{name}: {value}"))
 
 
-def _settings(facts: FileFacts) -> dict[str, Any]:
+def _settings(facts: FileInfo) -> dict[str, Any]:
     """What was chosen, with what "auto" has found; names with an underscore are the file's own."""
     chosen = {name: one for name, one in facts.settings.items() if not name.endswith("_")}
     return {**chosen, "tukey": facts.settings["tukey_"]}
 
 
 def _as_dict(
-    model: Path, facts: FileFacts, pairs: list[Pair], weak: list[Weakness]
+    model: Path, facts: FileInfo, pairs: list[Pair], weak: list[Weakness]
 ) -> dict[str, Any]:
     return {
         "model": str(model),
@@ -330,11 +330,11 @@ def _as_dict(
     }
 
 
-def _facts_of(path: Path) -> FileFacts:
+def _facts_of(path: Path) -> FileInfo:
     with open_existing(path):  # says how a model that is not there is made
-        from fecam.model_file import facts
+        from fecam.model_file import file_info
 
-        return facts(path)
+        return file_info(path)
 
 
 def _minute(time: str) -> str:

@@ -198,10 +198,10 @@ def _sent(model: str | os.PathLike[str] | FeCAMClassifier) -> tuple[Any, str]:
             return _sent(path)
     with Model(model, readonly=True) as opened:
         held = opened.snapshot
-        if held is None or not held.held:
+        if held is None or not held.rows:
             raise ModelFileError(f"{model} knows no class yet: teach it first.")
         encoder = "" if held.encoder is None else held.encoder.fingerprint
-        known = sorted(one.row.matrices.hex() + one.row.label for one in held.held.values())
+        known = sorted(one.row.matrices.hex() + one.row.label for one in held.rows.values())
         about = hashlib.sha256("".join([encoder, *known]).encode()).hexdigest()[:32]
     # The file may have a log beside it, which belongs to it: so not its bytes, but a copy.
     with tempfile.TemporaryDirectory() as place, closing(sqlite3.connect(model)) as db:

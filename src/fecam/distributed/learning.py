@@ -27,8 +27,8 @@ from fecam.features import Report
 from fecam.model.provenance import joined
 from fecam.model_file import EncoderRecord, ModelFile
 from fecam.model_file.creation import create_file
-from fecam.model_file.file import explained
-from fecam.model_file.writing import Draft
+from fecam.model_file.file import translate_errors
+from fecam.model_file.writing import WorkingCopy
 
 TRIES = 3
 """A run whose results are lost with a node, and cannot be made again alone, is begun anew."""
@@ -168,7 +168,8 @@ class _Known:
         with ModelFile(path) as file:
             held = file.snapshot
         marks: dict[Hashable, NDArray[np.uint64]] = {
-            label: np.frombuffer(one.comes_of.marks, "<u8") for label, one in held.held.items()
+            label: np.frombuffer(one.provenance.content_hashes, "<u8")
+            for label, one in held.rows.items()
         }
         if encoder is None and held.encoder is not None:
             encoder = held.encoder.name
@@ -342,21 +343,21 @@ def _written(
     record: EncoderRecord | None,
     note: str,
 ) -> FeCAMClassifier:
-    def change(draft: Draft) -> None:
-        absorb(draft.classifier, lesson, _rows(tables, plan), plan)
+    def change(working: WorkingCopy) -> None:
+        absorb(working.classifier, lesson, _rows(tables, plan), plan)
         for name, some in marks.items():
             label: Any = name
-            draft.marks[label] = joined(draft.marks.get(label, b""), some)
+            working.content_hashes[label] = joined(working.content_hashes.get(label, b""), some)
 
-    draft = Draft(known.classifier, encoder=record, needs_prior=True)
+    working = WorkingCopy(known.classifier, encoder=record, needs_prior=True)
     if target is None:
-        change(draft)
-        return draft.classifier
+        change(working)
+        return working.classifier
     if not target.exists():
-        change(draft)
-        with explained(target):
-            create_file(target, draft, "learn", note, replace=False)
-        return draft.classifier
+        change(working)
+        with translate_errors(target):
+            create_file(target, working, "learn", note, replace=False)
+        return working.classifier
     with ModelFile(target) as file:
         if lesson:
             file.write("learn", change, note)

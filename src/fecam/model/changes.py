@@ -1,4 +1,4 @@
-"""What learning, unlearning and merging do to a draft of a model: to its statistics and its marks.
+"""What learning, unlearning and merging do to a working copy of a model: its statistics and marks.
 
 They run inside the transaction, on what the file holds at that moment, whoever wrote it.
 """
@@ -24,45 +24,45 @@ from fecam.model.provenance import (
     without,
 )
 from fecam.model_file.records import Label
-from fecam.model_file.snapshot import Held, HeldMarks
-from fecam.model_file.writing import Draft
+from fecam.model_file.snapshot import ClassRow, RowHashes
+from fecam.model_file.writing import WorkingCopy
 
 
 def add_samples(
-    draft: Draft, X: NDArray[Any], labels: list[Label], marks: Marks, *, again: bool
+    working: WorkingCopy, X: NDArray[Any], labels: list[Label], marks: Marks, *, again: bool
 ) -> NDArray[np.bool_]:
     """Learn what was not taught before, or all of it ``again``; which samples that was."""
-    fresh = np.ones(len(labels), bool) if again else is_fresh(labels, marks, draft.marks)
+    fresh = np.ones(len(labels), bool) if again else is_fresh(labels, marks, working.content_hashes)
     chosen = [labels[at] for at in np.flatnonzero(fresh)]
     if chosen:
-        draft.classifier.partial_fit(X[fresh], chosen)
+        working.classifier.partial_fit(X[fresh], chosen)
         for label, some in by_label(chosen, marks[fresh]).items():
-            draft.marks[label] = joined(draft.marks.get(label, b""), some)
+            working.content_hashes[label] = joined(working.content_hashes.get(label, b""), some)
     return fresh
 
 
 def take_samples(
-    draft: Draft, X: NDArray[Any], labels: list[Label], marks: Marks, path: Path
+    working: WorkingCopy, X: NDArray[Any], labels: list[Label], marks: Marks, path: Path
 ) -> None:
     """Take samples back out; those that were never taught are an error."""
-    draft.classifier.unlearn(X, labels)
-    left = draft.classifier.knowledge_.classes
+    working.classifier.unlearn(X, labels)
+    left = working.classifier.knowledge_.classes
     for label, some in by_label(labels, marks).items():
-        draft.marks[label] = without(draft.marks.get(label, b""), some)
+        working.content_hashes[label] = without(working.content_hashes.get(label, b""), some)
         samples = left[label].count if label in left else 0
-        refuse_strange(path, label, len(draft.marks[label]) // some.itemsize - samples)
+        refuse_strange(path, label, len(working.content_hashes[label]) // some.itemsize - samples)
 
 
 def add_model(
-    draft: Draft,
+    working: WorkingCopy,
     classifier: FeCAMClassifier,
-    held: Mapping[Label, Held],
+    held: Mapping[Label, ClassRow],
     paths: tuple[Path, Path],
     *,
     again: bool,
 ) -> None:
     """Add what another file holds; samples that both were taught are an error unless ``again``."""
     if not again:
-        check_apart(draft.marks, HeldMarks(held), paths)
-    draft.classifier.merge(classifier)
-    take_provenance(draft, held)
+        check_apart(working.content_hashes, RowHashes(held), paths)
+    working.classifier.merge(classifier)
+    take_provenance(working, held)

@@ -13,7 +13,7 @@ from fecam.data.items import as_rows
 from fecam.encoders.encoder import Encoder
 from fecam.errors import InputError
 from fecam.features import Encoded, Report, encode_dataset, encode_readable
-from fecam.model_rows import LABELS
+from fecam.model_rows import LABEL_RULE
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def as_labels(labels: Any) -> list[Any]:
     for one in dict.fromkeys(found) if plain else found:  # many samples have few labels
         too_large = isinstance(one, int) and not -(2**63) <= one < 2**64
         if not isinstance(one, (int, str)) or too_large or str(one).endswith("\0"):
-            raise InputError(f"{one!r} cannot be a label. {LABELS}")
+            raise InputError(f"{one!r} cannot be a label. {LABEL_RULE}")
     return found
 
 

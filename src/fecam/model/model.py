@@ -39,10 +39,10 @@ from fecam.model.provenance import is_fresh, take_provenance
 from fecam.model.same_encoder import check_fingerprint, check_same_encoder, record_of
 from fecam.model_file import ClassRecord, EncoderRecord, ModelFile, Step
 from fecam.model_file.creation import create_file
-from fecam.model_file.file import explained
+from fecam.model_file.file import translate_errors
 from fecam.model_file.records import Label
-from fecam.model_file.snapshot import HeldMarks, Snapshot
-from fecam.model_file.writing import Draft
+from fecam.model_file.snapshot import RowHashes, Snapshot
+from fecam.model_file.writing import WorkingCopy
 
 USUAL_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
 """What a new model looks with, if nothing is said."""
@@ -235,8 +235,8 @@ class Model:
         """Remove a class. It can be undone, unless it is ``for_good``: then nothing is left."""
         plain: Any = label.item() if hasattr(label, "item") else label
 
-        def change(draft: Draft) -> None:
-            draft.classifier.forget(plain)
+        def change(working: WorkingCopy) -> None:
+            working.classifier.forget(plain)
 
         step = self._writable().write("forget", change, note, for_good=for_good)
         assert step is not None, "an unknown label is an error"
@@ -374,7 +374,7 @@ class Model:
         return self._held
 
     def _write(
-        self, what: str, change: Callable[[Draft], None], note: str, key: str = ""
+        self, what: str, change: Callable[[WorkingCopy], None], note: str, key: str = ""
     ) -> Step | None:
         return self._writable().write(what, change, note, key=key)
 
@@ -466,18 +466,18 @@ class Model:
         if self.readonly or self.exists:
             self._writable()
         self.reload()
-        if self._file is not None and (done := self._file.step_with(key)) is not None:
+        if self._file is not None and (done := self._file.find_step(key)) is not None:
             taught = {label: count for label, count in done.counts.items() if count > 0}
             return Lesson(done, taught, {}, [], [], time.monotonic() - start)
         encoder = self._encoder_for(material.kind)
         marks = marks_of(material.items, material.kind)
         known: Counter[Label] = Counter()
         if not again and self._file is not None:
-            there = HeldMarks(self._file.snapshot.held)
+            there = RowHashes(self._file.snapshot.rows)
             fresh = is_fresh(material.labels, marks, there)
             known.update(material.labels[at] for at in np.flatnonzero(~fresh))
             material, marks = material.subset(fresh), marks[fresh]
-        before = {} if self._file is None else self._file.snapshot.held
+        before = {} if self._file is None else self._file.snapshot.rows
         step, taught, failed = None, Counter[Label](), list[str]()
         if len(material):
             found = encoded(material, encoder, strict, report, self._width)
@@ -503,20 +503,20 @@ class Model:
         """The step, and which items were learnt in it."""
         fresh = np.ones(len(labels), bool)
 
-        def change(draft: Draft) -> None:
-            fresh[:] = add_samples(draft, X, labels, marks, again=again)
+        def change(working: WorkingCopy) -> None:
+            fresh[:] = add_samples(working, X, labels, marks, again=again)
 
         if self._file is not None:
             return self._write("learn", change, note, key), fresh
-        draft = Draft(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
-        change(draft)
-        return self._create(draft, "learn", note, key), fresh
+        working = WorkingCopy(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
+        change(working)
+        return self._create(working, "learn", note, key), fresh
 
-    def _create(self, draft: Draft, what: str, note: str, key: str = "") -> Step:
+    def _create(self, working: WorkingCopy, what: str, note: str, key: str = "") -> Step:
         if self.readonly:
             self._writable()
-        with explained(self.path):
-            create_file(Path(os.path.realpath(self.path)), draft, what, note, key, replace=False)
+        with translate_errors(self.path):
+            create_file(Path(os.path.realpath(self.path)), working, what, note, key, replace=False)
         self._file = ModelFile(self.path)
         return self._file.steps[0]
 
@@ -535,8 +535,8 @@ class Model:
         labels = [material.labels[at] for at in found.rows]
         marks = marks_of(material.items, material.kind)[found.rows]
 
-        def change(draft: Draft) -> None:
-            take_samples(draft, found.features, labels, marks, self.path)
+        def change(working: WorkingCopy) -> None:
+            take_samples(working, found.features, labels, marks, self.path)
 
         step = self._write("unlearn", change, "") if labels else None
         failed = list(found.failed.values())
@@ -546,23 +546,23 @@ class Model:
         theirs = other._held.snapshot
         classifier = theirs.classifier.fork()
         held = {
-            label: one for label, one in theirs.held.items() if one.statistics.count >= min_count
+            label: one for label, one in theirs.rows.items() if one.statistics.count >= min_count
         }
-        for label in theirs.held.keys() - held.keys():
+        for label in theirs.rows.keys() - held.keys():
             classifier.forget(label)
         if not held:
             raise InputError(
                 f"{other.path} holds no class of {max(min_count, 1)} samples to merge."
             )
         if self._file is None:
-            draft = Draft(classifier, encoder=theirs.encoder)
-            take_provenance(draft, held)
-            return self._create(draft, "merge", note)
+            working = WorkingCopy(classifier, encoder=theirs.encoder)
+            take_provenance(working, held)
+            return self._create(working, "merge", note)
         paths = self.path, other.path
         check_same_encoder(self.encoder_record, theirs.encoder, paths)
 
-        def change(draft: Draft) -> None:
-            add_model(draft, classifier, held, paths, again=again)
+        def change(working: WorkingCopy) -> None:
+            add_model(working, classifier, held, paths, again=again)
 
         step = self._write("merge", change, note)
         assert step is not None, "something was added"

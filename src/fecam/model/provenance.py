@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fecam.data.marks import Marks
 from fecam.errors import InputError
 from fecam.model_file.records import Label
-from fecam.model_file.snapshot import Held
-from fecam.model_file.writing import Draft
+from fecam.model_file.snapshot import ClassRow
+from fecam.model_file.writing import WorkingCopy
 
 
 def by_label(labels: list[Label], marks: Marks) -> dict[Label, Marks]:
@@ -61,12 +61,12 @@ def without(before: bytes, gone: Marks) -> bytes:
     return np.sort(np.asarray([*(+left).elements()], np.uint64)).astype("<u8").tobytes()
 
 
-def take_provenance(draft: Draft, held: Mapping[Label, Held]) -> None:
+def take_provenance(working: WorkingCopy, held: Mapping[Label, ClassRow]) -> None:
     """What is known of where classes of another model come from."""
     for label, one in held.items():
-        marks = np.frombuffer(one.comes_of.marks, "<u8")
-        draft.marks[label] = joined(draft.marks.get(label, b""), marks)
-        draft.notes[label], draft.taught[label] = one.comes_of.note, one.comes_of.taught
+        marks = np.frombuffer(one.provenance.content_hashes, "<u8")
+        working.content_hashes[label] = joined(working.content_hashes.get(label, b""), marks)
+        working.notes[label], working.learned[label] = one.provenance.note, one.provenance.learned
 
 
 def check_apart(

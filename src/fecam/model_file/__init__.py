@@ -8,20 +8,20 @@ carries checksums, and one more binds the classes and the settings together.
 Teaching, forgetting and merging are transactions that write only what they touch: see `ModelFile`.
 """
 
-from fecam.model_file.checking import check, compact, facts
 from fecam.model_file.file import ModelFile
-from fecam.model_file.records import ClassRecord, EncoderRecord, FileFacts, Step
-from fecam.model_file.whole import load, save
+from fecam.model_file.integrity import check, compact, file_info
+from fecam.model_file.records import ClassRecord, EncoderRecord, FileInfo, Step
+from fecam.model_file.save_load import load, save
 
 __all__ = [
     "ClassRecord",
     "EncoderRecord",
-    "FileFacts",
+    "FileInfo",
     "ModelFile",
     "Step",
     "check",
     "compact",
-    "facts",
+    "file_info",
     "load",
     "save",
 ]

@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fecam.model_file.descriptors import Connection
-from fecam.model_file.header import check_journal, journal_of, log_bytes
-from fecam.model_rows import flaw
+from fecam.model_file.header import check_journal, journal_of, wal_size
+from fecam.model_rows import file_error
 
-PATIENCE = 60.0
+BUSY_TIMEOUT_S = 60.0
 """Seconds to wait for another program that writes."""
 CACHE_KB = 65536
 """A change of up to this size is collected in memory before any of it is written."""
@@ -28,9 +28,9 @@ def open_for_reading(path: Path, size: int) -> sqlite3.Connection:
         return _readable(path, "mode=ro", size)
     except sqlite3.OperationalError as error:
         if journal_of(path).exists():
-            _take_back(path, size)
+            _rollback_hot_journal(path, size)
             return _readable(path, "mode=ro", size)
-        if "unable to open" not in str(error) or log_bytes(path):
+        if "unable to open" not in str(error) or wal_size(path):
             raise
         # A log is kept, but may not be begun in this folder; as it is empty, nobody misses it.
         return _readable(path, "mode=ro&immutable=1", size)
@@ -84,8 +84,8 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "locked" not in str(error):
             raise
-        raise flaw(
-            f"another program has been writing to it for {PATIENCE:.0f} seconds.",
+        raise file_error(
+            f"another program has been writing to it for {BUSY_TIMEOUT_S:.0f} seconds.",
             "Nothing was changed; try again when it is done.",
         ) from None
     try:
@@ -102,23 +102,23 @@ def _connect(path: Path, mode: str, size: int) -> sqlite3.Connection:
         f"{path.absolute().as_uri()}?{mode}",
         uri=True,
         isolation_level=None,
-        timeout=PATIENCE,
+        timeout=BUSY_TIMEOUT_S,
         check_same_thread=False,
         factory=Connection,
     )
     db.share(path)
-    limit_queries(db, size)
+    set_limits(db, size)
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
     return db
 
 
-def limit_queries(db: sqlite3.Connection, size: int) -> None:
+def set_limits(db: sqlite3.Connection, size: int) -> None:
     """Give up what no honest file of that size takes: pages may point at each other for ever."""
     db.set_progress_handler(lambda: 1, min(1_000_000 + size, 2**31 - 1))
 
 
-def _take_back(path: Path, size: int) -> None:
+def _rollback_hot_journal(path: Path, size: int) -> None:
     db = _connect(path, "mode=rw", size)
     try:
         db.execute("BEGIN IMMEDIATE")

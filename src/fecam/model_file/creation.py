@@ -20,30 +20,36 @@ from fecam.model_file.schema import create
 from fecam.model_file.snapshot import check_kind
 from fecam.model_file.writing import (
     STEP_BITS,
-    Draft,
+    WorkingCopy,
     check_texts,
     insert,
     layout_of,
     now,
-    point,
+    pack_file_settings,
     prior_of,
-    settings_of,
+    set_current,
     write_settings,
 )
-from fecam.model_rows import Provenance, flaw, pack_class
+from fecam.model_rows import Provenance, file_error, pack_class
 
 
 def create_file(
-    path: Path, draft: Draft, what: str = "save", note: str = "", key: str = "", *, replace: bool
+    path: Path,
+    working: WorkingCopy,
+    what: str = "save",
+    note: str = "",
+    key: str = "",
+    *,
+    replace: bool,
 ) -> None:
-    """Write a file that holds a draft; its history begins with this step."""
+    """Write a file that holds a working copy; its history begins with this step."""
     check_texts(note=note, key=key)
     with _placing(path, replace=replace) as temporary:
-        _write(temporary, draft, what, note, key)
+        _write(temporary, working, what, note, key)
 
 
-def _write(path: Path, draft: Draft, what: str, note: str, key: str) -> None:
-    classifier, known = draft.classifier, draft.classifier.knowledge_
+def _write(path: Path, working: WorkingCopy, what: str, note: str, key: str) -> None:
+    classifier, known = working.classifier, working.classifier.knowledge_
     layout, time = layout_of(classifier), now()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         # Small pages waste less at the end of a row, large ones are read faster.
@@ -58,24 +64,24 @@ def _write(path: Path, draft: Draft, what: str, note: str, key: str) -> None:
         checksums, counts = {}, {}
         for position, (name, one) in enumerate(known.classes.items(), start=1):
             label: int | str = name  # type: ignore[assignment]
-            comes_of = Provenance(
-                draft.taught.get(label, time),
+            provenance = Provenance(
+                working.learned.get(label, time),
                 time,
-                draft.notes.get(label) or note,
-                draft.marks.get(label, b""),
+                working.notes.get(label) or note,
+                working.content_hashes.get(label, b""),
             )
-            row, matrices = pack_class(label, one, known.tasks[label], layout, comes_of)
+            row, matrices = pack_class(label, one, known.tasks[label], layout, provenance)
             insert(db, (1 << STEP_BITS) + position, row, matrices)
-            point(db, row.label, (1 << STEP_BITS) + position)
+            set_current(db, row.label, (1 << STEP_BITS) + position)
             checksums[row.label], counts[row.label] = row.checksum, row.numbers[0]
             if what != "save":  # there is nothing to go back to
                 values = (1, row.label, None, (1 << STEP_BITS) + position)
                 db.execute("INSERT INTO changes VALUES (?, ?, ?, ?)", values)
         check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
-        prior = prior_of(draft)
+        prior = prior_of(working)
         if prior is not None:
             insert_prior(db, 1 << STEP_BITS, prior)
-        settings = settings_of(draft, 1, None if prior is None else 1 << STEP_BITS)
+        settings = pack_file_settings(working, 1, None if prior is None else 1 << STEP_BITS)
         write_settings(db, settings, checksums.values())
         step = (1, time, what, note, key, json.dumps(counts), None, None, None)
         db.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", step)
@@ -94,7 +100,9 @@ def _is_bulky(known: Knowledge) -> bool:
 def _placing(target: Path, *, replace: bool) -> Iterator[Path]:
     """A new file beside the target, which takes its place if nothing goes wrong."""
     if target.exists() and not target.is_file():
-        raise flaw("it is a folder or something else that is not a file.", "Give another path.")
+        raise file_error(
+            "it is a folder or something else that is not a file.", "Give another path."
+        )
     temporary = target.with_name(f".fecam-{token_hex(8)}.tmp")
     try:
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -127,7 +135,7 @@ def _place(temporary: Path, target: Path, replace: bool) -> None:
 
 
 def _made_meanwhile() -> ModelFileError:
-    return flaw("another program has just made it.", "Try again: it is then added to.")
+    return file_error("another program has just made it.", "Try again: it is then added to.")
 
 
 def _flush(path: Path, flags: int) -> None:

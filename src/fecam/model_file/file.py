@@ -15,20 +15,20 @@ from fecam.core.prior import Prior
 from fecam.errors import FecamError, ModelFileError
 from fecam.model_file.connection import (
     close_writing,
-    limit_queries,
     open_for_reading,
     open_for_writing,
+    set_limits,
     transaction,
 )
 from fecam.model_file.descriptors import identity
 from fecam.model_file.header import VERSION, check_header
-from fecam.model_file.journal import erase, forget_steps, read_steps, step_with, take_back
+from fecam.model_file.journal import find_step, prune_history, purge_classes, read_steps, undo_step
+from fecam.model_file.lazy_matrices import LazyMatrixStore
 from fecam.model_file.migrations import migrate, migrated_copy
 from fecam.model_file.records import Label, Step
 from fecam.model_file.schema import check_schema
-from fecam.model_file.shelf import Shelf
-from fecam.model_file.snapshot import HeldMarks, Snapshot, read_snapshot
-from fecam.model_file.writing import Draft, write_step
+from fecam.model_file.snapshot import RowHashes, Snapshot, read_snapshot
+from fecam.model_file.writing import WorkingCopy, write_step
 from fecam.model_rows import RESTORE
 
 EAGER_BYTES = 32 * 2**20
@@ -47,8 +47,8 @@ class ModelFile:
         self.path = Path(path)
         self._lock = threading.RLock()
         self._writer: sqlite3.Connection | None = None
-        self._shelf: Shelf | None = None
-        with explained(self.path, reading=True):
+        self._store: LazyMatrixStore | None = None
+        with translate_errors(self.path, reading=True):
             self.snapshot = self._first()
 
     def _first(self) -> Snapshot:
@@ -58,8 +58,8 @@ class ModelFile:
             with migrated_copy(self.path, self._size) as db:
                 return read_snapshot(db, self._size, None)
         if self._size > EAGER_BYTES:
-            self._shelf = Shelf(self.path, self._size)
-            return self._read(self._shelf.db)
+            self._store = LazyMatrixStore(self.path, self._size)
+            return self._read(self._store.db)
         with closing(open_for_reading(self.path, self._size)) as db:
             return self._read(db)
 
@@ -77,15 +77,15 @@ class ModelFile:
             check_schema(db)
             # It may have grown since it was opened: by now it is as large as what is seen of it.
             self._size = max(self._size, check_header(self.path)[0])
-            limit_queries(db, self._size)
-            return read_snapshot(db, self._size, self._shelf, before, priors)
+            set_limits(db, self._size)
+            return read_snapshot(db, self._size, self._store, before, priors)
         finally:
             if not within:
                 db.execute("COMMIT")
 
     def reload(self) -> bool:
         """Take over what other programs wrote; whether there was anything."""
-        with self._lock, explained(self.path):
+        with self._lock, translate_errors(self.path):
             before = self.snapshot
             self._follow()
             if check_header(self.path)[1] < VERSION:
@@ -97,7 +97,7 @@ class ModelFile:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """A connection to read from: one that is open, or one for the moment."""
-        db = self._writer or (self._shelf.db if self._shelf else None)
+        db = self._writer or (self._store.db if self._store else None)
         if db is not None:
             yield db
             return
@@ -112,8 +112,8 @@ class ModelFile:
             return self._read(db, self.snapshot)
         except ModelFileError:
             # Records of a file that was written over this one may have the same numbers.
-            if self._shelf is not None:
-                self._shelf = Shelf(self.path, self._size)
+            if self._store is not None:
+                self._store = LazyMatrixStore(self.path, self._size)
             return self._read(db)
 
     def _follow(self) -> None:
@@ -122,14 +122,14 @@ class ModelFile:
         Whoever still reads matrices of the old one may do so.
         """
         if identity(self.path) != self._identity:
-            self._shelf = None
+            self._store = None
             self.close()
             self.snapshot = self._first()
 
     def write(
         self,
         what: str,
-        change: Callable[[Draft], None],
+        change: Callable[[WorkingCopy], None],
         note: str = "",
         *,
         key: str = "",
@@ -137,55 +137,55 @@ class ModelFile:
     ) -> Step | None:
         """Change the model in one transaction; None if the change changed nothing.
 
-        ``change`` is given a draft of what the file holds at that moment, whoever wrote it. A step
+        ``change`` is given a working copy of what the file holds at that moment. A step
         that was done before under the same ``key`` is given back, and not done again. Of classes
         that a change removes ``for_good`` the history keeps nothing either.
         """
-        with self._lock, explained(self.path):
+        with self._lock, translate_errors(self.path):
             db = self._writing()
             with transaction(db):
                 before = self._newest(db)
-                if (done := step_with(db, key)) is not None:
+                if (done := find_step(db, key)) is not None:
                     self.snapshot = before
                     return done
-                draft = self._draft(before)
-                change(draft)
-                number = write_step(db, before, draft, what, note, key)
+                working = self._draft(before)
+                change(working)
+                number = write_step(db, before, working, what, note, key)
                 if number is not None and for_good:
-                    kept = draft.classifier.knowledge_.classes
-                    gone = [o.row.label for label, o in before.held.items() if label not in kept]
-                    erase(db, gone, number)
+                    kept = working.classifier.knowledge_.classes
+                    gone = [o.row.label for label, o in before.rows.items() if label not in kept]
+                    purge_classes(db, gone, number)
                 if number is not None:
-                    forget_steps(db)
+                    prune_history(db)
             if number is None:
                 self.snapshot = before
                 return None
-            return self._after(db, before, number, draft.classifier._derived.prior)
+            return self._after(db, before, number, working.classifier._derived.prior)
 
-    def step_with(self, key: str) -> Step | None:
+    def find_step(self, key: str) -> Step | None:
         """The step that was done under a key, and not undone."""
         if not key:
             return None
-        with self._lock, explained(self.path):
+        with self._lock, translate_errors(self.path):
             if check_header(self.path)[1] < VERSION:
                 return None
             with self._reading() as db:
-                return step_with(db, key)  # one row, however long the history is
+                return find_step(db, key)  # one row, however long the history is
 
     def undo(self) -> Step:
         """Take back the last step that was not taken back."""
-        with self._lock, explained(self.path):
+        with self._lock, translate_errors(self.path):
             db = self._writing()
             with transaction(db):
                 before = self._newest(db)
-                number = take_back(db, before)
+                number = undo_step(db, before)
                 self._read(db, before)  # a history that is damaged must not damage the model
             return self._after(db, before, number, None)
 
     @property
     def steps(self) -> list[Step]:
         """What happened to the file, the last step first."""
-        with self._lock, explained(self.path):
+        with self._lock, translate_errors(self.path):
             self._size, version = check_header(self.path)
             if version < VERSION:
                 return []
@@ -195,8 +195,8 @@ class ModelFile:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
-            if self._shelf is not None:
-                self._shelf.close()  # first, for it keeps the log open
+            if self._store is not None:
+                self._store.close()  # first, for it keeps the log open
             if self._writer is not None:
                 close_writing(self._writer)
                 self._writer = None
@@ -218,18 +218,18 @@ class ModelFile:
         return self._writer
 
     @staticmethod
-    def _draft(before: Snapshot) -> Draft:
+    def _draft(before: Snapshot) -> WorkingCopy:
         classifier = before.classifier.fork()
-        marks: ChainMap[Label, bytes] = ChainMap({}, HeldMarks(before.held))  # type: ignore[arg-type]
-        return Draft(classifier, marks, encoder=before.encoder)
+        hashes: ChainMap[Label, bytes] = ChainMap({}, RowHashes(before.rows))  # type: ignore[arg-type]
+        return WorkingCopy(classifier, hashes, encoder=before.encoder)
 
     def _after(
         self, db: sqlite3.Connection, before: Snapshot, number: int, prior: Prior | None
     ) -> Step:
         """Read what was written, as any other program would."""
         self._size = max(self._size, check_header(self.path)[0])
-        if self._shelf is None and self._size > EAGER_BYTES:
-            self._shelf = Shelf(self.path, self._size)
+        if self._store is None and self._size > EAGER_BYTES:
+            self._store = LazyMatrixStore(self.path, self._size)
         value = db.execute("SELECT value FROM settings WHERE name = 'prior_'").fetchone()[0]
         priors = {} if prior is None or value == "null" else {int(value): prior}
         self.snapshot = self._read(db, before, priors)
@@ -238,7 +238,7 @@ class ModelFile:
 
 
 @contextmanager
-def explained(path: str | os.PathLike[str], *, reading: bool = False) -> Iterator[None]:
+def translate_errors(path: str | os.PathLike[str], *, reading: bool = False) -> Iterator[None]:
     """Say of which file an error speaks, and what to do."""
     try:
         yield

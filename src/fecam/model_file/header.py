@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from fecam.model_file.descriptors import beginning, identity
-from fecam.model_rows import flaw
+from fecam.model_rows import file_error
 
 APPLICATION_ID = 0x4665434D  # "FeCM"
 VERSION = 3
@@ -23,29 +23,31 @@ def check_header(path: Path) -> tuple[int, int]:
     What is in a write-ahead log beside it counts.
     """
     if identity(path) is None:
-        raise flaw("there is no such file.", "Check the path.")
+        raise file_error("there is no such file.", "Check the path.")
     if not path.is_file():  # opening a pipe, say, would wait for ever
-        raise flaw("it is a folder or something else that is not a file.", NOT_OURS)
-    log = log_bytes(path)  # before and after: meanwhile it may go into the file
+        raise file_error("it is a folder or something else that is not a file.", NOT_OURS)
+    log = wal_size(path)  # before and after: meanwhile it may go into the file
     header, size = beginning(path, 100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        raise flaw("it is not a model file, or only the beginning of one.", NOT_OURS)
+        raise file_error("it is not a model file, or only the beginning of one.", NOT_OURS)
     version, application = struct.unpack_from(">I4xI", header, 60)
     if application != APPLICATION_ID:
-        raise flaw("it is a database of another program.", NOT_OURS)
+        raise file_error("it is a database of another program.", NOT_OURS)
     if version > VERSION:
         known = f"this fecam knows versions up to {VERSION}."
-        raise flaw(f"it has version {version} of the format; {known}", "Upgrade fecam to open it.")
+        raise file_error(
+            f"it has version {version} of the format; {known}", "Upgrade fecam to open it."
+        )
     if version < 1 or header[18:20] not in (b"\1\1", b"\2\2"):  # 2 while there is a log beside it
-        raise flaw("its header is damaged.")
+        raise file_error("its header is damaged.")
     page_size, pages = struct.unpack_from(">H10xI", header, 16)
-    log = max(log, log_bytes(path))
+    log = max(log, wal_size(path))
     if size < page_size * pages and not log and not journal_of(path).exists():
-        raise flaw(f"it is cut off: {size} of {page_size * pages} bytes are left.")
+        raise file_error(f"it is cut off: {size} of {page_size * pages} bytes are left.")
     return size + log, version
 
 
-def log_bytes(path: Path) -> int:
+def wal_size(path: Path) -> int:
     """How much of a file is still in its write-ahead log."""
     try:
         return path.with_name(path.name + "-wal").stat().st_size
@@ -78,7 +80,7 @@ def check_journal(path: Path) -> None:
         if file.seek(0, os.SEEK_END) >= 8:
             file.seek(-8, os.SEEK_END)
             if file.read(8) == _JOURNAL_MAGIC:
-                raise flaw(
+                raise file_error(
                     f"the journal beside it, {journal.name}, is not of this program.",
                     "Move that file away.",
                 )

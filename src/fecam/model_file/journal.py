@@ -13,8 +13,8 @@ from typing import Any
 from fecam.errors import ModelFileError
 from fecam.model_file.records import Label, Step
 from fecam.model_file.snapshot import Snapshot
-from fecam.model_file.writing import UNDO_STEPS, now, point, write_settings
-from fecam.model_rows import LONGEST_TEXT, flaw, parsed
+from fecam.model_file.writing import UNDO_STEPS, now, set_current, write_settings
+from fecam.model_rows import MAX_TEXT, file_error, parse_json
 
 FOR_GOOD = "for good"
 """In the place of the time when a step was undone: it never will be."""
@@ -33,30 +33,30 @@ def read_steps(db: sqlite3.Connection, number: int | None = None) -> list[Step]:
 def _step(values: tuple[Any, ...]) -> Step:
     number, time, what, note, key, counts, undone, kept = values
     texts = [time, what, note, key]
-    if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts):
-        raise flaw(f"step {number} of its history is not text, or too long.")
-    found = parsed(f"history of step {number}", counts, longest=float("inf"))
+    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts):
+        raise file_error(f"step {number} of its history is not text, or too long.")
+    found = parse_json(f"history of step {number}", counts, longest=float("inf"))
     if not isinstance(found, dict):
-        raise flaw(f"step {number} of its history is damaged.")
+        raise file_error(f"step {number} of its history is damaged.")
     by_label: dict[Label, int] = {}
     for text, count in found.items():
-        label = parsed("label", text)
+        label = parse_json("label", text)
         if type(label) not in (int, str) or type(count) is not int:
-            raise flaw(f"step {number} of its history is damaged.")
+            raise file_error(f"step {number} of its history is damaged.")
         by_label[label] = count
     is_undone = undone not in (None, FOR_GOOD)
     can_undo = bool(kept) and not is_undone
     return Step(number, time, what, note, key, by_label, is_undone, can_undo)
 
 
-def step_with(db: sqlite3.Connection, key: str) -> Step | None:
+def find_step(db: sqlite3.Connection, key: str) -> Step | None:
     """The step that was done under a key, and not undone."""
     query = "SELECT number FROM steps WHERE key = ? AND undone IS NULL"
     found = db.execute(query, (key,)).fetchone() if key else None
     return None if found is None else read_steps(db, found[0])[0]
 
 
-def take_back(db: sqlite3.Connection, before: Snapshot) -> int:
+def undo_step(db: sqlite3.Connection, before: Snapshot) -> int:
     """Undo the last step that was not undone; its number."""
     found = db.execute(
         "SELECT number, settings, prior FROM steps WHERE undone IS NULL ORDER BY number DESC"
@@ -71,7 +71,7 @@ def take_back(db: sqlite3.Connection, before: Snapshot) -> int:
             f"step {step} cannot be undone: it is older than the last {UNDO_STEPS} steps, was "
             "done for good, or the history was dropped."
         )
-    again = {} if settings is None else parsed(f"settings of step {step}", settings)
+    again = {} if settings is None else parse_json(f"settings of step {step}", settings)
     is_right = isinstance(again, dict) and again.keys() <= before.settings.keys()
     if not is_right or not all(isinstance(value, str) for value in again.values()):
         raise _damaged(step)
@@ -80,7 +80,7 @@ def take_back(db: sqlite3.Connection, before: Snapshot) -> int:
             found = db.execute("SELECT label FROM records WHERE id = ?", (old,)).fetchone()
             if found != (text,):
                 raise _damaged(step)
-        point(db, text, old)
+        set_current(db, text, old)
         _drop_record(db, new)
     db.execute("DELETE FROM changes WHERE step = ?", (step,))
     db.execute("UPDATE steps SET undone = ? WHERE number = ?", (now(), step))
@@ -97,13 +97,13 @@ def take_back(db: sqlite3.Connection, before: Snapshot) -> int:
 
 
 def _damaged(step: int) -> ModelFileError:
-    return flaw(
+    return file_error(
         f"step {step} cannot be undone: its history is damaged. Nothing was changed.",
         "`fecam unlearn` takes the samples out again.",
     )
 
 
-def forget_steps(db: sqlite3.Connection, keep: int = UNDO_STEPS) -> None:
+def prune_history(db: sqlite3.Connection, keep: int = UNDO_STEPS) -> None:
     """Drop what is needed only to undo older steps."""
     old = db.execute(
         "SELECT number FROM steps WHERE undone IS NULL AND (settings IS NOT NULL OR "
@@ -120,7 +120,7 @@ def forget_steps(db: sqlite3.Connection, keep: int = UNDO_STEPS) -> None:
     drop_priors(db)
 
 
-def erase(db: sqlite3.Connection, texts: list[str], step: int) -> None:
+def purge_classes(db: sqlite3.Connection, texts: list[str], step: int) -> None:
     """Leave no trace of some classes that are not known any more since a step."""
     touched = {step}
     for text in texts:

@@ -19,16 +19,16 @@ import numpy as np
 
 from fecam.model_file.connection import (
     close_writing,
-    limit_queries,
     open_for_reading,
     open_for_writing,
+    set_limits,
     transaction,
 )
 from fecam.model_file.header import NOT_OURS, VERSION
 from fecam.model_file.schema import TABLES
 from fecam.model_file.settings import ABOUT, FOUND, PARAMETERS, unpack_settings
-from fecam.model_file.writing import STEP_BITS, insert, now, point, write_settings
-from fecam.model_rows import LONGEST_TEXT, Layout, Row, checksum, flaw, parsed, row_checksum
+from fecam.model_file.writing import STEP_BITS, insert, now, set_current, write_settings
+from fecam.model_rows import MAX_TEXT, Layout, Row, checksum, file_error, parse_json, row_checksum
 
 _CLASSES = (
     "CREATE TABLE classes(label TEXT PRIMARY KEY, count INTEGER, visits INTEGER, "
@@ -49,7 +49,7 @@ def migrated_copy(path: Path, size: int) -> Iterator[sqlite3.Connection]:
     source, copy = open_for_reading(path, size), sqlite3.connect(":memory:", isolation_level=None)
     try:
         source.backup(copy)
-        limit_queries(copy, size)
+        set_limits(copy, size)
         copy.execute("PRAGMA trusted_schema = OFF")
         _upgrade(copy, size)
         yield copy
@@ -73,7 +73,9 @@ def _upgrade(db: sqlite3.Connection, size: int) -> None:
     """From version 1 or 2 to 3."""
     found = set(db.execute("SELECT type, name, sql FROM sqlite_master LIMIT 9"))
     for kind, name, _ in found ^ _SCHEMA:
-        raise flaw(f"its {kind} {str(name)[:80]!r} is missing, or not part of a model.", NOT_OURS)
+        raise file_error(
+            f"its {kind} {str(name)[:80]!r} is missing, or not part of a model.", NOT_OURS
+        )
     settings = _settings(db)
     signed = settings.pop("checksum_")
     settings |= {"encoder_": "null", "version_": "1", "prior_": "null"}
@@ -82,7 +84,7 @@ def _upgrade(db: sqlite3.Connection, size: int) -> None:
     old = list(_old_rows(db, layout, size))
     about = {name: settings[name] for name in (*PARAMETERS, *FOUND, "fecam_")}
     if json.dumps(_old_file_checksum(about, {row[0]: row[7] for row in old})) != signed:
-        raise flaw("a setting was changed or a class was lost: the checksum does not match.")
+        raise file_error("a setting was changed or a class was lost: the checksum does not match.")
     db.execute("DROP TABLE classes")
     for name in TABLES.keys() - {"settings"}:
         db.execute(TABLES[name])
@@ -90,7 +92,7 @@ def _upgrade(db: sqlite3.Connection, size: int) -> None:
     for position, values in enumerate(old, start=1):
         row, matrices = _new_row(values, layout, time)
         insert(db, (1 << STEP_BITS) + position, row, matrices)
-        point(db, row.label, (1 << STEP_BITS) + position)
+        set_current(db, row.label, (1 << STEP_BITS) + position)
         checksums.append(row.checksum)
     write_settings(db, settings, checksums)
     db.execute(f"PRAGMA user_version = {VERSION}")
@@ -99,14 +101,14 @@ def _upgrade(db: sqlite3.Connection, size: int) -> None:
 def _settings(db: sqlite3.Connection) -> dict[str, str]:
     settings: dict[str, str] = {}
     for name, value in db.execute("SELECT name, value FROM settings NOT INDEXED"):
-        longest = float("inf") if name == "feature_names_in_" else LONGEST_TEXT
-        parsed(f"setting {str(name)[:80]!r}", value, longest=longest)
+        longest = float("inf") if name == "feature_names_in_" else MAX_TEXT
+        parse_json(f"setting {str(name)[:80]!r}", value, longest=longest)
         if name in settings:
-            raise flaw(f"the setting {name!r} comes twice.")
+            raise file_error(f"the setting {name!r} comes twice.")
         settings[name] = value
     due = {*PARAMETERS, *FOUND, *ABOUT} - {"encoder_", "version_", "prior_"}
     for name in due ^ settings.keys():
-        raise flaw(f"the setting {str(name)[:80]!r} is missing, or not known here.")
+        raise file_error(f"the setting {str(name)[:80]!r} is missing, or not known here.")
     return settings
 
 
@@ -129,10 +131,10 @@ def _old_rows(db: sqlite3.Connection, layout: Layout, size: int) -> Iterator[tup
         except (struct.error, TypeError):
             right = False
         if not right or not isinstance(label, str):
-            raise flaw(f"class {str(label)[:80]} is damaged: its checksum does not match.")
+            raise file_error(f"class {str(label)[:80]} is damaged: its checksum does not match.")
         total += sum(len(array) for array in values[8:] if array is not None)
         if total > size:
-            raise flaw("it claims to hold more than its size allows.")
+            raise file_error("it claims to hold more than its size allows.")
         yield values
 
 

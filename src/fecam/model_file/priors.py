@@ -12,7 +12,7 @@ import numpy as np
 from fecam.core.arrays import to_numpy
 from fecam.core.prior import Prior, derive_prior
 from fecam.core.scatter import Scatter, dense
-from fecam.model_rows import LARGEST_COUNT, Layout, checksum, flaw
+from fecam.model_rows import MAX_COUNT, Layout, checksum, file_error
 
 
 def insert_prior(db: sqlite3.Connection, number: int, prior: Prior) -> None:
@@ -36,21 +36,23 @@ def read_prior(db: sqlite3.Connection, number: int, layout: Layout) -> Prior:
         (*lengths, number),
     ).fetchone()
     if found is None:
-        raise flaw("its prior is missing.")
+        raise file_error("its prior is missing.")
     strength, freedom, signed, blob = found
     is_right = (
         layout.form != "none"
         and isinstance(strength, float)
         and 0 <= strength < math.inf
         and type(freedom) is int
-        and 0 <= freedom <= LARGEST_COUNT
+        and 0 <= freedom <= MAX_COUNT
         and blob is not None
     )
     if not is_right or signed != _checksum(strength, freedom, blob):
-        raise flaw("its prior is damaged: a number cannot be, or the checksum does not match.")
+        raise file_error(
+            "its prior is damaged: a number cannot be, or the checksum does not match."
+        )
     numbers = np.frombuffer(blob, "<f8").astype(np.float64)
     if not np.all(np.isfinite(numbers)):
-        raise flaw("its prior has a number that is not finite.")
+        raise file_error("its prior has a number that is not finite.")
     if len(blob) == lengths[1] and width > 1:
         numbers = dense(Scatter(numbers, "triangle", width))
     elif layout.form == "full" and width == 1:

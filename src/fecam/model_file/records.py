@@ -52,7 +52,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class FileFacts:
+class FileInfo:
     """What a file is made of, told without reading a matrix."""
 
     format_version: int

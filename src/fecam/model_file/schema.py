@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from fecam.model_file.header import NOT_OURS
-from fecam.model_rows import flaw
+from fecam.model_rows import file_error
 
 TABLES = {
     # Each value is JSON. A name that ends with an underscore was found, not chosen.
@@ -40,7 +40,9 @@ def check_schema(db: sqlite3.Connection) -> None:
     limit = len(_SCHEMA) + 1
     found = set(db.execute("SELECT type, name, sql FROM sqlite_master LIMIT ?", (limit,)))
     for kind, name, _ in found ^ _SCHEMA:
-        raise flaw(f"its {kind} {str(name)[:80]!r} is missing, or not part of a model.", NOT_OURS)
+        raise file_error(
+            f"its {kind} {str(name)[:80]!r} is missing, or not part of a model.", NOT_OURS
+        )
 
 
 def create(db: sqlite3.Connection) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 from fecam.classifier import FeCAMClassifier
 from fecam.core.knowledge import Knowledge
 from fecam.core.transforms import Transform
-from fecam.model_rows import LONGEST_TEXT, flaw, parsed
+from fecam.model_rows import MAX_TEXT, file_error, parse_json
 from fecam.settings import read_metric
 
-LARGEST_WIDTH = 10_000_000
+MAX_WIDTH = 10_000_000
 PARAMETERS = tuple(FeCAMClassifier().get_params())
 # As in scikit-learn, what was found while learning ends with an underscore.
 FOUND = ("tukey_", "unit_", "form_", "n_features_in_", "feature_names_in_")
@@ -54,7 +54,7 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowl
         "tukey_": power is None or (type(power) in (int, float) and math.isfinite(power)),
         "unit_": isinstance(values["unit_"], bool),
         "form_": values["form_"] in ("full", "diagonal", "none"),
-        "n_features_in_": type(width) is int and 1 <= width <= LARGEST_WIDTH,
+        "n_features_in_": type(width) is int and 1 <= width <= MAX_WIDTH,
         "feature_names_in_": names is None
         or (isinstance(names, list) and len(names) == width and {*map(type, names)} == {str}),
         "fecam_": isinstance(values["fecam_"], str),
@@ -63,7 +63,7 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowl
     }
     for name in is_right:
         if not is_right[name]:
-            raise flaw(f"the setting {name!r} cannot be {settings[name][:80]}.")
+            raise file_error(f"the setting {name!r} cannot be {settings[name][:80]}.")
     parameters: dict[str, Any] = {name: values[name] for name in PARAMETERS}
     for name, value in parameters.items():
         if isinstance(value, list):
@@ -84,13 +84,13 @@ def read_settings(db: sqlite3.Connection) -> dict[str, str]:
     for name, value in db.execute("SELECT name, value FROM settings NOT INDEXED"):
         if name not in PARAMETERS and name not in FOUND and name not in ABOUT:
             what = f"it has a setting {str(name)[:80]!r} that is not known here."
-            raise flaw(what, "Upgrade fecam to open it.")
-        longest = math.inf if name == "feature_names_in_" else LONGEST_TEXT
-        parsed(f"setting {name!r}", value, longest=longest)
+            raise file_error(what, "Upgrade fecam to open it.")
+        longest = math.inf if name == "feature_names_in_" else MAX_TEXT
+        parse_json(f"setting {name!r}", value, longest=longest)
         if name in settings:
-            raise flaw(f"the setting {name!r} comes twice.")
+            raise file_error(f"the setting {name!r} comes twice.")
         settings[name] = value
     for name in (*PARAMETERS, *FOUND, *ABOUT):
         if name not in settings:
-            raise flaw(f"the setting {name!r} is missing.")
+            raise file_error(f"the setting {name!r} is missing.")
     return settings

@@ -21,19 +21,19 @@ from fecam.core.knowledge import Knowledge
 from fecam.core.prior import Prior
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import SettingsError
+from fecam.model_file.lazy_matrices import LazyMatrixStore, fetch
 from fecam.model_file.priors import read_prior
 from fecam.model_file.records import ClassRecord, EncoderRecord, Label
 from fecam.model_file.settings import read_settings, unpack_settings
-from fecam.model_file.shelf import Shelf, fetch
 from fecam.model_rows import (
-    LABELS,
-    LONGEST_TEXT,
+    LABEL_RULE,
+    MAX_TEXT,
     Layout,
     Provenance,
     Row,
     check_matrices,
     file_checksum,
-    flaw,
+    file_error,
     unpack_class,
 )
 
@@ -46,7 +46,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class ClassRow:
     """One class as the file holds it."""
 
     number: int
@@ -55,26 +55,26 @@ class Held:
     task: int
 
     @property
-    def comes_of(self) -> Provenance:
+    def provenance(self) -> Provenance:
         """When and of what it was taught."""
         taught, changed, note = self.row.texts
         return Provenance(taught, changed, note, self.row.arrays[2])
 
 
-class HeldMarks(Mapping[Label, bytes]):
+class RowHashes(Mapping[Label, bytes]):
     """The marks of what each class was taught, looked up when asked for: classes may be many."""
 
-    def __init__(self, held: Mapping[Label, Held]) -> None:
-        self._held = held
+    def __init__(self, rows: Mapping[Label, ClassRow]) -> None:
+        self._rows = rows
 
     def __getitem__(self, label: Label) -> bytes:
-        return self._held[label].comes_of.marks
+        return self._rows[label].provenance.content_hashes
 
     def __iter__(self) -> Iterator[Label]:
-        return iter(self._held)
+        return iter(self._rows)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +84,7 @@ class Snapshot:
     settings: dict[str, str]
     classifier: FeCAMClassifier
     layout: Layout
-    held: dict[Label, Held]
+    rows: dict[Label, ClassRow]
     prior: tuple[int, Prior] | None
     checksum: str
     """Of all of it, as the settings have it: no other state has the same."""
@@ -102,7 +102,7 @@ class Snapshot:
     @property
     def classes(self) -> list[ClassRecord]:
         """What is known about each class."""
-        return [class_record(label, one.row) for label, one in self.held.items()]
+        return [class_record(label, one.row) for label, one in self.rows.items()]
 
 
 def class_record(label: Label, row: Row) -> ClassRecord:
@@ -120,21 +120,21 @@ def unpack_encoder(text: str) -> EncoderRecord | None:
     try:
         record = EncoderRecord(**value)
     except TypeError:
-        raise flaw(f"the setting 'encoder_' cannot be {text[:80]}.") from None
+        raise file_error(f"the setting 'encoder_' cannot be {text[:80]}.") from None
     texts = (record.name, record.fingerprint, record.kind)
     if not all(isinstance(one, str) for one in texts) or type(record.width) is not int:
-        raise flaw(f"the setting 'encoder_' cannot be {text[:80]}.")
+        raise file_error(f"the setting 'encoder_' cannot be {text[:80]}.")
     return record
 
 
 def read_snapshot(
     db: sqlite3.Connection,
     size: int,
-    shelf: Shelf | None,
+    store: LazyMatrixStore | None,
     before: Snapshot | None = None,
     priors: dict[int, Prior] | None = None,
 ) -> Snapshot:
-    """What the file holds now. Without a shelf all matrices are read at once.
+    """What the file holds now. Without a store all matrices are read at once.
 
     ``priors`` are known already, by their numbers.
     """
@@ -143,24 +143,26 @@ def read_snapshot(
     classifier, empty = _unpacked(settings)
     encoder = unpack_encoder(settings["encoder_"])
     if encoder is not None and encoder.width != empty.width:
-        raise flaw(f"its encoder gives {encoder.width} features, its classes have {empty.width}.")
+        raise file_error(
+            f"its encoder gives {encoder.width} features, its classes have {empty.width}."
+        )
     layout = Layout(empty.form, empty.width, classifier.dtype)
     known = {}
     if before is not None and before.layout == layout:
-        known = {one.number: (label, one) for label, one in before.held.items()}
-    pairs = _held(db, layout, size, shelf, known)
-    held = dict(pairs)
-    if len(held) < len(pairs):
+        known = {one.number: (label, one) for label, one in before.rows.items()}
+    pairs = _read_class_rows(db, layout, size, store, known)
+    rows = dict(pairs)
+    if len(rows) < len(pairs):
         twice, _ = Counter(label for label, _ in pairs).most_common(1)[0]
-        raise flaw(f"class {held[twice].row.label} comes twice.")
-    check_kind(list(held))
-    if json.dumps(file_checksum(settings, [o.row.checksum for o in held.values()])) != checksum:
-        raise flaw("a setting was changed or a class was lost: the checksum does not match.")
-    held = dict(sorted(held.items(), key=lambda item: item[0]))
+        raise file_error(f"class {rows[twice].row.label} comes twice.")
+    check_kind(list(rows))
+    if json.dumps(file_checksum(settings, [o.row.checksum for o in rows.values()])) != checksum:
+        raise file_error("a setting was changed or a class was lost: the checksum does not match.")
+    rows = dict(sorted(rows.items(), key=lambda item: item[0]))
     knowledge = replace(
         empty,
-        classes={label: one.statistics for label, one in held.items()},
-        tasks={label: one.task for label, one in held.items()},
+        classes={label: one.statistics for label, one in rows.items()},
+        tasks={label: one.task for label, one in rows.items()},
     )
     classifier._hold(knowledge)
     if before is not None and before.classifier._settings() == classifier._settings():
@@ -168,17 +170,17 @@ def read_snapshot(
     try:
         metric = classifier._metric()
     except SettingsError as error:
-        raise flaw(f"its settings do not fit its classes: {error}") from None
+        raise file_error(f"its settings do not fit its classes: {error}") from None
     prior = _prior(db, json.loads(settings["prior_"]), layout, before, priors or {})
     classifier._derived.start_from(metric, None if prior is None else prior[1])
-    return Snapshot(settings, classifier, layout, held, prior, checksum)
+    return Snapshot(settings, classifier, layout, rows, prior, checksum)
 
 
 def _unpacked(settings: dict[str, str]) -> tuple[FeCAMClassifier, Knowledge]:
     try:
         return unpack_settings(settings)
     except SettingsError as error:
-        raise flaw(str(error)) from None
+        raise file_error(str(error)) from None
 
 
 def _prior(
@@ -195,32 +197,32 @@ def _prior(
     return number, known.get(number) or read_prior(db, number, layout)
 
 
-def _held(
+def _read_class_rows(
     db: sqlite3.Connection,
     layout: Layout,
     size: int,
-    shelf: Shelf | None,
-    known: dict[int, tuple[Label, Held]],
-) -> list[tuple[Label, Held]]:
+    store: LazyMatrixStore | None,
+    known: dict[int, tuple[Label, ClassRow]],
+) -> list[tuple[Label, ClassRow]]:
     """All classes with their labels: those that are known already as they are, the others read."""
-    pairs, rows = list[tuple[Label, Held]](), None
+    pairs, rows = list[tuple[Label, ClassRow]](), None
     if known:
         numbers = [number for (number,) in db.execute("SELECT record FROM classes NOT INDEXED")]
         pairs = [known[number] for number in numbers if number in known]
         rows = [number for number in numbers if number not in known]
     total = 0
     for number, row in read_rows(db, layout, rows):
-        total += sum(map(len, row.arrays)) + (0 if shelf else sum(x or 0 for x in row.lengths))
+        total += sum(map(len, row.arrays)) + (0 if store else sum(x or 0 for x in row.lengths))
         if total > size:  # rows that share their pages would fill the memory from a small file
-            raise flaw("it claims to hold more than its size allows.")
-        if shelf is not None:
-            scatter, averaged = shelf.stored(number, row, layout)
+            raise file_error("it claims to hold more than its size allows.")
+        if store is not None:
+            scatter, averaged = store.stored(number, row, layout)
             label, statistics, task = unpack_class(row, layout, scatter, averaged)
         else:
             label, statistics, task = unpack_class(row, layout, None, None)
             scatter, averaged = check_matrices(row, fetch(db, number, row), layout)
             statistics = replace(statistics, scatter=scatter, averaged=averaged)
-        pairs.append((label, Held(number, row, statistics, task)))
+        pairs.append((label, ClassRow(number, row, statistics, task)))
     return pairs
 
 
@@ -237,7 +239,7 @@ def read_rows(
     }
     cells = [f"records.{name}" for name in COLUMNS[: -len(due) - 3]]
     cells += [
-        f"CASE WHEN length(records.{name}) <= {LONGEST_TEXT} THEN records.{name} END"
+        f"CASE WHEN length(records.{name}) <= {MAX_TEXT} THEN records.{name} END"
         for name in ("taught", "changed", "note")
     ]
     cells += [
@@ -257,7 +259,7 @@ def read_rows(
 def _row(values: tuple[Any, ...]) -> tuple[int, Row]:
     number, named, label, *rest = values
     if named != label:
-        raise flaw(f"class {str(named)[:80]} points at the record of another.")
+        raise file_error(f"class {str(named)[:80]} points at the record of another.")
     matrices, checksum, *arrays = rest[11:]
     return number, Row(
         label,
@@ -274,4 +276,6 @@ def check_kind(labels: list[int | str]) -> None:
     """Refuse labels that would not come out of a NumPy array as they went in."""
     numbers = [label for label in labels if isinstance(label, int)] or [0]
     if len({*map(type, labels)}) > 1 or np.asarray(numbers).dtype.kind not in "iu":
-        raise flaw("its labels are of mixed kinds, or numbers that are too large.", LABELS)
+        raise file_error(
+            "its labels are of mixed kinds, or numbers that are too large.", LABEL_RULE
+        )

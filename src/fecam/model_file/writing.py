@@ -19,8 +19,8 @@ from fecam.errors import InputError
 from fecam.model_file.priors import insert_prior
 from fecam.model_file.records import EncoderRecord, Label
 from fecam.model_file.settings import pack_settings
-from fecam.model_file.snapshot import COLUMNS, Held, Snapshot, check_kind
-from fecam.model_rows import LONGEST_TEXT, Layout, Matrices, Provenance, Row, file_checksum
+from fecam.model_file.snapshot import COLUMNS, ClassRow, Snapshot, check_kind
+from fecam.model_rows import MAX_TEXT, Layout, Matrices, Provenance, Row, file_checksum
 from fecam.model_rows import pack_class as packed
 
 UNDO_STEPS = 20
@@ -31,14 +31,14 @@ older state must not find another record under a number."""
 
 
 @dataclass
-class Draft:
+class WorkingCopy:
     """What is to be written: a classifier that was changed, and what is known of its classes."""
 
     classifier: FeCAMClassifier
-    marks: MutableMapping[Label, bytes] = field(default_factory=dict)
+    content_hashes: MutableMapping[Label, bytes] = field(default_factory=dict)
     """Of classes whose samples changed, those of all their samples now."""
     notes: dict[Label, str] = field(default_factory=dict)
-    taught: dict[Label, str] = field(default_factory=dict)
+    learned: dict[Label, str] = field(default_factory=dict)
     encoder: EncoderRecord | None = None
     needs_prior: bool = False
     """Make one now, so that whoever opens the file need not read all matrices for it."""
@@ -54,10 +54,8 @@ def check_texts(**texts: str) -> None:
     for name, text in texts.items():
         if not isinstance(text, str) or not _is_unicode(text):
             raise InputError(f"the {name} {text!r} is not text. Write it in UTF-8.")
-        if len(text) > LONGEST_TEXT:
-            raise InputError(
-                f"the {name} has {len(text)} characters. Keep it below {LONGEST_TEXT}."
-            )
+        if len(text) > MAX_TEXT:
+            raise InputError(f"the {name} has {len(text)} characters. Keep it below {MAX_TEXT}.")
 
 
 def _is_unicode(text: str) -> bool:
@@ -69,22 +67,22 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def settings_of(draft: Draft, version: int, prior: int | None) -> dict[str, str]:
+def pack_file_settings(working: WorkingCopy, version: int, prior: int | None) -> dict[str, str]:
     """All settings but the checksum."""
-    encoder = None if draft.encoder is None else vars(draft.encoder)
+    encoder = None if working.encoder is None else vars(working.encoder)
     about = {"encoder_": encoder, "version_": version, "prior_": prior}
-    known = draft.classifier.knowledge_
-    return pack_settings(draft.classifier, known) | {
+    known = working.classifier.knowledge_
+    return pack_settings(working.classifier, known) | {
         name: json.dumps(value) for name, value in about.items()
     }
 
 
-def prior_of(draft: Draft) -> Prior | None:
+def prior_of(working: WorkingCopy) -> Prior | None:
     """The prior that a classifier leans on now; None if it is to be made when needed."""
-    classifier = draft.classifier
+    classifier = working.classifier
     if not classifier.knowledge_.classes:
         return None
-    if draft.needs_prior:
+    if working.needs_prior:
         metric = classifier._metric()
         classifier._derived.renewed_prior(classifier.knowledge_, metric, may_lag=False)
     return classifier._derived.prior
@@ -120,30 +118,35 @@ def write_settings(
 
 
 def write_step(
-    db: sqlite3.Connection, before: Snapshot, draft: Draft, what: str, note: str, key: str = ""
+    db: sqlite3.Connection,
+    before: Snapshot,
+    working: WorkingCopy,
+    what: str,
+    note: str,
+    key: str = "",
 ) -> int | None:
-    """Write what a draft changed, as one step; None if that is nothing."""
+    """Write what a working copy changed, as one step; None if that is nothing."""
     check_texts(note=note, key=key)
     time, version = now(), before.version + 1
-    layout, known = layout_of(draft.classifier), draft.classifier.knowledge_
+    layout, known = layout_of(working.classifier), working.classifier.knowledge_
     check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
     changes: dict[str, tuple[int | None, int | None]] = {}
     counts: dict[str, int] = {}
-    checksums = {one.row.label: one.row.checksum for one in before.held.values()}
-    for label, old in before.held.items():
+    checksums = {one.row.label: one.row.checksum for one in before.rows.values()}
+    for label, old in before.rows.items():
         if label not in known.classes:
             changes[old.row.label] = old.number, None
             counts[old.row.label] = -old.row.numbers[0]
             del checksums[old.row.label]
-    for row, matrices, was in _changed(before, draft, layout, known, time, note):
+    for row, matrices, was in _changed(before, working, layout, known, time, note):
         number = (version << STEP_BITS) + len(changes) + 1
         insert(db, number, row, matrices)
         changes[row.label] = None if was is None else was.number, number
         counts[row.label] = row.numbers[0] - (0 if was is None else was.row.numbers[0])
         checksums[row.label] = row.checksum
-    prior = prior_of(draft)
-    place = _place(before, prior, version)
-    settings = settings_of(draft, version, place)
+    prior = prior_of(working)
+    place = _prior_id(before, prior, version)
+    settings = pack_file_settings(working, version, place)
     apart = {name for name in settings if settings[name] != before.settings[name]}
     chosen = apart - {"version_", "prior_", "fecam_"}
     if not changes and not chosen:
@@ -162,12 +165,12 @@ def write_step(
     )
     for text, (old_number, new_number) in changes.items():
         db.execute("INSERT INTO changes VALUES (?, ?, ?, ?)", (step, text, old_number, new_number))
-        point(db, text, new_number)
+        set_current(db, text, new_number)
     write_settings(db, settings, checksums.values())
     return step
 
 
-def point(db: sqlite3.Connection, text: str, number: int | None) -> None:
+def set_current(db: sqlite3.Connection, text: str, number: int | None) -> None:
     """Let a label have that record, or none."""
     if number is None:
         db.execute("DELETE FROM classes WHERE label = ?", (text,))
@@ -176,32 +179,34 @@ def point(db: sqlite3.Connection, text: str, number: int | None) -> None:
 
 
 def _changed(
-    before: Snapshot, draft: Draft, layout: Layout, known: Knowledge, time: str, note: str
-) -> Iterable[tuple[Row, Matrices, Held | None]]:
+    before: Snapshot, working: WorkingCopy, layout: Layout, known: Knowledge, time: str, note: str
+) -> Iterable[tuple[Row, Matrices, ClassRow | None]]:
     """The rows of all classes that are not as they were."""
     same = layout == before.layout
     for key, one in known.classes.items():
         label: Label = key  # type: ignore[assignment]
-        was = before.held.get(label)
+        was = before.rows.get(label)
         if same and was is not None and was.statistics is one and was.task == known.tasks[key]:
             continue
-        comes_of = _provenance(draft, label, was, time, note)
+        provenance = _provenance(working, label, was, time, note)
         if same and was is not None:  # it may come from elsewhere, and be the same for all that
-            row, _ = packed(key, one, known.tasks[key], layout, was.comes_of)
+            row, _ = packed(key, one, known.tasks[key], layout, was.provenance)
             if row.checksum == was.row.checksum:
                 continue
-        yield *packed(key, one, known.tasks[key], layout, comes_of), was
+        yield *packed(key, one, known.tasks[key], layout, provenance), was
 
 
-def _provenance(draft: Draft, label: Label, was: Held | None, time: str, note: str) -> Provenance:
-    old = None if was is None else was.comes_of
-    said = draft.notes.get(label) or note or ("" if old is None else old.note)
-    first = draft.taught.get(label) or time
-    taught = first if old is None else min(first, old.taught or first)
-    return Provenance(taught, time, said, draft.marks.get(label, b""))
+def _provenance(
+    working: WorkingCopy, label: Label, was: ClassRow | None, time: str, note: str
+) -> Provenance:
+    old = None if was is None else was.provenance
+    said = working.notes.get(label) or note or ("" if old is None else old.note)
+    first = working.learned.get(label) or time
+    learned = first if old is None else min(first, old.learned or first)
+    return Provenance(learned, time, said, working.content_hashes.get(label, b""))
 
 
-def _place(before: Snapshot, prior: Prior | None, version: int) -> int | None:
+def _prior_id(before: Snapshot, prior: Prior | None, version: int) -> int | None:
     """The number of a prior: that of the one before, if it is the same."""
     if prior is None:
         return None

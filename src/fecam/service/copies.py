@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from fecam.model_file.connection import open_for_reading
-from fecam.model_file.file import explained
+from fecam.model_file.file import translate_errors
 from fecam.model_file.header import check_header
 
 
@@ -20,7 +20,7 @@ def backup_copy(model: Path) -> Path:
     os.close(handle)
     copy = Path(name)
     try:
-        with explained(model):
+        with translate_errors(model):
             size, _ = check_header(model)
             source = open_for_reading(model, size)
             try:

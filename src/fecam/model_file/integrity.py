@@ -15,21 +15,21 @@ from fecam.model_file.connection import (
     open_for_writing,
     transaction,
 )
-from fecam.model_file.file import ModelFile, explained
+from fecam.model_file.file import ModelFile, translate_errors
 from fecam.model_file.header import VERSION, check_header
-from fecam.model_file.journal import forget_steps, history, read_steps
+from fecam.model_file.journal import history, prune_history, read_steps
+from fecam.model_file.lazy_matrices import fetch
 from fecam.model_file.migrations import migrate
-from fecam.model_file.records import FileFacts
-from fecam.model_file.shelf import fetch
+from fecam.model_file.records import FileInfo
 from fecam.model_file.snapshot import read_rows
 from fecam.model_rows import check_matrices, unpack_class
 
-MOST_PROBLEMS = 1000
+MAX_PROBLEMS = 1000
 
 
-def facts(path: str | os.PathLike[str]) -> FileFacts:
+def file_info(path: str | os.PathLike[str]) -> FileInfo:
     """What a file is made of; no matrix is read of a large one."""
-    with ModelFile(path) as file, explained(path):
+    with ModelFile(path) as file, translate_errors(path):
         snapshot = file.snapshot
         size, version = check_header(file.path)
         free = kept = 0
@@ -41,7 +41,7 @@ def facts(path: str | os.PathLike[str]) -> FileFacts:
                 )
                 free, kept = pages * page, sum(length for _, length in history(db))
         settings = {name: json.loads(text) for name, text in snapshot.settings.items()}
-        return FileFacts(
+        return FileInfo(
             version,
             size,
             free,
@@ -64,14 +64,14 @@ def check(path: str | os.PathLike[str]) -> list[str]:
     except ModelFileError as error:
         return [str(error)]
     try:
-        with explained(path):
+        with translate_errors(path):
             size, version = check_header(path)
             if version < VERSION:
                 return problems  # as a whole it was read already
             with closing(open_for_reading(path, size)) as db:
                 problems += [
                     f"{path}: SQLite finds {text}."
-                    for (text,) in db.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})")
+                    for (text,) in db.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})")
                     if text != "ok"
                 ]
                 for number, row in read_rows(db, layout):
@@ -89,14 +89,14 @@ def check(path: str | os.PathLike[str]) -> list[str]:
 def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Drop the history that is kept to undo, and give free space back: bytes before and after."""
     path = Path(path)
-    with ModelFile(path), explained(path):
+    with ModelFile(path), translate_errors(path):
         size, version = check_header(path)
         if version < VERSION:
             migrate(path, size)
         db = open_for_writing(path, size)
         try:
             with transaction(db):
-                forget_steps(db, keep=0)
+                prune_history(db, keep=0)
             db.set_progress_handler(None, 0)
             db.execute("VACUUM")
         except sqlite3.OperationalError as error:

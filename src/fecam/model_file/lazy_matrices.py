@@ -16,18 +16,18 @@ from fecam.core.scatter import Scatter
 from fecam.errors import ModelFileError
 from fecam.model_file.connection import open_for_reading
 from fecam.model_file.descriptors import descriptor_of
-from fecam.model_rows import Layout, Row, check_matrices, flaw
+from fecam.model_rows import Layout, Row, check_matrices, file_error
 
-KEPT_BYTES = 64 * 2**20
+CACHE_BYTES = 64 * 2**20
 """Of the matrices read last, for they are often asked for again at once."""
 
-AHEAD_AFTER = 4
+READAHEAD_AFTER = 4
 """Whoever has asked for so many matrices is about to ask for all: let the system fetch them."""
 
 Pair = list[Scatter | None]
 
 
-class Shelf:
+class LazyMatrixStore:
     """The matrices of one file."""
 
     def __init__(self, path: Path, size: int) -> None:
@@ -48,7 +48,7 @@ class Shelf:
     def stored(self, number: int, row: Row, layout: Layout) -> tuple[Scatter | None, ...]:
         """The matrices of a record, not read yet."""
         return tuple(
-            None if length is None else StoredScatter(self, number, row, layout, which)
+            None if length is None else LazyScatter(self, number, row, layout, which)
             for which, length in enumerate(row.lengths)
         )
 
@@ -63,14 +63,14 @@ class Shelf:
                 self._open()
             found = self._fetch(number, row)
             self._reads += 1
-            if self._reads == AHEAD_AFTER:
+            if self._reads == READAHEAD_AFTER:
                 threading.Thread(target=_fetch_ahead, args=(self.path,), daemon=True).start()
         pair = check_matrices(row, found, layout)  # the longer part, outside of the lock
         with self._lock:
             if number not in self._kept:
                 self._kept[number] = pair
                 self._bytes += _size(row)
-            while self._bytes > KEPT_BYTES and len(self._kept) > 1:
+            while self._bytes > CACHE_BYTES and len(self._kept) > 1:
                 _, gone = self._kept.popitem(last=False)
                 self._bytes -= sum(one.numbers.nbytes for one in gone if one is not None)
         return pair
@@ -79,13 +79,13 @@ class Shelf:
         try:
             return fetch(self.db, number, row)
         except sqlite3.ProgrammingError:
-            raise flaw(
+            raise file_error(
                 f"the matrix of class {row.label} cannot be read: {self.path} was closed.",
                 "Open it again.",
             ) from None
         except sqlite3.Error as error:
             what = f"{self.path}: the matrix of class {row.label} cannot be read: {error}."
-            raise flaw(what) from None
+            raise file_error(what) from None
 
 
 def _fetch_ahead(path: Path) -> None:
@@ -111,21 +111,23 @@ def fetch(db: sqlite3.Connection, number: int, row: Row) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-class StoredScatter(Scatter):
+class LazyScatter(Scatter):
     """A scatter whose numbers are read when they are looked at, and not kept here."""
 
-    __slots__ = ("_layout", "_number", "_row", "_shelf", "_which")
-    _shelf: Shelf
+    __slots__ = ("_layout", "_number", "_row", "_store", "_which")
+    _store: LazyMatrixStore
     _number: int
     _row: Row
     _layout: Layout
     _which: int
 
-    def __init__(self, shelf: Shelf, number: int, row: Row, layout: Layout, which: int) -> None:
+    def __init__(
+        self, store: LazyMatrixStore, number: int, row: Row, layout: Layout, which: int
+    ) -> None:
         values = {
             "shape": layout.shape_of(row.lengths[which]),
             "width": layout.width,
-            "_shelf": shelf,
+            "_store": store,
             "_number": number,
             "_row": row,
             "_layout": layout,
@@ -137,7 +139,7 @@ class StoredScatter(Scatter):
     @property
     def numbers(self) -> Array:
         """From the file, or from what was read last."""
-        found = self._shelf.read(self._number, self._row, self._layout)[self._which]
+        found = self._store.read(self._number, self._row, self._layout)[self._which]
         return found.numbers if found is not None else None
 
     def __reduce__(self) -> tuple[Any, ...]:

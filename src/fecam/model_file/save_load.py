@@ -11,7 +11,7 @@ from fecam.errors import ModelFileError
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import ModelFile
 from fecam.model_file.header import is_newer
-from fecam.model_file.writing import Draft
+from fecam.model_file.writing import WorkingCopy
 
 
 def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
@@ -26,10 +26,10 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
         target = Path(os.path.realpath(path))
         older = _older(target)
         if older is None:
-            create_file(target, Draft(classifier, needs_prior=True), replace=True)
+            create_file(target, WorkingCopy(classifier, needs_prior=True), replace=True)
             return
         with older:
-            older.write("save", lambda draft: _take_over(draft, classifier))
+            older.write("save", lambda working: _take_over(working, classifier))
     except ModelFileError as error:
         raise ModelFileError(f"{path} was not written: {error}") from None
     except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
@@ -49,11 +49,11 @@ def _older(path: Path) -> ModelFile | None:
         return None
 
 
-def _take_over(draft: Draft, classifier: FeCAMClassifier) -> None:
-    draft.classifier, draft.needs_prior = classifier, True
-    if draft.encoder is not None and draft.encoder.width != classifier.n_features_in_:
-        draft.encoder = None
-    draft.marks = {}  # nobody knows of which samples the classes are made now
+def _take_over(working: WorkingCopy, classifier: FeCAMClassifier) -> None:
+    working.classifier, working.needs_prior = classifier, True
+    if working.encoder is not None and working.encoder.width != classifier.n_features_in_:
+        working.encoder = None
+    working.content_hashes = {}  # nobody knows of which samples the classes are made now
 
 
 def load(path: str | os.PathLike[str]) -> FeCAMClassifier:
