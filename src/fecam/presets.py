@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fecam.errors import SettingsError
-from fecam.suggestions import suggestion
+from fecam.validation import suggestion
 
 _PAPER: dict[str, Any] = {
     "covariance": "class",

@@ -11,7 +11,7 @@ from fecam.core.knowledge import Knowledge
 from fecam.core.metric import Metric
 from fecam.core.statistics import Form
 from fecam.errors import SettingsError
-from fecam.suggestions import suggestion
+from fecam.validation import suggestion
 
 CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "covariance": ("class", "common", "pooled", "diagonal", "identity"),

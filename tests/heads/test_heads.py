@@ -89,8 +89,8 @@ def test_fecam_takes_a_preset_and_changes_to_it():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("ranpack", {}, "no head 'ranpack'.*Did you mean 'ranpac'.*Known: fecam, ncm"),
-        ("knn", {}, "no head 'knn'. Known"),
+        ("ranpack", {}, "no head 'ranpack'.*Did you mean 'ranpac'.*Available: fecam, ncm"),
+        ("knn", {}, "no head 'knn'. Available"),
         (7, {}, "no head 7"),
         ("ranpac", {"projection": 10}, "no option 'projection'.*Did you mean 'projections'"),
         ("fecam", {"tuckey": 0.5}, "no option 'tuckey'.*Did you mean 'tukey'"),

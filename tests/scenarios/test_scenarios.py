@@ -445,14 +445,18 @@ def given_rows(**changes):
         ("class", {}, "Did you mean 'class-incremental'"),
         (3, {}, "kind of scenario 3"),
         ("class-incremental", {"incremnt": 2}, "'incremnt'. Did you mean 'increment'?"),
-        ("few-shot", {**FEW, "increment": 2}, "scenario 'increment'. Known"),  # nothing is like it
-        ("few-shot", {**FEW, "long_tail": 2}, "option of a few-shot scenario 'long_tail'"),
+        (
+            "few-shot",
+            {**FEW, "increment": 2},
+            "no option 'increment'. Available",
+        ),  # nothing is like it
+        ("few-shot", {**FEW, "long_tail": 2}, "a few-shot scenario has no option 'long_tail'"),
         ("few-shot", {"base": 4, "ways": 2}, "needs the option 'shots'"),
         ("class-incremental", {"increment": 2, "seed": -1}, "seed=-1"),
         ("class-incremental", {"increment": 2, "seed": "x"}, "seed='x'"),
         ("class-incremental", {}, "Give base and increment"),
         ("class-incremental", {"base": 4}, "base=4 leaves 6 of 10 classes"),
-        ("class-incremental", {"base": 0, "increment": 2}, "base=0 must be a whole number >= 1"),
+        ("class-incremental", {"base": 0, "increment": 2}, "base=0 must be an integer >= 1"),
         ("class-incremental", {"base": "4", "increment": 2}, "base='4'"),
         ("class-incremental", {"base": True, "increment": 2}, "base=True"),
         ("class-incremental", {"base": 11, "increment": 2}, "base=11 is more than the 10"),
@@ -471,7 +475,7 @@ def given_rows(**changes):
         (
             "class-incremental",
             {"increment": 1, "order": [1, 10]},
-            "order[1]=10 must be a whole num",
+            "order[1]=10 must be an integer",
         ),
         ("class-incremental", {"increment": 1, "order": [-1]}, "order[0]=-1"),
         ("class-incremental", {"increment": 1, "order": []}, "order=[] must be a list"),
@@ -484,7 +488,11 @@ def given_rows(**changes):
         ("class-incremental", {"increment": 1, "long_tail": float("nan")}, "long_tail=nan"),
         ("class-incremental", {"increment": 1, "long_tail": 2, "imbalance": 2}, "give one of them"),
         ("class-incremental", {"increment": 1, "long_tail_ranks": "order"}, "mean 'ordered'?"),
-        ("class-incremental", {"increment": 1, "blurry": 1}, "blurry=1 must be a share"),
+        (
+            "class-incremental",
+            {"increment": 1, "blurry": 1},
+            "blurry=1 must be a finite number >= 0 and < 1",
+        ),
         ("class-incremental", {"increment": 10, "blurry": 0.1}, "needs two tasks"),
         ("class-incremental", {"increment": 1, "test_share": -0.1}, "test_share=-0.1"),
         ("few-shot", {**FEW, "ways": 4}, "leave 2 of 10 classes over"),

@@ -28,7 +28,7 @@ def test_the_paper_s_plan():
     assert base_training.plan_for("holidays", 224).augmentation.area is not None
     assert plan.changed({"weight_decay": 1e-4}) == replace(plan, weight_decay=1e-4)
     for name in ("learning_rat", "augmentation"):
-        with pytest.raises(TrainingError, match=f"no '{name}'.*It has: .*learning_rate"):
+        with pytest.raises(TrainingError, match=f"no setting '{name}'.*Available: .*learning_rate"):
             plan.changed({name: 1})
 
 

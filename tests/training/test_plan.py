@@ -50,5 +50,5 @@ def test_the_rate_is_the_literal_schedule(warmup, milestones):
 )
 def test_impossible_plans_are_refused_by_name(wrong):
     name = list(wrong)[-1]
-    with pytest.raises(TrainingError, match=f"{name} = .* must be"):
+    with pytest.raises(TrainingError, match=f"{name}=.* must be"):
         TrainingPlan(**wrong)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fecam.errors import RunError
+from fecam.validation import is_int, is_number
 
 Check = Callable[[Any], bool]
 
@@ -56,15 +57,9 @@ def is_object(value: Any) -> bool:
     return isinstance(value, dict) and all(map(is_text, value))
 
 
-def is_number(value: Any) -> bool:
-    """Whether it is a number that can be drawn."""
-    # A whole number may be larger than any float.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
-
-
 def is_count(value: Any) -> bool:
     """Whether it is a whole number, 0 or more."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return is_int(value) and 0 <= value < 2**63
 
 
 def list_of(check: Check, least: int = 0, most: float = math.inf) -> Check:

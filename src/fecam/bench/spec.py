@@ -17,7 +17,7 @@ import tomli_w
 
 from fecam import heads, scenarios
 from fecam.errors import FecamError, SpecError
-from fecam.suggestions import nearest
+from fecam.validation import check_choice, check_int, check_keys, check_number, is_int, suggestion
 
 ANALYSES = ("singular-values", "tsne")
 FIRST_TASK_CLASSES = ("base", "all")
@@ -113,14 +113,9 @@ class Spec:
 
     def select_heads(self, labels: Iterable[str]) -> Spec:
         """The same with some of its heads."""
-        known = [head.label for head in self.heads]
         wanted = list(labels)
-        for label in wanted:
-            if label not in known:
-                raise SpecError(
-                    f"{self.name} has no head {label!r}{_hint(label, known)}. "
-                    f"Its heads: {', '.join(known)}"
-                )
+        own = [head.label for head in self.heads]
+        check_keys(self.name, wanted, own, kind="head", error=SpecError)
         return replace(self, heads=tuple(one for one in self.heads if one.label in wanted))
 
 
@@ -164,7 +159,7 @@ def _read(what: str | Path, above: tuple[str, ...]) -> tuple[str, dict[str, Any]
         content = inside.read_text("utf-8")
     else:
         raise SpecError(
-            f"there is no experiment {text!r}{_hint(text, available())}. `fecam bench --list` "
+            f"there is no experiment {text!r}.{suggestion(text, available())} `fecam bench --list` "
             f"lists them; a file of your own ends in {SUFFIX}"
         )
     try:
@@ -233,7 +228,7 @@ _KEYS = (
 
 
 def _spec(name: str, table: dict[str, Any]) -> Spec:
-    _check_keys("", table, _KEYS)
+    check_keys("the experiment", table, _KEYS, kind="key", error=SpecError)
     for key in ("dataset", "scenario", "heads"):
         if key not in table:
             raise SpecError(f"it says nothing of {key!r}, without which there is no experiment")
@@ -242,6 +237,9 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         raise SpecError(
             "it has both an encoder and a first_task: which of them makes the features?"
         )
+    analyses = _typed(table, "analyses", list, [])
+    for analysis in analyses:
+        check_choice("analyses", analysis, ANALYSES, error=SpecError)
     spec = Spec(
         name=_typed(table, "name", str, name),
         title=_typed(table, "title", str, name),
@@ -251,7 +249,7 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         first_task=None if first is None else _first_task(first),
         heads=tuple(_heads(table["heads"])),
         seeds=_seeds(_typed(table, "seeds", list, [1993])),
-        analyses=tuple(_analyses(_typed(table, "analyses", list, []))),
+        analyses=tuple(analyses),
         paper=_paper(_typed(table, "paper", dict, {})),
     )
     scenarios.check_options(spec.scenario.name, spec.scenario.options)
@@ -275,14 +273,12 @@ def _source(table: Mapping[str, Any], key: str, naming: str) -> Component:
 def _first_task(table: Any) -> FirstTask:
     if not isinstance(table, dict):
         raise SpecError(f"first_task = {table!r} is no table; write [first_task]")
-    _check_keys("first_task.", table, tuple(FirstTask.__dataclass_fields__))
+    keys = FirstTask.__dataclass_fields__
+    check_keys("first_task", table, keys, kind="key", error=SpecError)
     classes = table.get("classes", "base")
-    if classes not in FIRST_TASK_CLASSES:
-        raise SpecError(f"first_task.classes = {classes!r}: choose 'base' or 'all'")
+    check_choice("first_task.classes", classes, FIRST_TASK_CLASSES, error=SpecError)
     for key in ("width", "epochs", "size"):
-        value = table.get(key, 1)
-        if type(value) is not int or value < 1:
-            raise SpecError(f"first_task.{key} = {value!r}: it must be a whole number, 1 or more")
+        check_int(f"first_task.{key}", table.get(key, 1), error=SpecError)
     return FirstTask(**table)
 
 
@@ -296,8 +292,7 @@ def _heads(tables: Any) -> Iterable[HeadSpec]:
         first_task, vary = options.pop("first_task", "head"), options.pop("vary", {})
         if not isinstance(name, str):
             raise SpecError(f"a head needs a name, as text; {table} has {name!r}")
-        if first_task not in ("head", "network"):
-            raise SpecError(f"first_task = {first_task!r} of a head: choose 'head' or 'network'")
+        check_choice("first_task of a head", first_task, ("head", "network"), error=SpecError)
         for more, suffix in _variants(vary):
             chosen = {
                 key: None if value == NONE else value for key, value in {**options, **more}.items()
@@ -326,55 +321,33 @@ def _variants(vary: Any) -> Iterable[tuple[dict[str, Any], str]]:
 
 
 def _seeds(seeds: list[Any]) -> tuple[int, ...]:
-    if not seeds or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
-        raise SpecError(f"seeds = {seeds!r}: list whole numbers, 0 or more")
+    if not seeds or not all(is_int(seed) and 0 <= seed < 2**32 for seed in seeds):
+        raise SpecError(f"seeds={seeds!r} must be a list of integers >= 0.")
     if len(set(seeds)) < len(seeds):
-        raise SpecError(f"seeds = {seeds!r}: one of them is there twice")
+        raise SpecError(f"seeds={seeds!r} names a seed twice: remove one of them.")
     return tuple(seeds)
 
 
-def _analyses(names: list[Any]) -> Iterable[str]:
-    for name in names:
-        if name not in ANALYSES:
-            known = ", ".join(ANALYSES)
-            raise SpecError(f"there is no analysis {name!r}{_hint(name, ANALYSES)}. Known: {known}")
-        yield name
-
-
 def _paper(table: dict[str, Any]) -> dict[str, Any]:
-    _check_keys("paper.", table, ("source", "note", "figures"))
+    check_keys("paper", table, ("source", "note", "figures"), kind="key", error=SpecError)
     for key, kind in (("source", str), ("note", str), ("figures", dict)):
         _typed(table, key, kind, kind(), "paper.")
     for label, figures in table.get("figures", {}).items():
         where = f"paper.figures.{label}"
         if not isinstance(figures, dict):
             raise SpecError(f"{where} = {figures!r}: write {{average = 70.9}}")
-        _check_keys(f"{where}.", figures, PAPER_METRICS)
+        check_keys(where, figures, PAPER_METRICS, kind="key", error=SpecError)
         for name, figure in figures.items():
-            if type(figure) not in (int, float):
-                raise SpecError(f"{where}.{name} = {figure!r}: it must be a number, in percent")
+            check_number(f"{where}.{name}", figure, note=" in percent", error=SpecError)
     return table
-
-
-def _check_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key in table:
-        if key not in known:
-            raise SpecError(
-                f"there is no key {where + key!r}{_hint(key, known)}. Known: {', '.join(known)}"
-            )
 
 
 def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
     value = table.get(key, default)
     if not isinstance(value, kind):
         names: dict[type, str] = {str: "text", list: "a list", dict: "a table"}
-        raise SpecError(f"{where}{key} = {value!r} must be {names[kind]}")
+        raise SpecError(f"{where}{key}={value!r} must be {names[kind]}.")
     return value
-
-
-def _hint(name: object, known: Iterable[str]) -> str:
-    near = "extra_heads" if name == "more_heads" else nearest(name, known)  # its former name
-    return "" if near is None else f" (did you mean {near!r}?)"
 
 
 def _plain(value: Any) -> Any:

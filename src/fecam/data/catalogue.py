@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fecam.data.dataset import Dataset, Kind
-from fecam.errors import DatasetError, SettingsError
+from fecam.errors import DatasetError
+from fecam.registry import keyword_options
+from fecam.validation import check_keys, unknown
 
 TABLES = (".npz", ".parquet", ".csv", ".tsv", ".npy", ".txt")
 """The files that are read as rows of features or texts."""
@@ -87,9 +87,8 @@ def load(
         return _load_named(name, root, download, options)
     if root is not None:
         raise DatasetError(
-            f"{name!r} is not a data set that is known by name{_nearest(name, list(_SETS))}, and "
-            f"a path takes no root (got {root}). Remedy: give the path alone, or one of the names "
-            f"{', '.join(_SETS)}"
+            f"root={root} needs the name of a data set. There is no data set "
+            f"{unknown(name, _SETS)} Remedy: leave out root to load a path."
         )
     loader, path = _path_loader(name)
     return loader(path, **checked_options(name, loader, options))
@@ -100,7 +99,7 @@ def _load_named(
 ) -> Dataset:
     loader = _loader(name)
     options = checked_options(name, loader, options)
-    parameters = inspect.signature(loader).parameters
+    parameters = keyword_options(loader)
     if "download" in parameters:
         options["download"] = download
     if "root" in parameters:
@@ -121,9 +120,8 @@ def _path_loader(name: str) -> tuple[Callable[..., Dataset], Path]:
         return _attribute("folder", "load_folder"), Path(path)
     if not os.path.exists(path):
         raise DatasetError(
-            f"there is no data set, folder or file {name!r}{_nearest(name, list(_SETS))}. The "
-            f"names are {', '.join(_SETS)}; anything else is the path of a folder of images or of "
-            f"a {', '.join(TABLES)} file"
+            f"there is no data set, folder or file {unknown(name, _SETS)} Any other value is "
+            f"the path of a folder of images or of a {', '.join(TABLES)} file."
         )
     if not path.lower().endswith(TABLES):
         raise DatasetError(
@@ -137,23 +135,13 @@ def checked_options(
     name: str, loader: Callable[..., Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A copy of the options, all of which the loader knows."""
-    known = _keywords(loader)
-    for option in options:
-        if option not in known:
-            raise SettingsError(
-                f"{name} has no option {option!r}{_nearest(option, known)}. "
-                f"Its options are: {', '.join(known) or 'none'}"
-            )
+    check_keys(name, options, _keywords(loader))
     return dict(options)
 
 
 def _keywords(loader: Callable[..., Any]) -> tuple[str, ...]:
     """The options of a loader: its keyword-only parameters."""
-    return tuple(
-        one.name
-        for one in inspect.signature(loader).parameters.values()
-        if one.kind is one.KEYWORD_ONLY and one.name not in ("root", "download")
-    )
+    return tuple(keyword_options(loader, "root", "download"))
 
 
 def _loader(name: str) -> Callable[..., Dataset]:
@@ -164,8 +152,3 @@ def _attribute(module: str, name: str) -> Callable[..., Dataset]:
     """Of a sister module, which is imported only now."""
     found: Callable[..., Dataset] = getattr(import_module(f"fecam.data.{module}"), name)
     return found
-
-
-def _nearest(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), names, n=3)
-    return f" (did you mean {' or '.join(near)}?)" if near else ""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
-import inspect
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +11,8 @@ from typing import Any
 from fecam.encoders.encoder import Encoder
 from fecam.encoders.names import split_options
 from fecam.errors import EncoderError, MissingPackageError
+from fecam.registry import Registry, keyword_options
+from fecam.validation import check_choice, check_keys
 
 RUNTIMES = ("torch", "onnx")
 
@@ -86,7 +86,7 @@ _ONNX = _Adapter(
     "onnx",
     _PILLOW | {"onnxruntime": "onnxruntime"},
 )
-_ADAPTERS = (
+_ALL = (
     _lite(0, "small convolutional network, ImageNet, 224 px; the default for images"),
     _lite(1, "as lite0, a little larger, 240 px"),
     _lite(2, "as lite1, a little larger, 260 px"),
@@ -119,6 +119,12 @@ _ADAPTERS = (
         _TORCH | _PILLOW | {"safetensors": "safetensors"},
     ),
 )
+_ADAPTERS: Registry[_Adapter] = Registry(
+    "encoder",
+    {adapter.name: adapter for adapter in _ALL},
+    note="`fecam encoders` lists them.",
+    error=EncoderError,
+)
 
 
 def available() -> list[Entry]:
@@ -127,10 +133,8 @@ def available() -> list[Entry]:
     >>> [entry.name for entry in available()][:2]
     ['efficientnet-lite0', 'efficientnet-lite1']
     """
-    return [
-        Entry(one.name, one.kind, one.features, one.description, one.extra, one.installed)
-        for one in _ADAPTERS
-    ]
+    fields = Entry.__dataclass_fields__
+    return [Entry(**{name: getattr(adapter, name) for name in fields}) for adapter in _ALL]
 
 
 def load(name: str, *, device: Any = None, runtime: str | None = None, **options: Any) -> Encoder:
@@ -145,13 +149,13 @@ def load(name: str, *, device: Any = None, runtime: str | None = None, **options
     name, in_name = split_options(name)
     options = {"device": device, "runtime": runtime} | in_name | options
     device, runtime = options.pop("device"), options.pop("runtime")
-    if runtime not in (None, *RUNTIMES):
-        raise EncoderError(f"runtime={runtime!r} for {name!r}: choose {' or '.join(RUNTIMES)}")
+    check_choice(f"the runtime of {name}", runtime, (None, *RUNTIMES), error=EncoderError)
     if runtime == "onnx" and device is None:
         device = "cpu"
     adapter = _find(name)
     load_encoder = _imported(adapter.module, adapter, name).load_encoder
-    _check_options(load_encoder, options, name)
+    allowed = [*keyword_options(load_encoder, "device"), "runtime"]
+    check_keys(name, options, allowed, error=EncoderError)
     argument = name.removeprefix(adapter.prefix)
     encoder: Encoder = load_encoder(argument, device=device, **options)
     if adapter.module == "onnx" or runtime == "torch":
@@ -184,13 +188,10 @@ def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
 
 
 def _find(name: str) -> _Adapter:
-    for one in _ADAPTERS:
-        if name == one.name or (one.prefix and name.startswith(one.prefix)):
-            return one
-    names = [one.name for one in _ADAPTERS]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(names)}."
-    raise EncoderError(f"there is no encoder {name!r}. {hint} `fecam encoders` lists them")
+    for adapter in _ALL:
+        if adapter.prefix and name.startswith(adapter.prefix):
+            return adapter
+    return _ADAPTERS[name]
 
 
 def _imported(module: str, adapter: _Adapter, what: str) -> Any:
@@ -205,15 +206,3 @@ def _missing(error: ModuleNotFoundError, adapter: _Adapter, what: str) -> Except
     if package == "fecam":  # our own fault, not the user's
         return error
     return MissingPackageError(what, adapter.packages.get(package, package), adapter.extra)
-
-
-def _check_options(function: Any, options: dict[str, Any], name: str) -> None:
-    known = [
-        parameter.name
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "device"
-    ]
-    if unknown := sorted(options.keys() - set(known)):
-        raise EncoderError(
-            f"{name} has no option {', '.join(unknown)}; it has {', '.join([*known, 'runtime'])}"
-        )

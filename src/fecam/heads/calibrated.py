@@ -16,7 +16,7 @@ from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import unit_length
 from fecam.heads.head import Floats, Head, Labels, softmax
 from fecam.heads.mahalanobis import labels_of, learn, metric_of, queries_of
-from fecam.heads.options import check_number, check_whole
+from fecam.validation import check_int, check_number
 
 
 class CalibratedFeCAM(Head[Knowledge]):
@@ -77,9 +77,9 @@ class CalibratedFeCAM(Head[Knowledge]):
         }
 
     def _check_settings(self) -> None:
-        check_number("alpha", self.alpha, at_most=1.0)
+        check_number("alpha", self.alpha, maximum=1.0)
         check_number("sharpness", self.sharpness)
-        check_whole("few", self.few, at_least=0)
+        check_int("few", self.few, minimum=0)
         metric_of(self._fecam_settings())
 
     def _learn(self, before: Knowledge | None, X: Floats, y: Labels) -> Knowledge:

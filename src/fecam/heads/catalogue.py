@@ -19,8 +19,9 @@ from fecam.heads.head import Head
 from fecam.heads.ncm import NearestMean
 from fecam.heads.ridge import RanPAC, Ridge
 from fecam.heads.slda import StreamingLDA
+from fecam.registry import Registry
 from fecam.settings import read_metric
-from fecam.suggestions import suggestion
+from fecam.validation import check_keys
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,31 @@ def _fecam(*, preset: str | None = None, **parameters: Any) -> FeCAMClassifier:
     return FeCAMClassifier.from_preset(preset, **parameters)
 
 
-_HEADS: Mapping[str, tuple[Callable[..., Any], str]] = {
-    "fecam": (FeCAMClassifier, "Mahalanobis distance, a matrix a class; all variants by options"),
-    "ncm": (NearestMean, "nearest class mean, Euclidean or cosine"),
-    "slda": (StreamingLDA, "linear discriminant analysis with one running covariance"),
-    "deesil": (DeeSIL, "one linear SVM a class, trained on its own task"),
-    "fetril": (FeTrIL, "a linear classifier; new samples, moved, stand for past classes"),
-    "gaussian-linear": (GaussianLinear, "a linear classifier; Gaussians stand for past classes"),
-    "ridge": (Ridge, "ridge regression, the ridge chosen on samples held out"),
-    "ranpac": (RanPAC, "ridge regression on random features"),
-    "fenec": (FeNeC, "several centroids a class under FeCAM's distance"),
-    "calibrated-fecam": (
-        CalibratedFeCAM,
-        "FeCAM; classes of few samples borrow from the first task",
-    ),
-}
+_HEADS: Registry[tuple[Callable[..., Any], str]] = Registry(
+    "head",
+    {
+        "fecam": (
+            FeCAMClassifier,
+            "Mahalanobis distance, a matrix a class; all variants by options",
+        ),
+        "ncm": (NearestMean, "nearest class mean, Euclidean or cosine"),
+        "slda": (StreamingLDA, "linear discriminant analysis with one running covariance"),
+        "deesil": (DeeSIL, "one linear SVM a class, trained on its own task"),
+        "fetril": (FeTrIL, "a linear classifier; new samples, moved, stand for past classes"),
+        "gaussian-linear": (
+            GaussianLinear,
+            "a linear classifier; Gaussians stand for past classes",
+        ),
+        "ridge": (Ridge, "ridge regression, the ridge chosen on samples held out"),
+        "ranpac": (RanPAC, "ridge regression on random features"),
+        "fenec": (FeNeC, "several centroids a class under FeCAM's distance"),
+        "calibrated-fecam": (
+            CalibratedFeCAM,
+            "FeCAM; classes of few samples borrow from the first task",
+        ),
+    },
+    note="A class of your own is written package.module:Class.",
+)
 
 
 def available() -> list[Entry]:
@@ -82,28 +93,13 @@ def make(name: str, **options: Any) -> Any:
     >>> make("ncm", metrik="cosine")
     Traceback (most recent call last):
     ...
-    fecam.errors.SettingsError: the head 'ncm' has no option 'metrik'. Did you mean 'metric'? It has: metric.
+    fecam.errors.SettingsError: the head 'ncm' has no option 'metrik'. Did you mean 'metric'? Available: metric.
     """  # noqa: E501
-    kind = _own(name) if ":" in str(name) else _kind(name)
-    known = _options(kind)
-    for option in options:
-        if option not in known:
-            raise SettingsError(
-                f"the head {name!r} has no option {option!r}.{suggestion(option, known)} "
-                f"It has: {', '.join(known)}."
-            )
+    kind = _own(name) if ":" in str(name) else _HEADS[name][0]
+    check_keys(f"the head {name!r}", options, _options(kind))
     head = _fecam(**options) if kind is FeCAMClassifier else kind(**options)
     _check_values(head)
     return head
-
-
-def _kind(name: str) -> Callable[..., Any]:
-    if name not in _HEADS:
-        raise SettingsError(
-            f"there is no head {name!r}.{suggestion(name, _HEADS)} Known: {', '.join(_HEADS)}; "
-            "one of your own is package.module:Class."
-        )
-    return _HEADS[name][0]
 
 
 def _own(name: str) -> Callable[..., Any]:

@@ -17,8 +17,8 @@ from fecam.core.panel import Panel
 from fecam.core.transforms import unit_length
 from fecam.heads.head import Floats, Head, Labels
 from fecam.heads.mahalanobis import factors_of, labels_of, learn, metric_of, queries_of
-from fecam.heads.options import check_whole
 from fecam.presets import preset
+from fecam.validation import check_int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +83,9 @@ class FeNeC(Head[Clusters]):
         return {**settings, "prototype": "mean-of-transforms"}  # centroids are nothing else
 
     def _check_settings(self) -> None:
-        check_whole("centroids", self.centroids)
-        check_whole("neighbours", self.neighbours)
-        check_whole("seed", self.seed, at_least=0)
+        check_int("centroids", self.centroids)
+        check_int("neighbours", self.neighbours)
+        check_int("seed", self.seed, minimum=0)
         self._fecam_settings()
 
     def _learn(self, before: Clusters | None, X: Floats, y: Labels) -> Clusters:

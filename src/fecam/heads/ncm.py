@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from fecam.core.transforms import unit_length
 from fecam.heads.head import Floats, Head, Labels
 from fecam.heads.moments import ClassMeans, add_means, means_of
-from fecam.heads.options import check_choice
+from fecam.validation import check_choice
 
 
 class NearestMean(Head[ClassMeans]):

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from fecam.core.arrays import like
 from fecam.heads.head import Floats, Head, Labels, softmax
 from fecam.heads.linear import KINDS, Linear, train
-from fecam.heads.options import check_choice, check_whole
+from fecam.validation import check_choice, check_int
 
 M = TypeVar("M")
 """What is remembered of the classes."""
@@ -54,8 +54,8 @@ class RehearsalHead(Head[Rehearsed[M]], Generic[M]):
 
     def _check_settings(self) -> None:
         check_choice("classifier", self.classifier, tuple(KINDS))
-        check_whole("samples", self.samples)
-        check_whole("seed", self.seed, at_least=0)
+        check_int("samples", self.samples)
+        check_int("seed", self.seed, minimum=0)
 
     def _learn(self, before: Rehearsed[M] | None, X: Floats, y: Labels) -> Rehearsed[M]:
         tasks = 0 if before is None else before.tasks

@@ -13,7 +13,7 @@ from fecam.core.arrays import row_slices
 from fecam.errors import SettingsError
 from fecam.heads.head import Floats, Head, Labels
 from fecam.heads.moments import BLOCK_ROWS, Moments, add_moments, gram, moments_of
-from fecam.heads.options import check_number, check_whole
+from fecam.validation import check_int, check_number
 
 RIDGES = 10.0 ** np.arange(-8, 9)
 """The ridges that are tried, as in RanPAC."""
@@ -121,8 +121,8 @@ class RanPAC(Ridge):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        check_whole("projections", self.projections)
-        check_whole("seed", self.seed, at_least=0)
+        check_int("projections", self.projections)
+        check_int("seed", self.seed, minimum=0)
 
     def _expand(self, X: Floats) -> Floats:
         return np.maximum(X @ projection(X.shape[1], self.projections, self.seed), 0)

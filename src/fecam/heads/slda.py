@@ -11,7 +11,7 @@ from fecam.core.arrays import like
 from fecam.errors import SingularMatrixError
 from fecam.heads.head import Floats, Head, Labels, softmax
 from fecam.heads.moments import Moments, add_moments, moments_of
-from fecam.heads.options import check_number
+from fecam.validation import check_number
 
 
 class StreamingLDA(Head[Moments]):
@@ -34,7 +34,7 @@ class StreamingLDA(Head[Moments]):
         self.shrinkage = shrinkage
 
     def _check_settings(self) -> None:
-        check_number("shrinkage", self.shrinkage, at_most=1.0)
+        check_number("shrinkage", self.shrinkage, maximum=1.0)
 
     def _learn(self, before: Moments | None, X: Floats, y: Labels) -> Moments:
         task = moments_of(X, y)

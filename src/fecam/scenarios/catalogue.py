@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from inspect import Parameter, signature
-from types import MappingProxyType
 from typing import Any
 
 from fecam.data.dataset import Dataset
 from fecam.errors import SettingsError
-from fecam.scenarios.checks import known
+from fecam.registry import Registry
 from fecam.scenarios.classes import class_incremental
 from fecam.scenarios.domains import domain_incremental
 from fecam.scenarios.shots import few_shot
 from fecam.scenarios.task import Scenario
+from fecam.validation import check_keys
 
-KINDS: Mapping[str, Callable[..., Scenario]] = MappingProxyType(
+KINDS: Registry[Callable[..., Scenario]] = Registry(
+    "kind of scenario",
     {
         "class-incremental": class_incremental,
         "few-shot": few_shot,
         "domain-incremental": domain_incremental,
-    }
+    },
 )
 
 
@@ -49,11 +50,9 @@ def check_options(kind: str, options: Collection[str]) -> None:
     ...
     fecam.errors.SettingsError: a few-shot scenario needs the option 'shots'.
     """
-    known("kind of scenario", kind, KINDS)
     parameters = dict(signature(KINDS[kind]).parameters)
     del parameters["data"], parameters["seed"]
-    for name in options:
-        known(f"option of a {kind} scenario", name, parameters)
+    check_keys(f"a {kind} scenario", options, parameters)
     for name, parameter in parameters.items():
         if parameter.default is Parameter.empty and name not in options:
             raise SettingsError(f"a {kind} scenario needs the option {name!r}.")

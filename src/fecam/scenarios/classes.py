@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset
 from fecam.errors import SettingsError
-from fecam.scenarios.checks import several, whole
 from fecam.scenarios.order import Order, read_order
 from fecam.scenarios.seeds import checked_seed
 from fecam.scenarios.split import Rows, split, together
 from fecam.scenarios.task import Part, Scenario, Task
 from fecam.scenarios.variants import RANKS, Variants
+from fecam.validation import check_int, check_list
 
 
 def class_incremental(
@@ -126,7 +126,7 @@ def _read_sizes(
             "or sizes, as in sizes=[40, 30, 30]."
         )
     name, value = ("increment", increment) if base is None else ("base", base)
-    first = whole(name, value)
+    first = check_int(name, value)
     if first > count:
         raise SettingsError(f"{name}={first} is more than the {count} classes there are.")
     if increment is None:
@@ -136,14 +136,14 @@ def _read_sizes(
                 "time with increment."
             )
         return (first,)
-    step = whole("increment", increment)
+    step = check_int("increment", increment)
     full, rest = divmod(count - first, step)
     return (first, *[step] * full, *([rest] if rest else []))
 
 
 def _added_up(count: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    sizes = several("sizes", sizes, [40, 30, 30])
-    numbers = tuple(whole(f"sizes[{at}]", size) for at, size in enumerate(sizes))
+    sizes = check_list("sizes", sizes, [40, 30, 30])
+    numbers = tuple(check_int(f"sizes[{at}]", size) for at, size in enumerate(sizes))
     if sum(numbers) != count:
         raise SettingsError(
             f"sizes={list(numbers)} add up to {sum(numbers)}, but there are {count} classes. "

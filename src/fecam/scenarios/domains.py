@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError, SettingsError
-from fecam.scenarios.checks import known, several
-from fecam.scenarios.checks import share as checked_share
 from fecam.scenarios.seeds import chance, checked_seed
 from fecam.scenarios.split import Rows, by_class, class_name, drawn, together
 from fecam.scenarios.task import Scenario, Task
 from fecam.scenarios.variants import RANKS, Variants
+from fecam.validation import check_fraction, check_keys, check_list
 
 
 def domain_incremental(
@@ -34,7 +33,7 @@ def domain_incremental(
     """A domain at each task; always judged on the same rows.
 
     Rows that the data set marks for testing are never learnt from. A test domain that marks none,
-    and is no training domain too, is judged on whole.
+    and is no training domain too, is judged on check_int.
 
     >>> texts, labels, places = list("abcdef"), [0, 1] * 3, np.repeat([0, 1, 2], 2)
     >>> data = Dataset("d", "texts", texts, labels, ("x", "y"), "f", None, places, ("p", "q", "r"))
@@ -62,7 +61,7 @@ def domain_incremental(
         DatasetError: no domains, or nothing in them to learn from or to be judged on.
     """
     variants = Variants(imbalance, long_tail, long_tail_ranks, blurry)
-    seed, test_share = checked_seed(seed), checked_share("test_share", test_share)
+    seed, test_share = checked_seed(seed), check_fraction("test_share", test_share)
     learnt, judged = _read_domains(data, train_domains, test_domains)
     if shuffle:
         learnt = [learnt[at] for at in chance(seed, "domains").permutation(len(learnt))]
@@ -119,10 +118,10 @@ def _read_domains(
 def _read_names(data: Dataset, option: str, names: Sequence[str] | None) -> list[str] | None:
     if names is None:
         return None
-    names = several(option, names, list(data.domain_names[:2]))
-    for at, name in enumerate(names):
-        known("domain", name, data.domain_names)
-        if name in names[:at]:
+    names = check_list(option, names, list(data.domain_names[:2]))
+    check_keys(f"the data set {data.name!r}", names, data.domain_names, kind="domain")
+    for i, name in enumerate(names):
+        if name in names[:i]:
             raise SettingsError(f"{option} names {name!r} twice: name each domain once.")
     return list(names)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from fecam.data.dataset import Dataset
 from fecam.errors import SettingsError
-from fecam.scenarios.checks import several, whole
 from fecam.scenarios.seeds import checked_seed
+from fecam.validation import check_int, check_list
 
 NATURAL = "natural"
 
@@ -24,7 +24,7 @@ def class_order(classes: int, seed: int | None = 1993) -> tuple[int, ...]:
     >>> class_order(100, 1993)[:10]
     (68, 56, 78, 8, 23, 84, 90, 65, 74, 76)
     """
-    whole("classes", classes)
+    check_int("classes", classes)
     if seed is None:
         return tuple(range(classes))
     return tuple(np.random.RandomState(checked_seed(seed)).permutation(classes).tolist())
@@ -41,8 +41,8 @@ def read_order(data: Dataset, order: Order) -> tuple[int, ...]:
         return class_order(len(data.label_names), seed)
     highest = len(data.label_names) - 1
     seen: dict[int, None] = {}
-    for at, label in enumerate(several("order", order, [2, 0, 1])):
-        number = whole(f"order[{at}]", label, at_least=0, at_most=highest)
+    for at, label in enumerate(check_list("order", order, [2, 0, 1])):
+        number = check_int(f"order[{at}]", label, minimum=0, maximum=highest)
         if number in seen:
             raise SettingsError(
                 f"order names label {number} ({data.label_names[number]!r}) twice, the second time "

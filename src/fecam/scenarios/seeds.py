@@ -11,7 +11,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.scenarios.checks import whole
+from fecam.validation import check_int
 
 HIGHEST = 2**32 - 1
 
@@ -37,4 +37,4 @@ def pick(rows: NDArray[np.intp], count: int, source: np.random.RandomState) -> N
 
 def checked_seed(seed: int, name: str = "seed") -> int:
     """The seed, if it is one."""
-    return whole(name, seed, at_least=0, at_most=HIGHEST)
+    return check_int(name, seed, minimum=0, maximum=HIGHEST)

@@ -9,12 +9,12 @@ import numpy as np
 
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError, SettingsError
-from fecam.scenarios.checks import several, whole
 from fecam.scenarios.classes import groups, growing
 from fecam.scenarios.order import Order, read_order
 from fecam.scenarios.seeds import chance, checked_seed, pick
 from fecam.scenarios.split import Rows, class_name, split, together
 from fecam.scenarios.task import Scenario
+from fecam.validation import check_int, check_list
 
 Given = Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]]
 
@@ -54,7 +54,7 @@ def few_shot(
     """
     seed = checked_seed(seed)
     labels = read_order(data, order)
-    base, ways, shots = whole("base", base), whole("ways", ways), whole("shots", shots)
+    base, ways, shots = check_int("base", base), check_int("ways", ways), check_int("shots", shots)
     sessions = _sessions(len(labels), base, ways)
     train, test = split(data, labels, test_share, seed)
     first, *later = groups(labels, (base, *[ways] * sessions))
@@ -109,8 +109,8 @@ def _read_given(
         who = class_name(data, label)
         if str(label) not in lists:
             raise SettingsError(f"given has no rows of {who}: name {shots} of them.")
-        listed = several(f"given[{label}]", lists[str(label)], [3, 14, 15])
-        rows = {whole(f"given[{label}]", row, at_least=0) for row in listed}
+        listed = check_list(f"given[{label}]", lists[str(label)], [3, 14, 15])
+        rows = {check_int(f"given[{label}]", row, minimum=0) for row in listed}
         if not len(rows) == len(listed) == shots:
             raise SettingsError(f"given[{label}] must name shots={shots} different rows of {who}.")
         foreign = rows - set(train[label].tolist())

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
-from fecam.scenarios.checks import share as checked_share
 from fecam.scenarios.seeds import chance, pick
+from fecam.validation import check_fraction
 
 Rows = NDArray[np.intp]
 
@@ -22,7 +22,7 @@ def split(
 
     A data set that marks test rows has decided; from another, a share of each class is taken.
     """
-    test_share = checked_share("test_share", test_share)
+    test_share = check_fraction("test_share", test_share)
     is_test = np.asarray(data.is_test)
     if not is_test.any():
         is_test = drawn(data.labels, np.arange(len(data)), test_share, seed)

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.errors import SettingsError
-from fecam.scenarios.checks import known, ratio, share
 from fecam.scenarios.seeds import chance, pick
 from fecam.scenarios.split import Rows, by_class, together
+from fecam.validation import check_choice, check_fraction, check_number
 
 RANKS = ("shuffled", "ordered")
+_RATIO = ": the size of the largest class divided by that of the smallest"
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,16 @@ class Variants:
 
     def __post_init__(self) -> None:
         if self.imbalance is not None:
-            ratio("imbalance", self.imbalance)
+            check_number("imbalance", self.imbalance, 1, note=_RATIO)
         if self.long_tail is not None:
-            ratio("long_tail", self.long_tail)
+            check_number("long_tail", self.long_tail, 1, note=_RATIO)
             if self.imbalance is not None:
                 raise SettingsError(
                     f"imbalance={self.imbalance!r} and long_tail={self.long_tail!r} both decide "
                     "how many rows a class keeps: give one of them."
                 )
-        known("long_tail_ranks", self.long_tail_ranks, RANKS)
-        share("blurry", self.blurry)
+        check_choice("long_tail_ranks", self.long_tail_ranks, RANKS)
+        check_fraction("blurry", self.blurry)
 
     def options(self) -> dict[str, Any]:
         """Those that are on, as plain values."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 from fecam.errors import TrainingError
-from fecam.suggestions import suggestion
 from fecam.training.augmentation import Augmentation
 from fecam.training.classifiers import ClassifierName
+from fecam.validation import check_choice, check_int, check_keys, check_number, is_int
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,32 @@ class TrainingPlan:
     def __post_init__(self) -> None:
         if isinstance(self.milestones, list):  # as JSON has it
             object.__setattr__(self, "milestones", tuple(self.milestones))
-        for name, (fits, wanted) in _PLAN_RULES.items():
-            try:
-                fit = fits(self)
-            except TypeError:  # not even a number
-                fit = False
-            if not fit:
-                raise TrainingError(
-                    f"a training plan cannot have {name} = {getattr(self, name)!r}: "
-                    f"it must be {wanted}."
-                )
+        integer = partial(check_int, error=TrainingError)
+        number = partial(check_number, error=TrainingError)
+        integer("epochs", self.epochs)
+        integer("batch_size", self.batch_size, 2, note=": batch normalization needs a variance")
+        number("learning_rate", self.learning_rate, above=0)
+        number("momentum", self.momentum, below=1)
+        number("weight_decay", self.weight_decay)
+        integer("warmup_epochs", self.warmup_epochs, 0, self.epochs - 1, note=", below epochs")
+        number("decay", self.decay, above=0, maximum=1)
+        number("label_smoothing", self.label_smoothing, below=1)
+        number("scale", self.scale, above=0)
+        integer("seed", self.seed, 0)
+        check_choice("classifier", self.classifier, get_args(ClassifierName), error=TrainingError)
+        if not (
+            isinstance(self.milestones, tuple)
+            and all(map(is_int, self.milestones))
+            and all(a < b for a, b in pairwise((0, *self.milestones, self.epochs)))
+        ):
+            raise TrainingError(
+                f"milestones={self.milestones!r} must be increasing integers from 1 to "
+                f"{self.epochs - 1}, below epochs."
+            )
+        if not isinstance(self.augmentation, Augmentation):
+            raise TrainingError(f"augmentation={self.augmentation!r} must be an Augmentation.")
+        if not isinstance(self.mixed_precision, bool):
+            raise TrainingError(f"mixed_precision={self.mixed_precision!r} must be a bool.")
 
     def changed(self, changes: Mapping[str, Any]) -> TrainingPlan:
         """The same with other settings, by their names.
@@ -63,13 +80,8 @@ class TrainingPlan:
         >>> TrainingPlan().changed({"weight_decay": 1e-4}).weight_decay
         0.0001
         """
-        known = [name for name in self.__dataclass_fields__ if name != "augmentation"]
-        for name in changes:
-            if name not in known:
-                raise TrainingError(
-                    f"a training plan has no {name!r}.{suggestion(name, known)} "
-                    f"It has: {', '.join(known)}."
-                )
+        names = [name for name in self.__dataclass_fields__ if name != "augmentation"]
+        check_keys("a training plan", changes, names, kind="setting", error=TrainingError)
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
@@ -79,40 +91,6 @@ class TrainingPlan:
             "milestones": list(self.milestones),
             "augmentation": self.augmentation.as_dict(),
         }
-
-
-def _is_whole(value: object) -> bool:
-    return type(value) is int
-
-
-_PLAN_RULES: dict[str, tuple[Callable[[TrainingPlan], bool], str]] = {
-    "epochs": (lambda p: _is_whole(p.epochs) and p.epochs >= 1, "a whole number, 1 or more"),
-    "batch_size": (
-        lambda p: _is_whole(p.batch_size) and p.batch_size >= 2,
-        "a whole number, 2 or more: a batch is normalised by its spread",
-    ),
-    "learning_rate": (lambda p: 0 < p.learning_rate < math.inf, "above 0"),
-    "momentum": (lambda p: 0 <= p.momentum < 1, "0 or more, and below 1"),
-    "weight_decay": (lambda p: 0 <= p.weight_decay < math.inf, "0 or more"),
-    "warmup_epochs": (
-        lambda p: _is_whole(p.warmup_epochs) and 0 <= p.warmup_epochs < p.epochs,
-        "a whole number, 0 or more and below epochs",
-    ),
-    "milestones": (
-        lambda p: (
-            all(map(_is_whole, p.milestones))
-            and all(a < b for a, b in pairwise((0, *p.milestones, p.epochs)))
-        ),
-        "whole numbers, rising, above 0 and below epochs",
-    ),
-    "decay": (lambda p: 0 < p.decay <= 1, "above 0, and 1 at most"),
-    "label_smoothing": (lambda p: 0 <= p.label_smoothing < 1, "0 or more, and below 1"),
-    "classifier": (lambda p: p.classifier in ("cosine", "linear"), "'cosine' or 'linear'"),
-    "scale": (lambda p: 0 < p.scale < math.inf, "above 0"),
-    "augmentation": (lambda p: isinstance(p.augmentation, Augmentation), "an Augmentation"),
-    "mixed_precision": (lambda p: isinstance(p.mixed_precision, bool), "True or False"),
-    "seed": (lambda p: _is_whole(p.seed) and p.seed >= 0, "a whole number, 0 or more"),
-}
 
 
 def learning_rate(plan: TrainingPlan, step: int, steps_an_epoch: int) -> float:

@@ -1,0 +1,47 @@
+"""A dictionary of named entries whose lookup error suggests the nearest name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from fecam.errors import FecamError, SettingsError
+from fecam.validation import unknown
+
+Entry = TypeVar("Entry")
+
+
+class Registry(dict[str, Entry]):
+    """Entries by name. ``registry[name] = entry`` registers one more.
+
+    >>> heads = Registry("head", {"ncm": "nearest class mean"})
+    >>> heads["nmc"]
+    Traceback (most recent call last):
+    ...
+    fecam.errors.SettingsError: there is no head 'nmc'. Did you mean 'ncm'? Available: ncm.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        entries: Mapping[str, Entry],
+        *,
+        note: str = "",
+        error: type[FecamError] = SettingsError,
+    ) -> None:
+        super().__init__(entries)
+        self._kind, self._note, self._error = kind, note, error
+
+    def __missing__(self, name: str) -> Entry:
+        note = self._note and f" {self._note}"
+        raise self._error(f"there is no {self._kind} {unknown(name, self)}{note}")
+
+
+def keyword_options(function: Callable[..., Any], *excluded: str) -> dict[str, Any]:
+    """Return the keyword-only parameters of a function with their defaults."""
+    return {
+        parameter.name: parameter.default
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in excluded
+    }
