@@ -339,7 +339,7 @@ BAD = {
     "two alike": (GOOD + '[[heads]]\nname = "ncm"\n', "two heads are called 'ncm'"),
     "one head": (GOOD.replace("[[heads]]", "[heads]"), r"write \[\[heads\]\]"),
     "more heads": ('extra_heads = "ncm"\n' + GOOD, r"write \[\[extra_heads\]\]"),
-    "former name": ('more_heads = "ncm"\n' + GOOD, r"did you mean 'extra_heads'\?"),
+    "former name": ('more_heads = "ncm"\n' + GOOD, "write extra_heads"),
     "heads and more": ("heads = 5\n" + GOOD.replace("heads", "extra_heads"), r"\[\[heads\]\]"),
     "no heads": ("heads = []\n" + GOOD.partition("[[heads]]")[0], "it has no heads"),
     "first task of a head": (GOOD + 'first_task = "network"\n', "but none is trained"),

@@ -228,6 +228,8 @@ _KEYS = (
 
 
 def _spec(name: str, table: dict[str, Any]) -> Spec:
+    if "more_heads" in table:
+        raise SpecError("more_heads is the former name of extra_heads: write extra_heads.")
     check_keys("the experiment", table, _KEYS, kind="key", error=SpecError)
     for key in ("dataset", "scenario", "heads"):
         if key not in table:
