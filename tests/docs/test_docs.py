@@ -167,14 +167,10 @@ def test_every_error_is_explained():
             assert f"`{name}`" in page
 
 
-def test_every_module_has_its_place():
-    core, plan = read("docs/reference/core.md"), read("docs/explanation/architecture.md")
-    for path in sorted((ROOT / "src/fecam").rglob("*.py")):
-        if path.name == "__init__.py":
-            continue
-        assert re.search(rf"^ +{path.name} ", plan, re.MULTILINE), f"{path.name} is not in the plan"
-        if path.parent.name == "core":
-            assert f"::: fecam.core.{path.stem}\n" in core
+def test_every_module_of_the_core_is_in_the_reference():
+    page = read("docs/reference/core.md")
+    for path in sorted((ROOT / "src/fecam/core").glob("[!_]*.py")):
+        assert f"::: fecam.core.{path.stem}\n" in page
 
 
 def test_what_the_reference_is_made_from_exists():

@@ -1,0 +1,117 @@
+"""Check that every public name has a complete numpydoc docstring.
+
+    python docs/scripts/check_docstrings.py [PACKAGE ...]
+
+Public are the names in ``__all__`` of the packages below, and the public methods and properties
+that their classes define. Prints one line per violation and exits with 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+from collections.abc import Iterator
+
+from numpydoc.validate import validate
+
+PACKAGES = (
+    "fecam",
+    "fecam.bench",
+    "fecam.client",
+    "fecam.data",
+    "fecam.distributed",
+    "fecam.encoders",
+    "fecam.features",
+    "fecam.heads",
+    "fecam.inspection",
+    "fecam.model",
+    "fecam.model_file",
+    "fecam.report",
+    "fecam.scenarios",
+    "fecam.service",
+    "fecam.training",
+    "fecam.transfer",
+)
+
+CODES = {
+    "GL08": "there is no docstring",
+    "GL07": "sections are in the wrong order",
+    "SS03": "the summary does not end with a period",
+    "SS06": "the summary takes more than one line",
+    "PR01": "parameters are missing",
+    "PR02": "unknown parameters",
+    "PR03": "parameters are in the wrong order",
+    "PR04": "a parameter has no type",
+    "PR07": "a parameter has no description",
+    "PR10": "a space is missing before the colon",
+    "RT01": "there is no Returns section",
+    "RT03": "a returned value has no description",
+    "YD01": "there is no Yields section",
+}
+"""The codes that are checked.
+
+Off are those of taste, which ruff decides or which this code base does otherwise: line breaks
+around the quotes (GL01, GL02), extended summaries, See Also and Notes for everything (ES01, SA01),
+the mood of the verb (SS05), punctuation of descriptions (PR05 to PR09, RT02, RT04, RT05), and
+examples for each method (EX01).
+"""
+
+CLASS_CODES = {"RT01", "RT03", "YD01"}
+"""Codes that make no sense for a class or a property."""
+
+
+def names(package: str) -> Iterator[str]:
+    """Yield the dotted public names of a package."""
+    module = importlib.import_module(package)
+    for name in sorted(getattr(module, "__all__", ())):
+        value = getattr(module, name)
+        if not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue  # a constant, or a module that is in the list itself
+        yield f"{package}.{name}"
+        if inspect.isclass(value):
+            for member, attribute in vars(value).items():
+                documented = inspect.isroutine(attribute) or isinstance(
+                    attribute, property | classmethod | staticmethod
+                )
+                if documented and not _is_hidden(member):
+                    yield f"{package}.{name}.{member}"
+
+
+def _is_hidden(member: str) -> bool:
+    """Return whether a member is private or written by scikit-learn's metadata routing."""
+    return member.startswith("_") or (member.startswith("set_") and member.endswith("_request"))
+
+
+def violations(name: str) -> list[str]:
+    """Return one line per violation of a public name."""
+    report = validate(name)
+    kind = report["type"]
+    skipped = CLASS_CODES if kind in ("type", "property") else set()
+    return [
+        f"{report['file']}:{report['file_line']}: {name}: {code} {message}"
+        for code, message in report["errors"]
+        if code in CODES and code not in skipped
+    ]
+
+
+def main() -> None:
+    """Print all violations."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("packages", nargs="*", default=PACKAGES)
+    seen: set[object] = set()
+    count = failed = 0
+    for package in parser.parse_args().packages:
+        for name in names(package):
+            count += 1
+            for line in violations(name):
+                if line not in seen:
+                    seen.add(line)
+                    failed += 1
+                    print(line)
+    print(f"{count} public names, {failed} violations")
+    raise SystemExit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
