@@ -18,7 +18,7 @@ from typing import Any
 import problems
 import reference
 from fecam import FeCAMClassifier
-from fecam.heads.holdings import array_bytes
+from fecam.heads.memory import array_nbytes
 from problems import Problem
 from reference import SETTINGS, derive
 from reporting import markdown, options, say, write
@@ -33,10 +33,10 @@ def sizes(clf: FeCAMClassifier, problem: Problem) -> dict[str, int]:
         clf.save(path)
         on_disk = path.stat().st_size
     return {
-        "memory": array_bytes(clf.knowledge_.classes),
+        "memory": array_nbytes(clf.knowledge_.classes),
         "disk": on_disk,
         # Factors refer to the statistics they came from: those are counted only once.
-        "derived": array_bytes([clf._derived, clf.knowledge_]) - array_bytes(clf.knowledge_),
+        "derived": array_nbytes([clf._derived, clf.knowledge_]) - array_nbytes(clf.knowledge_),
     }
 
 

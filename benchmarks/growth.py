@@ -24,7 +24,7 @@ import numpy as np
 import problems
 import reference
 from fecam import FeCAMClassifier
-from fecam.heads.holdings import array_bytes
+from fecam.heads.memory import array_nbytes
 from reference import SETTINGS, asking, searching
 from reporting import apart, markdown, once, options, read, say, side_by_side, write
 from stamps import CLASSIFIER
@@ -62,7 +62,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, float]:
         "seconds_a_query": batch / case["queries"],
         "seconds_to_learn": statistics.median(lessons[-10:]),
         "seconds_to_build": max(first - batch, 0.0) / problem.classes,
-        "bytes_a_class": array_bytes(clf.knowledge_.classes) / problem.classes,
+        "bytes_a_class": array_nbytes(clf.knowledge_.classes) / problem.classes,
     }
 
 

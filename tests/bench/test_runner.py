@@ -130,7 +130,7 @@ def test_the_records_are_those_of_a_plain_loop(experiment, tmp_path):
                 "test_rows": len(rows),
                 "accuracy": pytest.approx(sum(right.values()) / len(rows)),
                 "parts": parts,
-                "bytes": heads.bytes_kept(head),
+                "bytes": heads.state_nbytes(head),
                 "calibration_error": None,
                 "novelty_auroc": None,
                 "options": {} if label == "ncm" else {"preset": "paper"},

@@ -237,14 +237,14 @@ def test_forgetting_for_good_cannot_be_undone(fecam, answer, taught):
 
 
 def test_a_person_is_asked_before_a_class_is_forgotten(fecam, taught, monkeypatch):
-    monkeypatch.setattr("fecam.cli.change.sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("fecam.cli.edit.sys.stdin.isatty", lambda: True, raising=False)
     said = []
 
     def no(question, **rest):
         said.append(question)
         raise SystemExit(1)
 
-    monkeypatch.setattr("fecam.cli.change.typer.confirm", no)
+    monkeypatch.setattr("fecam.cli.edit.typer.confirm", no)
     fecam("forget", "ant", "-m", "m.fecam", code=1)
     assert said == ["Forget ant (8 samples)? `fecam undo` would bring them back."]
     assert counts() == taught

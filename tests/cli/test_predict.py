@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 import fecam as package
-from fecam.cli import answer as command
-from fecam.cli import material
+from fecam.cli import items
+from fecam.cli import predict as command
 from helpers import small_encoders
 from helpers.features import relu_features
 
@@ -207,13 +207,13 @@ def test_lines_are_numbered_however_they_come(monkeypatch):
             return super().read1(5)
 
     text = b"\n\none\r\ntwo\n\n  \nthree, which is longer\nfour"
-    bursts = list(material._bursts(Slow(text)))
+    bursts = list(items._read_available(Slow(text)))
     expected = [(3, b"one"), (4, b"two"), (7, b"three, which is longer"), (8, b"four")]
     assert [line for burst in bursts for line in burst] == expected and len(bursts) > 1
-    assert list(material._bursts(io.BytesIO(text))) == [expected[:3], expected[3:]]
-    monkeypatch.setattr(material, "LONGEST_LINE", 10)
+    assert list(items._read_available(io.BytesIO(text))) == [expected[:3], expected[3:]]
+    monkeypatch.setattr(items, "LONGEST_LINE", 10)
     with pytest.raises(ValueError, match="line 7 of the standard input has more than 10 bytes"):
-        list(material._bursts(Slow(text)))
+        list(items._read_available(Slow(text)))
 
 
 # -- pictures --------------------------------------------------------------------------------------

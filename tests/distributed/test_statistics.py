@@ -21,7 +21,7 @@ from helpers.small_encoders import Letters
 pa = pytest.importorskip("pyarrow")
 
 from fecam.cli.cluster import with_address  # noqa: E402
-from fecam.cli.output import keep_for_results  # noqa: E402
+from fecam.cli.output import reserve_stdout  # noqa: E402
 from fecam.distributed import learning, sending  # noqa: E402
 from fecam.distributed.columns import item_columns, items_of, labels_of  # noqa: E402
 from fecam.distributed.folder import Folder  # noqa: E402
@@ -196,7 +196,7 @@ def test_what_does_not_go_with_a_cluster(fecam, command, why):
 
 def test_the_standard_output_is_the_main_threads(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout", sys.stdout)
-    keep_for_results()
+    reserve_stdout()
     thread = threading.Thread(target=print, args=("a worker died",))
     thread.start()
     thread.join()

@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from fecam.errors import InputError, SettingsError
-from fecam.heads import available, bytes_kept, make
+from fecam.heads import available, make, state_nbytes
 from helpers.features import relu_features, signed_features
 
 ENTRIES = {entry.name: entry for entry in available()}
@@ -30,7 +30,7 @@ VARIANTS = [
     ("ridge", {"ridge": 0.1}),
     ("ranpac", {"projections": 100}),
     ("fenec", {}),
-    ("fenec", {"centroids": 2, "neighbours": 3, "preset": "ncm"}),
+    ("fenec", {"n_centroids": 2, "n_neighbors": 3, "preset": "ncm"}),
     ("calibrated-fecam", {}),
 ]
 SMALL = {"ranpac": {"projections": 100}}
@@ -119,12 +119,12 @@ def test_wrong_names_are_answered_with_the_right_one(name, options, message):
         ("ridge", "ridge", -1.0),
         ("ranpac", "projections", True),
         ("ranpac", "seed", None),
-        ("fenec", "centroids", 0),
-        ("fenec", "neighbours", "3"),
+        ("fenec", "n_centroids", 0),
+        ("fenec", "n_neighbors", "3"),
         ("fenec", "preset", "papr"),
         ("calibrated-fecam", "alpha", 1.5),
-        ("calibrated-fecam", "sharpness", np.nan),
-        ("calibrated-fecam", "few", -1),
+        ("calibrated-fecam", "softmax_scale", np.nan),
+        ("calibrated-fecam", "max_samples", -1),
         ("calibrated-fecam", "shrinkage", 1),
         ("calibrated-fecam", "tukey", "yes"),
     ],
@@ -236,13 +236,13 @@ def test_heads_without_probabilities_have_none(variant):
 @each(VARIANTS)
 def test_a_class_that_comes_back(variant):
     head = taught(new(variant))
-    before = bytes_kept(head)
+    before = state_nbytes(head)
     for seed in (1, 2, 3):
         again, labels = relu_features(6, 12, 8, 0)
         head.partial_fit(again[labels < 2] + 0.01 * seed, labels[labels < 2])
         assert head.classes_.tolist() == [0, 1, 2, 3, 4, 5]
     # A few more rows of a factor, some centroids: bounded, and no sample among them.
-    assert bytes_kept(head) <= 1.1 * before
+    assert state_nbytes(head) <= 1.1 * before
     assert head.score(X, Y) > 0.4
 
 
@@ -251,22 +251,22 @@ def test_no_sample_is_kept(variant):
     wide, labels = relu_features(3, 400, 8, 5)
     some = np.arange(len(labels)) % 10 == 0
     few, many = new(variant).fit(wide[some], labels[some]), new(variant).fit(wide, labels)
-    assert bytes_kept(few) == bytes_kept(many) > 0
+    assert state_nbytes(few) == state_nbytes(many) > 0
     if variant[0] != "ranpac":  # a hundred random features here
-        assert bytes_kept(many) < wide.nbytes / 4
-    assert len(pickle.dumps(many)) < bytes_kept(many) + 6000
+        assert state_nbytes(many) < wide.nbytes / 4
+    assert len(pickle.dumps(many)) < state_nbytes(many) + 6000
 
 
 def test_an_unfitted_head_keeps_nothing():
-    assert [bytes_kept(make(name)) for name in ENTRIES] == [0] * len(ENTRIES)
+    assert [state_nbytes(make(name)) for name in ENTRIES] == [0] * len(ENTRIES)
 
 
-def test_bytes_kept_by_hand():
+def test_state_nbytes_by_hand():
     fitted = {name: taught(make(name)) for name in ("ncm", "slda", "ridge")}
     means = 6 * (8 + 8 + 8 * 8)  # label, count, mean
-    assert bytes_kept(fitted["ncm"]) == means
-    assert bytes_kept(fitted["slda"]) == means + 8 * 8 * 8
-    assert bytes_kept(fitted["ridge"]) == means + 8 * 8 * 8 + 17 * 8
+    assert state_nbytes(fitted["ncm"]) == means
+    assert state_nbytes(fitted["slda"]) == means + 8 * 8 * 8
+    assert state_nbytes(fitted["ridge"]) == means + 8 * 8 * 8 + 17 * 8
 
 
 @each(VARIANTS)
@@ -305,7 +305,7 @@ def test_a_pickle_answers_the_same(variant):
     expected = head.decision_function(QUERIES)
     again = pickle.loads(pickle.dumps(head))
     np.testing.assert_array_equal(again.decision_function(QUERIES), expected)
-    assert bytes_kept(again) == bytes_kept(head)
+    assert state_nbytes(again) == state_nbytes(head)
 
 
 @each(VARIANTS)

@@ -253,7 +253,7 @@ def test_gaussian_linear_keeps_what_fecam_keeps():
     for label, one in known.classes.items():
         np.testing.assert_allclose(one.mean, X[y == label].mean(axis=0), rtol=1e-6)
         assert one.count == 20
-    labels = make("gaussian-linear", samples=9)._stand_ins(
+    labels = make("gaussian-linear", samples=9)._pseudo_samples(
         known, X[y > 2], y[y > 2], np.random.default_rng(0)
     )[1]
     assert np.bincount(labels).tolist() == [9, 9, 9]
@@ -341,7 +341,7 @@ def test_one_centroid_is_fecam():
     rows, labels = relu_features(4, 15, 8, 2)
     for preset in (None, "vit", "ncm"):
         fecam = make("fecam", preset=preset) if preset else make("fecam")
-        head = make("fenec", centroids=1, preset=preset)
+        head = make("fenec", n_centroids=1, preset=preset)
         np.testing.assert_allclose(
             head.fit(rows, labels).decision_function(rows),
             fecam.fit(rows, labels).refresh().decision_function(rows),
@@ -366,13 +366,13 @@ def literal_fenec(rows, labels, queries, points):
 def test_several_centroids():
     rows, labels = signed_features(3, 30, 6, 9)
     queries = QUERIES[:, :6]
-    head = make("fenec", centroids=3, preset="vit").fit(rows, labels)
+    head = make("fenec", n_centroids=3, preset="vit").fit(rows, labels)
     points = {label: some.points for label, some in head.knowledge_.centroids.items()}
     assert {len(some) for some in points.values()} == {3}
     distances = literal_fenec(rows, labels, queries, points)
     expected = -np.min(distances, axis=1).T
     np.testing.assert_allclose(head.decision_function(queries), expected, rtol=1e-3)
-    votes = head.set_params(neighbours=4).decision_function(queries)
+    votes = head.set_params(n_neighbors=4).decision_function(queries)
     for i in range(len(queries)):
         every = sorted((d[j][i], c) for c, d in enumerate(distances) for j in range(3))[:4]
         counts = np.bincount([c for _, c in every], minlength=3)
@@ -395,7 +395,7 @@ def test_clusters_are_means_and_count_their_samples():
 # ---------------------------------------------------------------------- calibrated FeCAM
 
 
-def literal_calibrated(rows, labels, queries, base, alpha=0.9, few=10, gammas=(1, 1)):
+def literal_calibrated(rows, labels, queries, base, alpha=0.9, max_samples=10, gammas=(1, 1)):
     rows = literal.power(rows.astype(np.float64))
     queries = literal.to_unit(literal.power(queries.astype(np.float64)))
     means = {c: rows[labels == c].mean(axis=0) for c in np.unique(labels)}
@@ -403,7 +403,7 @@ def literal_calibrated(rows, labels, queries, base, alpha=0.9, few=10, gammas=(1
     columns = []
     for c in means:
         mean, matrix = means[c], covariances[c]
-        if c not in base and np.sum(labels == c) <= few:
+        if c not in base and np.sum(labels == c) <= max_samples:
             cosines = [literal.to_unit(mean) @ literal.to_unit(means[b]) for b in base]
             weights = np.exp(16 * np.array(cosines)) / np.sum(np.exp(16 * np.array(cosines)))
             lent = sum(w * literal.to_unit(means[b]) for w, b in zip(weights, base, strict=True))
@@ -419,7 +419,7 @@ def test_calibration(gammas):
     rows, labels = relu_features(6, 30, 16, 3)
     keep = (labels < 3) | (np.arange(len(labels)) % 30 < 5) | (labels == 5)
     rows, labels = rows[keep] + 0.01, labels[keep]  # 5 of classes 3 and 4, all of the others
-    head = make("calibrated-fecam", tukey=0.5, few=10, shrinkage=gammas)
+    head = make("calibrated-fecam", tukey=0.5, max_samples=10, shrinkage=gammas)
     for task in (labels < 3, labels == 3, labels > 3):
         head.partial_fit(rows[task], labels[task])
     expected = literal_calibrated(rows, labels, rows, [0, 1, 2], gammas=gammas)

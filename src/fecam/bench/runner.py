@@ -142,8 +142,8 @@ def run_locally(workers: int | None, jobs: Sequence[tuple[Prepared, HeadSpec]]) 
         for prepared, head in jobs:
             yield from evaluate_scenario(prepared, head)
         return
-    jobs = (delayed(_run_one)(prepared, head, os.getpid()) for prepared, head in jobs)
-    results = Parallel(n_jobs=side_by_side, return_as="generator_unordered")(jobs)
+    calls = (delayed(_run_one)(prepared, head, os.getpid()) for prepared, head in jobs)
+    results = Parallel(n_jobs=side_by_side, return_as="generator_unordered")(calls)
     try:
         for records in results:
             yield from records

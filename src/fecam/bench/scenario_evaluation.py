@@ -65,7 +65,7 @@ def _tasks(prepared: Prepared, head: HeadSpec) -> Iterator[Record]:
             "parts": [[name, len(rows), float(right[rows].mean())] for name, rows in task.parts],
             "seconds_to_learn": learnt - start,
             "seconds_to_predict": asked - learnt,
-            "bytes": heads.bytes_kept(taught),
+            "bytes": heads.state_nbytes(taught),
             "calibration_error": _calibration(taught, X, y, task.test),
             "novelty_auroc": _novelty(taught, X, y, everything),
             "options": dict(head.options),

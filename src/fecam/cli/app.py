@@ -11,20 +11,20 @@ from rich.text import Text
 
 from fecam import __version__
 from fecam.cli import (
-    answer,
     bench,
     cache,
-    change,
     doctor,
+    edit,
     encoders,
-    examine,
-    exchange,
+    evaluate,
+    export,
     features,
+    learn,
+    predict,
     serve,
-    teach,
     train,
 )
-from fecam.cli.output import console, errors, harmless
+from fecam.cli.output import console, errors, strip_control
 from fecam.errors import FecamError
 
 app = typer.Typer(
@@ -33,11 +33,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-teach.add_to(app)
-answer.add_to(app)
-change.add_to(app)
-examine.add_to(app)
-exchange.add_to(app)
+learn.add_to(app)
+predict.add_to(app)
+edit.add_to(app)
+evaluate.add_to(app)
+export.add_to(app)
 doctor.add_to(app)
 features.add_to(app)
 serve.add_to(app)
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    errors.print(Text.assemble(("error: ", "bold red"), harmless(message)))
+    errors.print(Text.assemble(("error: ", "bold red"), strip_control(message)))
     sys.exit(1)
 
 

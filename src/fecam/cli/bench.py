@@ -19,8 +19,8 @@ from fecam.cli.output import (
     AsJson,
     console,
     parse_options,
+    print_note,
     progress_bar,
-    say,
     show_json,
     show_table,
 )
@@ -114,7 +114,7 @@ def bench(
                     if as_json:
                         print(json.dumps(record), flush=True)
         except KeyboardInterrupt:
-            say(f"stopped; what is done is kept in {folder}. Run the same command to go on")
+            print_note(f"stopped; what is done is kept in {folder}. Run the same command to go on")
             raise typer.Exit(INTERRUPTED) from None
         _tell(folder, as_json)
 
@@ -138,7 +138,7 @@ def report(
         return
     for run in found:
         _show(run)
-    say(f"the report: {write_report(runs, output)}")
+    print_note(f"the report: {write_report(runs, output)}")
 
 
 def list_heads(as_json: AsJson = False) -> None:
@@ -193,12 +193,12 @@ def _tell(folder: Path, as_json: bool) -> None:
     try:
         page = write_report([folder])
     except MissingPackageError as error:
-        say(f"no report: {error}")
+        print_note(f"no report: {error}")
         page = None
     if not as_json:
         _show(read_run(folder))
     if page is not None:
-        say(f"the report: {page}")
+        print_note(f"the report: {page}")
 
 
 def _show(run: Any) -> None:

@@ -11,8 +11,8 @@ from fecam.cli.output import (
     AsJson,
     counted,
     parse_bytes,
+    print_note,
     readable_bytes,
-    say,
     show_json,
     show_table,
 )
@@ -63,12 +63,12 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
                 for one in entries
             ],
         )
-    say(
+    print_note(
         f"{counted(len(entries), 'set')}, {readable_bytes(total)} of at most "
         f"{readable_bytes(store.limit)}, in {store.folder}"
     )
     if unfinished := store.unfinished():
-        say(f"{len(unfinished)} unfinished: run the same command again to go on")
+        print_note(f"{len(unfinished)} unfinished: run the same command again to go on")
 
 
 @app.command()
@@ -85,7 +85,9 @@ def limit(
     if as_json:
         show_json({"limit": store.limit, "removed": [one.key for one in removed]})
     else:
-        say(f"at most {readable_bytes(store.limit)}; removed: {counted(len(removed), 'set')}")
+        print_note(
+            f"at most {readable_bytes(store.limit)}; removed: {counted(len(removed), 'set')}"
+        )
 
 
 @app.command()
@@ -101,7 +103,7 @@ def remove(
     if as_json:
         show_json({"removed": [key]})
     else:
-        say(f"removed {key}")
+        print_note(f"removed {key}")
 
 
 @app.command()
@@ -114,4 +116,4 @@ def clear(as_json: AsJson = False) -> None:
     if as_json:
         show_json({"removed": count})
     else:
-        say(f"removed: {counted(count, 'set')}")
+        print_note(f"removed: {counted(count, 'set')}")

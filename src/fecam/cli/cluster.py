@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from fecam.cli.change import counted_classes
 from fecam.cli.data import load_dataset
-from fecam.cli.material import entries, load_lessons
+from fecam.cli.edit import counted_classes
+from fecam.cli.items import iter_items, load_labeled
 from fecam.cli.model import encoding_bar, end, open_existing, tell_unreadable
 from fecam.cli.output import (
     console,
     counted,
-    keep_for_results,
     parse_options,
-    say,
+    print_note,
+    reserve_stdout,
     show_json,
     show_table,
 )
@@ -96,7 +96,7 @@ def learn_on(
     cluster.the_ray()  # if it is not installed, say so first
     parquet = [path for path in paths if as_label is None and _is_parquet(path)]
     others = [path for path in paths if path not in parquet]
-    data = load_lessons(others, as_label, root, download, option) if others else []
+    data = load_labeled(others, as_label, root, download, option) if others else []
     _join(address)
     columns = parse_options(option or []) if parquet else {}
     numbers = _has_numbers(model)
@@ -148,7 +148,7 @@ def predict_on(
         kind, width = opened.kind or "features", opened.classifier.n_features_in_
     by_ray = all(map(_is_parquet, paths))
     if not by_ray:
-        bursts = entries(paths, kind, width, texts=texts, options=columns)
+        bursts = iter_items(paths, kind, width, texts=texts, options=columns)
         found = [one for burst in bursts for one in burst if not isinstance(one[1], ItemError)]
     _join(address)
     total = None
@@ -200,7 +200,7 @@ def _join(address: str) -> None:
     """Join a cluster. That a worker has died is told by a thread of Ray, which is no result."""
     from fecam.distributed import cluster
 
-    keep_for_results()
+    reserve_stdout()
     cluster.connect(address)
 
 
@@ -341,7 +341,7 @@ def tell_counts(found: Answered, model: Path, dataset: str, as_json: bool) -> No
         rows = [[o, f"{items[o]:,}", f"{100 * right[o] / items[o]:.1f}"] for o in worst]
         show_table(["class", "items", "right %"], rows[:ROWS])
         if len(worst) > ROWS:
-            say(f"... and {len(worst) - ROWS:,} better classes (--json has all)")
+            print_note(f"... and {len(worst) - ROWS:,} better classes (--json has all)")
         share = "-" if found.accuracy is None else f"{100 * found.accuracy:.2f} %"
         console.print(
             f"accuracy: {share} of {counted(found.labelled, 'item')}; "

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fecam.cli import completion
-from fecam.cli.output import parse_options, progress_bar, say
+from fecam.cli.output import parse_options, print_note, progress_bar
 from fecam.data import Dataset, load
 from fecam.data.download import watching_downloads
 
@@ -48,5 +48,5 @@ def load_dataset(
             ):
                 data = load(name, root=root, download=True, **settings)
     for note in data.notes:
-        say(f"note: {note}")
+        print_note(f"note: {note}")
     return data

@@ -14,7 +14,15 @@ from typing import Annotated
 import typer
 
 from fecam.cli.model import open_existing, quoted
-from fecam.cli.output import AsJson, console, counted, harmless, readable_bytes, say, show_json
+from fecam.cli.output import (
+    AsJson,
+    console,
+    counted,
+    print_note,
+    readable_bytes,
+    show_json,
+    strip_control,
+)
 from fecam.data.places import cache_folder, writable
 from fecam.encoders import catalogue
 from fecam.errors import EncoderError, FecamError, InputError, MissingPackageError
@@ -58,13 +66,13 @@ def doctor(
         findings.append(one)
         if not as_json:  # as they come: loading encoders takes its time
             console.print(
-                harmless(f"{'problem' if one.problem else 'ok'}: {one.what}: {one.state}")
+                strip_control(f"{'problem' if one.problem else 'ok'}: {one.what}: {one.state}")
             )
     problems = [f"{one.what}: {one.state}" for one in findings if one.problem]
     if as_json:
         show_json({"problems": problems, "findings": [asdict(one) for one in findings]})
     else:
-        say(counted(len(problems), "problem") if problems else "all is well")
+        print_note(counted(len(problems), "problem") if problems else "all is well")
     if problems:
         raise typer.Exit(1)
 
@@ -82,7 +90,7 @@ def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
         yield Finding(name, problem.removeprefix(f"{path}: "), problem=True)
     if found:
         if compact:
-            say("nothing was made smaller: what is damaged is left as it is")
+            print_note("nothing was made smaller: what is damaged is left as it is")
         return
     about = file_info(path)
     yield Finding(

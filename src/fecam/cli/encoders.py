@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fecam.cli.output import AsJson, parse_options, say, show_json, show_table
+from fecam.cli.output import AsJson, parse_options, print_note, show_json, show_table
 from fecam.data import catalogue as data_catalogue
 from fecam.encoders import catalogue
 
@@ -57,7 +57,7 @@ def list_datasets(as_json: AsJson = False) -> None:
         ["data set", "holds", "what it is", "how it is had"],
         [[one.name, one.kind, one.description, one.obtained] for one in entries],
     )
-    say("Or a folder of images by class, or a .npz, .parquet, .csv or .tsv file.")
+    print_note("Or a folder of images by class, or a .npz, .parquet, .csv or .tsv file.")
 
 
 def export_encoder(
@@ -79,4 +79,6 @@ def export_encoder(
     if as_json:
         show_json(done)
     else:
-        say(f"{loaded.name} -> {path} ({done['bytes']:,} bytes); use it as --encoder onnx:{path}")
+        print_note(
+            f"{loaded.name} -> {path} ({done['bytes']:,} bytes); use it as --encoder onnx:{path}"
+        )

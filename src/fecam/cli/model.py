@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import fecam
-from fecam.cli.output import progress_bar, say
+from fecam.cli.output import print_note, progress_bar
 from fecam.errors import ModelFileError
 from fecam.features.extraction import Progress, Report
 
@@ -73,9 +73,9 @@ def encoding_bar(what: str, unit: str) -> Iterator[Report]:
 def tell_unreadable(reasons: list[str]) -> None:
     """Name the first items that could not be read, and why."""
     for why in reasons[:SHOWN]:
-        say(f"unreadable: {why}")
+        print_note(f"unreadable: {why}")
     if len(reasons) > SHOWN:
-        say(f"... and {len(reasons) - SHOWN} more (--json names all)")
+        print_note(f"... and {len(reasons) - SHOWN} more (--json names all)")
 
 
 def end(unreadable: int) -> None:

@@ -42,12 +42,12 @@ _NUMBER = re.compile(r"[0-9.,]+( [KMGT]?B)?")
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-_ENDLESS = 10_000
+_MAX_WIDTH = 10_000
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows under a header; numbers go to the right. For programs, a row is one line."""
-    lines = [[in_a_line(str(cell)) for cell in row] for row in rows]
+    lines = [[single_line(str(cell)) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for at, name in enumerate(header):
         numbers = all(_NUMBER.fullmatch(line[at]) for line in lines if line[at])
@@ -55,7 +55,7 @@ def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         table.add_column(name, justify=justify, overflow="fold", no_wrap=at == 0)
     for line in lines:
         table.add_row(*line)
-    wide = console if console.is_terminal else _plain(width=_ENDLESS)
+    wide = console if console.is_terminal else _plain(width=_MAX_WIDTH)
     wide.print(table, soft_wrap=False)
 
 
@@ -64,9 +64,9 @@ def show_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-def say(message: str) -> None:
+def print_note(message: str) -> None:
     """Tell a person something that is not part of the result."""
-    errors.print(harmless(message))
+    errors.print(strip_control(message))
 
 
 class _OfMainThread:
@@ -83,25 +83,25 @@ class _OfMainThread:
         return getattr(self._stream, name)
 
 
-def keep_for_results() -> None:
+def reserve_stdout() -> None:
     """Keep the standard output for results, where threads of a library print what they please."""
     if not isinstance(sys.stdout, _OfMainThread):
         sys.stdout = cast(TextIO, _OfMainThread(sys.stdout))
 
 
-def in_a_line(text: str) -> str:
+def single_line(text: str) -> str:
     """Harmless text without a break.
 
-    >>> in_a_line("two\\nlines")
+    >>> single_line("two\\nlines")
     'two\\\\nlines'
     """
-    return harmless(text).replace("\n", "\\n").replace("\t", " ")
+    return strip_control(text).replace("\n", "\\n").replace("\t", " ")
 
 
-def harmless(text: str) -> str:
+def strip_control(text: str) -> str:
     """Text that commands the terminal nothing, whatever files are called.
 
-    >>> harmless("clear\\x1b[2J.png")
+    >>> strip_control("clear\\x1b[2J.png")
     'clear\\\\x1b[2J.png'
     """
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -10,7 +10,7 @@ import typer
 from fecam.cli.cluster import ByRay, Ray
 from fecam.cli.data import Device
 from fecam.cli.model import ModelPath
-from fecam.cli.output import AsJson, console, say, show_json, show_table
+from fecam.cli.output import AsJson, console, print_note, show_json, show_table
 from fecam.errors import MissingPackageError, SettingsError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def add_token(
     if as_json:
         show_json({"name": name, "scope": scope, "token": text})
         return
-    say(f"the token {name!r} may {scope}; keep it well, it is not shown again:")
+    print_note(f"the token {name!r} may {scope}; keep it well, it is not shown again:")
     console.print(text)
 
 
@@ -159,7 +159,7 @@ def revoke_token(
     if as_json:
         show_json({"revoked": name})
     else:
-        say(f"the token {name!r} is good no more")
+        print_note(f"the token {name!r} is good no more")
 
 
 def _file(path: Path) -> TokenFile:

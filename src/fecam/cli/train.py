@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
-from fecam.cli.output import AsJson, console, parse_options, progress_bar, say
+from fecam.cli.output import AsJson, console, parse_options, print_note, progress_bar
 from fecam.data import Dataset
 from fecam.errors import InputError, MissingPackageError
 
@@ -84,7 +84,7 @@ def train(
             _show(record, as_json)
             bar.update(task, note=f"loss {record.loss:.2f}, {100 * record.accuracy:.1f} %")
     path = output / base_training.ENCODER_FILE
-    say(f"{path} is ready: fecam features {dataset} --encoder resnet18:{path}")
+    print_note(f"{path} is ready: fecam features {dataset} --encoder resnet18:{path}")
 
 
 def _show(record: Any, as_json: bool) -> None:

@@ -34,9 +34,9 @@ class CalibratedFeCAM(Head[Knowledge]):
     ----------
     alpha : float
         How much of its own mean a class keeps; the original takes 0.9, or 0.75 on CIFAR-100.
-    sharpness : float
+    softmax_scale : float
         s above, 16 in the original.
-    few : int
+    max_samples : int
         Classes of at most so many samples borrow.
     tukey : float, "auto" or None
         As in FeCAM.
@@ -56,14 +56,14 @@ class CalibratedFeCAM(Head[Knowledge]):
         self,
         *,
         alpha: float = 0.9,
-        sharpness: float = 16.0,
-        few: int = 30,
+        softmax_scale: float = 16.0,
+        max_samples: int = 30,
         tukey: float | str | None = "auto",
         shrinkage: tuple[float, float] = (3.0, 3.0),
     ) -> None:
         self.alpha = alpha
-        self.sharpness = sharpness
-        self.few = few
+        self.softmax_scale = softmax_scale
+        self.max_samples = max_samples
         self.tukey = tukey
         self.shrinkage = shrinkage
 
@@ -78,8 +78,8 @@ class CalibratedFeCAM(Head[Knowledge]):
 
     def _check_settings(self) -> None:
         check_number("alpha", self.alpha, maximum=1.0)
-        check_number("sharpness", self.sharpness)
-        check_int("few", self.few, minimum=0)
+        check_number("softmax_scale", self.softmax_scale)
+        check_int("max_samples", self.max_samples, minimum=0)
         metric_of(self._fecam_settings())
 
     def _learn(self, before: Knowledge | None, X: Floats, y: Labels) -> Knowledge:
@@ -93,7 +93,7 @@ class CalibratedFeCAM(Head[Knowledge]):
         return labels_of(known)
 
     def _derive(self, known: Knowledge) -> tuple[Knowledge, Panel]:
-        borrowed = calibrated(known, self.alpha, self.sharpness, self.few)
+        borrowed = calibrated(known, self.alpha, self.softmax_scale, self.max_samples)
         return known, FactorCache().panel(borrowed, metric_of(self._fecam_settings()))
 
     def _score(self, derived: tuple[Knowledge, Panel], X: Floats) -> Floats:
@@ -102,27 +102,27 @@ class CalibratedFeCAM(Head[Knowledge]):
         return -np.asarray(panel.distances(queries), np.float64)
 
 
-def calibrated(known: Knowledge, alpha: float, sharpness: float, few: int) -> Knowledge:
+def calibrated(known: Knowledge, alpha: float, softmax_scale: float, max_samples: int) -> Knowledge:
     """The same knowledge, but with what the later classes of few samples borrow."""
     first = min(known.tasks.values())
     base = [one for label, one in known.classes.items() if known.tasks[label] == first]
-    poor = {
+    few_shot = {
         label: one
         for label, one in known.classes.items()
-        if known.tasks[label] != first and one.count <= few
+        if known.tasks[label] != first and one.count <= max_samples
     }
-    if not poor:
+    if not few_shot:
         return known
     directions = unit_length(np.stack([one.mean for one in base]))
-    means = np.stack([one.mean for one in poor.values()])
-    weights = softmax(sharpness * unit_length(means) @ directions.T)
+    means = np.stack([one.mean for one in few_shot.values()])
+    weights = softmax(softmax_scale * unit_length(means) @ directions.T)
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     means = alpha * means + (1 - alpha) * lengths * unit_length(weights @ directions)
     upper = np.triu_indices(known.width)
     lent = weights.astype(known.anchor.dtype) @ np.stack([_covariance(one)[upper] for one in base])
     changed = {
-        label: _lending(one, mean, numbers + _covariance(one)[upper], known)
-        for (label, one), mean, numbers in zip(poor.items(), means, lent, strict=True)
+        label: _with_moments(one, mean, numbers + _covariance(one)[upper], known)
+        for (label, one), mean, numbers in zip(few_shot.items(), means, lent, strict=True)
     }
     return replace(known, classes={**known.classes, **changed})
 
@@ -131,7 +131,7 @@ def _covariance(one: ClassStatistics) -> Floats:
     return np.asarray(dense(scatter_of(one)) / max(one.count - 1, 1), one.raw_mean.dtype)
 
 
-def _lending(
+def _with_moments(
     one: ClassStatistics, mean: Floats, covariance: Floats, known: Knowledge
 ) -> ClassStatistics:
     """Statistics that give this mean and, by its upper triangle, this covariance."""

@@ -51,9 +51,9 @@ class FeNeC(Head[Clusters]):
 
     Parameters
     ----------
-    centroids : int
+    n_centroids : int
         How many a class; one is FeCAM.
-    neighbours : int
+    n_neighbors : int
         1 takes the nearest centroid. With more, so many nearest centroids of all classes vote, and
         the nearer of two classes wins a tie: then a score is the number of votes and a fraction.
     preset : str or None
@@ -63,7 +63,7 @@ class FeNeC(Head[Clusters]):
 
     Examples
     --------
-    >>> head = FeNeC(centroids=2).partial_fit([[1.0, 0.0], [0.0, 1.0]], ["a", "a"])
+    >>> head = FeNeC(n_centroids=2).partial_fit([[1.0, 0.0], [0.0, 1.0]], ["a", "a"])
     >>> head.partial_fit([[1.0, 1.0]], ["b"]).predict([[3.0, 0.1], [0.1, 3.0], [1, 1]]).tolist()
     ['a', 'a', 'b']
     """
@@ -71,10 +71,15 @@ class FeNeC(Head[Clusters]):
     _fixed = ("preset",)
 
     def __init__(
-        self, *, centroids: int = 4, neighbours: int = 1, preset: str | None = None, seed: int = 0
+        self,
+        *,
+        n_centroids: int = 4,
+        n_neighbors: int = 1,
+        preset: str | None = None,
+        seed: int = 0,
     ) -> None:
-        self.centroids = centroids
-        self.neighbours = neighbours
+        self.n_centroids = n_centroids
+        self.n_neighbors = n_neighbors
         self.preset = preset
         self.seed = seed
 
@@ -83,8 +88,8 @@ class FeNeC(Head[Clusters]):
         return {**settings, "prototype": "mean-of-transforms"}  # centroids are nothing else
 
     def _check_settings(self) -> None:
-        check_int("centroids", self.centroids)
-        check_int("neighbours", self.neighbours)
+        check_int("n_centroids", self.n_centroids)
+        check_int("n_neighbors", self.n_neighbors)
         check_int("seed", self.seed, minimum=0)
         self._fecam_settings()
 
@@ -92,7 +97,7 @@ class FeNeC(Head[Clusters]):
         known = learn(None if before is None else before.statistics, X, y, self._fecam_settings())
         rows = rows_by_label(X, y, known.transform)
         task = {
-            label: cluster(some.features, np.ones(len(some.features)), self.centroids, self.seed)
+            label: cluster(some.features, np.ones(len(some.features)), self.n_centroids, self.seed)
             for label, some in rows.items()
         }
         return Clusters(known, self._joined({} if before is None else before.centroids, task))
@@ -114,7 +119,7 @@ class FeNeC(Head[Clusters]):
             a, b = before[label], task[label]
             points = np.concatenate([a.points, b.points])
             counts = np.concatenate([a.counts, b.counts])
-            joined[label] = cluster(points, counts, self.centroids, self.seed)
+            joined[label] = cluster(points, counts, self.n_centroids, self.seed)
         return joined
 
     def _derive(self, known: Clusters) -> tuple[Clusters, Panel]:
@@ -135,10 +140,10 @@ class FeNeC(Head[Clusters]):
         sizes = [len(known.centroids[label].points) for label in known.statistics.classes]
         starts = np.cumsum([0, *sizes[:-1]])
         nearest: Floats = np.minimum.reduceat(distances, starts, axis=1)
-        if self.neighbours == 1:
+        if self.n_neighbors == 1:
             return -nearest
         votes = np.zeros(distances.shape)
-        most = min(self.neighbours, distances.shape[1])
+        most = min(self.n_neighbors, distances.shape[1])
         near = np.argsort(distances, axis=1, kind="stable")[:, :most]
         np.put_along_axis(votes, near, 1.0, axis=1)
         voted: Floats = np.add.reduceat(votes, starts, axis=1) + 1 / (2 + nearest)

@@ -34,11 +34,11 @@ class FeTrIL(RehearsalHead[ClassMeans]):
     ['a', 'c']
     """
 
-    def _remember(self, memory: ClassMeans | None, X: Floats, y: Labels) -> ClassMeans:
+    def _update_memory(self, memory: ClassMeans | None, X: Floats, y: Labels) -> ClassMeans:
         task = means_of(X, y)
         return task if memory is None else add_means(memory, task)
 
-    def _stand_ins(
+    def _pseudo_samples(
         self, memory: ClassMeans, X: Floats, y: Labels, rng: np.random.Generator
     ) -> tuple[Floats, Labels]:
         return translated(memory, X, y, self.samples, rng)

@@ -41,14 +41,14 @@ class GaussianLinear(RehearsalHead[Knowledge]):
     ['a', 'c']
     """
 
-    def _remember(self, memory: Knowledge | None, X: Floats, y: Labels) -> Knowledge:
+    def _update_memory(self, memory: Knowledge | None, X: Floats, y: Labels) -> Knowledge:
         if memory is None:
             anchor = np.zeros(0, np.float32)
             memory = Knowledge(Transform(None, unit=False), "full", X.shape[1], anchor)
         rows = rows_by_label(X, y, memory.transform)
         return memory.learn(summarize_lesson(rows, memory.form, memory.anchor.dtype))
 
-    def _stand_ins(
+    def _pseudo_samples(
         self, memory: Knowledge, X: Floats, y: Labels, rng: np.random.Generator
     ) -> tuple[Floats, Labels]:
         here = set(np.unique(y).tolist())

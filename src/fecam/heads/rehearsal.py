@@ -43,11 +43,11 @@ class RehearsalHead(Head[Rehearsed[M]], Generic[M]):
         self.seed = seed
 
     @abstractmethod
-    def _remember(self, memory: M | None, X: Floats, y: Labels) -> M:
+    def _update_memory(self, memory: M | None, X: Floats, y: Labels) -> M:
         """What is remembered after one more task."""
 
     @abstractmethod
-    def _stand_ins(
+    def _pseudo_samples(
         self, memory: M, X: Floats, y: Labels, rng: np.random.Generator
     ) -> tuple[Floats, Labels]:
         """Made-up samples of all classes in memory that are not in this task."""
@@ -63,9 +63,9 @@ class RehearsalHead(Head[Rehearsed[M]], Generic[M]):
         some = draw_rows(y, self.samples, rng)
         learnt, labels = X[some], y[some]
         if before is not None:
-            made_up, of = self._stand_ins(before.memory, X, y, rng)
+            made_up, of = self._pseudo_samples(before.memory, X, y, rng)
             learnt, labels = np.concatenate([made_up, learnt]), np.concatenate([of, labels])
-        memory = self._remember(None if before is None else before.memory, X, y)
+        memory = self._update_memory(None if before is None else before.memory, X, y)
         return Rehearsed(memory, train(learnt, labels, self.classifier), tasks + 1)
 
     def _is_logistic(self) -> bool:

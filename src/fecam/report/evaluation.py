@@ -161,9 +161,9 @@ def _shown(plots: Sequence[Picture], name: str) -> str:
 
 
 def _pictures(found: Evaluation) -> list[Picture]:
+    from fecam.report.calibration_plots import confusion_map, reliability
     from fecam.report.drawing import as_png, as_svg  # loads matplotlib
     from fecam.report.gallery import Picture
-    from fecam.report.judgements import confusion_map, reliability
 
     shown = confused_classes(found)
     counted = sum(one.count > 0 for one in found.classes)

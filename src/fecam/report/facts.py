@@ -16,7 +16,7 @@ MOST = 8
 """Longer lists are cut; the spec below the facts has them in full."""
 
 
-def opening(run: Run) -> str:
+def summary_sentence(run: Run) -> str:
     """One sentence on a run."""
     about = run.about
     data, encoder = about.get("dataset") or {}, about.get("encoder") or {}

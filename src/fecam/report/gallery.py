@@ -8,6 +8,7 @@ from typing import Any
 
 from fecam.bench.metrics import adds_classes
 from fecam.report.drawing import Figure, as_png, as_svg
+from fecam.report.embedding_plots import singular_values, tsne_points
 from fecam.report.maps import matrix_map, shrinkage_grid, shrinkage_map
 from fecam.report.plots import (
     accuracy_curves,
@@ -18,7 +19,6 @@ from fecam.report.plots import (
     time_bars,
 )
 from fecam.report.reading import Run
-from fecam.report.spaces import singular_values, tsne_points
 from fecam.report.text import duration, percent, size
 
 

@@ -26,7 +26,7 @@ def matrix_map(run: Run, head: str) -> Figure | None:
     matrix = 100 * np.mean(matrices, axis=0)
     side = 0.6 + 0.42 * min(max(matrix.shape), 9)
     figure, axes = new_figure(min(side, 3.8), min(side + 0.4, WIDTH))
-    heat(axes, matrix, "accuracy, %", 0, 100)
+    heatmap(axes, matrix, "accuracy, %", 0, 100)
     axes.set_xlabel("judged on" + (" the classes of task" if adds_classes(tasks) else " part"))
     axes.set_ylabel("after task")
     _number(axes.xaxis, matrix.shape[1])
@@ -43,7 +43,7 @@ def shrinkage_map(run: Run) -> Figure | None:
         return None
     first, second, values = grid
     figure, axes = new_figure(0.9 + 0.4 * len(first), min(1.2 + 0.6 * len(second), WIDTH))
-    heat(axes, 100 * values, "average accuracy, %")
+    heatmap(axes, 100 * values, "average accuracy, %")
     axes.set_xlabel("γ₂, off the diagonal")
     axes.set_ylabel("γ₁, on the diagonal")
     axes.set_xticks(range(len(second)), [f"{value:g}" for value in second])
@@ -76,7 +76,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and bool(np.isfinite(value))
 
 
-def heat(
+def heatmap(
     axes: Axes,
     values: NDArray[Any],
     title: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fecam.bench.results import replace_text
 from fecam.errors import InputError, RunError
-from fecam.report.facts import facts, opening
+from fecam.report.facts import facts, summary_sentence
 from fecam.report.layout import details, figures, page, section
 from fecam.report.reading import Run, read_run
 from fecam.report.tables import cost_table, joint_table, more_table, summary_table, task_table
@@ -74,7 +74,7 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
 def run_page(run: Run, plots: Sequence[Picture]) -> str:
     """The page of one run."""
     sections = run_sections(run, plots, level=2, prefix="")
-    return page(run.title, opening(run), sections, PLOTS_BESIDE)
+    return page(run.title, summary_sentence(run), sections, PLOTS_BESIDE)
 
 
 def comparison_page(
@@ -87,7 +87,7 @@ def comparison_page(
     for at, ((name, run), each) in enumerate(zip(runs.items(), plots, strict=True), 1):
         inner = "\n".join(html for _, _, html in run_sections(run, each, 3, f"run-{at}-"))
         title = run.title if run.title == name else f"{run.title} ({name})"
-        lead = f'<p class="lead">{markup(opening(run))}</p>'
+        lead = f'<p class="lead">{markup(summary_sentence(run))}</p>'
         sections.append(section(f"run-{at}", title, lead + inner, 2))
     return page(f"{len(runs)} runs compared", ", ".join(runs), sections, PLOTS_BESIDE)
 

@@ -11,11 +11,11 @@ import numpy as np
 import typer
 
 from fecam.cli import cluster
-from fecam.cli.answer_formats import Format, format_of, writing
 from fecam.cli.data import Device
-from fecam.cli.material import Entry, entries
+from fecam.cli.items import NamedItem, iter_items
 from fecam.cli.model import ModelPath, end, how_to_learn, open_existing
-from fecam.cli.output import AsJson, parse_options, say
+from fecam.cli.output import AsJson, parse_options, print_note
+from fecam.cli.prediction_formats import Format, format_of, writing
 from fecam.errors import InputError, ItemError, ModelFileError
 from fecam.features import encode_readable
 
@@ -90,7 +90,7 @@ def predict(
             raise ModelFileError(f"{model} knows no class; {how_to_learn(model)} teaches it some")
         top = min(top, len(labels))
         width, kind = opened.classifier.n_features_in_, opened.kind or "features"
-        bursts = entries(paths, kind, width, texts=text, options=options)
+        bursts = iter_items(paths, kind, width, texts=text, options=options)
         count = unreadable = 0
         batches = _batches(bursts)
         first = list(islice(batches, 1))  # a mistake is told before anything is written
@@ -102,11 +102,11 @@ def predict(
                 count += len(batch)
                 flush(count)
     if unreadable:
-        say(f"{unreadable:,} of {count:,} items could not be read")
+        print_note(f"{unreadable:,} of {count:,} items could not be read")
     end(unreadable)
 
 
-def _batches(bursts: Iterable[Iterable[Entry]]) -> Iterator[list[Entry]]:
+def _batches(bursts: Iterable[Iterable[NamedItem]]) -> Iterator[list[NamedItem]]:
     """At most `BATCH` items at a time, none of which has to wait for a later burst."""
     for burst in bursts:
         rest = iter(burst)
@@ -115,7 +115,7 @@ def _batches(bursts: Iterable[Iterable[Entry]]) -> Iterator[list[Entry]]:
 
 
 def _judged(
-    model: Model, batch: list[Entry], top: int, reject: float | None
+    model: Model, batch: list[NamedItem], top: int, reject: float | None
 ) -> list[tuple[str, Judgement | ItemError]]:
     """The answers in the order of the items; an item that cannot be read has its error."""
     outcome: list[Any] = [item for _, item in batch]

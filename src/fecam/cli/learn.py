@@ -11,9 +11,9 @@ import typer
 
 import fecam
 from fecam.cli import cluster, completion
-from fecam.cli.change import Note, counted_classes, steps_option
 from fecam.cli.data import Device, Download, Options, Root
-from fecam.cli.material import check_width, load_lessons
+from fecam.cli.edit import Note, counted_classes, steps_option
+from fecam.cli.items import check_width, load_labeled
 from fecam.cli.model import (
     ModelPath,
     encoding_bar,
@@ -28,7 +28,7 @@ from fecam.cli.output import (
     console,
     counted,
     parse_options,
-    say,
+    print_note,
     show_json,
     show_table,
 )
@@ -127,7 +127,7 @@ def learn(
     with fecam.open(model, encoder=name, device=device, settings=settings) as opened:
         if settings is not None and opened.exists:
             _refuse_other_settings(opened, str(preset), settings)
-        data = load_lessons(paths, as_label, root, download, option)
+        data = load_labeled(paths, as_label, root, download, option)
 
         def teach(one: Dataset, report: Report) -> Lesson:
             return opened.learn_dataset(one, note=note, again=again, strict=strict, report=report)
@@ -153,7 +153,7 @@ def unlearn(
     Example: `fecam unlearn wrong.jpg --as robin -m birds.fecam`
     """
     with open_existing(model, readonly=False, device=device) as opened:
-        data = load_lessons(paths, as_label, root, download, option)
+        data = load_labeled(paths, as_label, root, download, option)
 
         def take_out(one: Dataset, report: Report) -> Lesson:
             return opened.unlearn_dataset(one, strict=strict, report=report)
@@ -185,7 +185,7 @@ def _can_be_stopped(model: Model, lessons: list[Lesson]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         done = f"{counted(len(lessons), 'data set')} done" if lessons else "as it was"
-        say(
+        print_note(
             f"stopped; {model.path} is {done}, and what was encoded is kept. "
             "Run the same command to go on"
         )
@@ -251,7 +251,7 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
             ],
         )
     if len(touched) > ROWS:
-        say(f"... and {counted_classes(len(touched) - ROWS)} more (--json names all)")
+        print_note(f"... and {counted_classes(len(touched) - ROWS)} more (--json names all)")
     total = sum(taught.values())
     fresh = f" ({len(new)} new)" if new else ""
     classes = f"{counted_classes(len([one for one in taught if taught[one]]))}{fresh}"
@@ -262,4 +262,6 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
         else f"nothing {verb}: known before: {known.total():,}, unreadable: {len(unreadable):,}"
     )
     if steps:
-        say(f"`fecam undo -m {quoted(model.path)}{steps_option(len(steps))}` takes that back")
+        print_note(
+            f"`fecam undo -m {quoted(model.path)}{steps_option(len(steps))}` takes that back"
+        )

@@ -11,7 +11,7 @@ import numpy as np
 from fecam.core.arrays import is_array
 
 
-def bytes_kept(head: Any) -> int:
+def state_nbytes(head: Any) -> int:
     """The bytes of all arrays that a head must keep between tasks; 0 before it has learnt.
 
     What is derived from them, and can be derived again, does not count: FeCAM's factors, the
@@ -19,18 +19,18 @@ def bytes_kept(head: Any) -> int:
     not ours, all arrays among its attributes count.
 
     >>> from fecam.heads import make
-    >>> bytes_kept(make("ncm").fit([[0.0, 1.0], [2.0, 1.0]], ["a", "b"]))
+    >>> state_nbytes(make("ncm").fit([[0.0, 1.0], [2.0, 1.0]], ["a", "b"]))
     56
     """
     if not hasattr(head, "__sklearn_is_fitted__"):
-        return array_bytes(vars(head))
-    return array_bytes(head.knowledge_) if head.__sklearn_is_fitted__() else 0
+        return array_nbytes(vars(head))
+    return array_nbytes(head.knowledge_) if head.__sklearn_is_fitted__() else 0
 
 
-def array_bytes(value: Any) -> int:
+def array_nbytes(value: Any) -> int:
     """The bytes of every array in nested dataclasses, mappings and sequences, each counted once.
 
-    >>> array_bytes({"a": np.zeros(3), "b": [np.zeros((2, 2), np.float32)]})
+    >>> array_nbytes({"a": np.zeros(3), "b": [np.zeros((2, 2), np.float32)]})
     40
     """
     return sum(_sizes(value, {}).values())

@@ -14,7 +14,7 @@ import typer
 import fecam
 from fecam.cli import completion
 from fecam.cli.model import ModelPath, open_existing, quoted
-from fecam.cli.output import AsJson, counted, in_a_line, say, show_json, show_table
+from fecam.cli.output import AsJson, counted, print_note, show_json, show_table, single_line
 from fecam.errors import FecamError, InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def forget(
         labels = list(dict.fromkeys(opened.label_of(text) for text in label))
         counts = {one.label: one.count for one in opened.classes if one.label in labels}
         if sys.stdin.isatty() and not yes:
-            what = ", ".join(f"{in_a_line(str(one))} ({counts[one]:,} samples)" for one in labels)
+            what = ", ".join(f"{single_line(str(one))} ({counts[one]:,} samples)" for one in labels)
             after = "This cannot be undone" if for_good else "`fecam undo` would bring them back"
             typer.confirm(f"Forget {what}? {after}.", abort=True, err=True)
         steps = [opened.forget(one, for_good=for_good, note=note) for one in labels]
@@ -71,9 +71,9 @@ def forget(
         )
         return
     names = ", ".join(map(str, labels))
-    say(f"forgotten: {names}; {model} now has {counted_classes(left)}")
+    print_note(f"forgotten: {names}; {model} now has {counted_classes(left)}")
     if not for_good:
-        say(f"`fecam undo -m {quoted(model)}{steps_option(len(steps))}` brings that back")
+        print_note(f"`fecam undo -m {quoted(model)}{steps_option(len(steps))}` brings that back")
 
 
 def merge(
@@ -112,7 +112,9 @@ def merge(
             except FecamError:
                 if steps:  # each file is one step
                     back = f"`fecam undo -m {quoted(model)}{steps_option(len(steps))}`"
-                    say(f"{counted(len(steps), 'file')} merged before; {back} takes that back")
+                    print_note(
+                        f"{counted(len(steps), 'file')} merged before; {back} takes that back"
+                    )
                 raise
             steps.append(step.number)
             added.update(step.counts)
@@ -132,8 +134,8 @@ def merge(
         return
     for path_of, small_ones in left_out.items():
         names = ", ".join(f"{name} ({count})" for name, count in small_ones.items())
-        say(f"left out of {path_of}, below {min_count} samples: {names}")
-    say(
+        print_note(f"left out of {path_of}, below {min_count} samples: {names}")
+    print_note(
         f"{counted(sum(added.values()), 'sample')} of {counted_classes(len(added))} added, "
         f"{len(new)} of them new; {model} now has {counted_classes(len(after))}"
     )
@@ -163,8 +165,8 @@ def undo(
         )
         return
     for step in undone:
-        say(f"undone: step {step.number}, {step.what}{_touched(step)}")
-    say(f"{model} now has {counted_classes(left)}")
+        print_note(f"undone: step {step.number}, {step.what}{_touched(step)}")
+    print_note(f"{model} now has {counted_classes(left)}")
 
 
 def history(model: ModelPath, as_json: AsJson = False) -> None:

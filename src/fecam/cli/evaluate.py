@@ -23,12 +23,12 @@ from fecam.cli.output import (
     AsJson,
     console,
     counted,
-    harmless,
+    print_note,
     progress_bar,
     readable_bytes,
-    say,
     show_json,
     show_table,
+    strip_control,
 )
 from fecam.errors import InputError, ModelFileError
 
@@ -115,7 +115,7 @@ def evaluate(
         if part == "test":
             data = data.subset(data.test)
         else:
-            say(
+            print_note(
                 f"{data.name} has no test part, so all of its {counted(len(data), 'item')} are "
                 "judged; of items that were also taught the numbers are flattering"
             )
@@ -136,7 +136,7 @@ def evaluate(
     else:
         _show_evaluation(found)
         if output is not None:
-            say(f"the page: {output}")
+            print_note(f"the page: {output}")
     end(len(unreadable))
 
 
@@ -184,7 +184,9 @@ def _show_evaluation(found: Evaluation) -> None:
     if table.rows:
         show_table(table.header, [[cell.text for cell in row] for row in table.rows[:ROWS]])
         if len(table.rows) > ROWS:
-            say(f"... and {len(table.rows) - ROWS:,} better classes (--json and --output have all)")
+            print_note(
+                f"... and {len(table.rows) - ROWS:,} better classes (--json and --output have all)"
+            )
         console.print()
     for row in results_table(found).rows:
         console.print(f"{row[0].text}: {row[1].text}")
@@ -233,7 +235,7 @@ def classes(
             for one in rows
         ],
     )
-    say(f"{len(rows):,} classes of {counted(sum(one.count for one in rows), 'sample')}")
+    print_note(f"{len(rows):,} classes of {counted(sum(one.count for one in rows), 'sample')}")
 
 
 # -- inspect ---------------------------------------------------------------------------------------
@@ -301,7 +303,7 @@ def _show_facts(facts: FileInfo) -> None:
         "settings": ", ".join(f"{name}={value!r}" for name, value in _settings(facts).items()),
     }
     for name, value in shown.items():
-        console.print(harmless(f"{name}: {value}"))
+        console.print(strip_control(f"{name}: {value}"))
 
 
 def _settings(facts: FileInfo) -> dict[str, Any]:

@@ -24,14 +24,14 @@ STDIN = "-"
 LONGEST_LINE = 1 << 20
 """Of the standard input, in bytes: what never ends must not fill the memory."""
 
-Entry = tuple[str, Any]
+NamedItem = tuple[str, Any]
 """What an item is called, and the item, or why it cannot be read (`ItemError`)."""
 
 
 # -- to learn from ---------------------------------------------------------------------------------
 
 
-def load_lessons(
+def load_labeled(
     paths: Sequence[str],
     as_label: str | None,
     root: Path | None,
@@ -70,9 +70,9 @@ def check_width(what: object, rows: Any, width: int) -> None:
 # -- to be judged ----------------------------------------------------------------------------------
 
 
-def entries(
+def iter_items(
     paths: Sequence[str], kind: str, width: int, *, texts: bool, options: Mapping[str, Any]
-) -> Iterator[Iterable[Entry]]:
+) -> Iterator[Iterable[NamedItem]]:
     """Items in bursts: all that can be had now, without waiting for more of the standard input.
 
     With ``texts`` the arguments, or the lines of the standard input, are texts themselves.
@@ -88,7 +88,7 @@ def entries(
                 [(path, path)] if texts else _of_path(path, kind, width, options) for path in some
             )
             continue
-        for lines in _bursts(sys.stdin.buffer):
+        for lines in _read_available(sys.stdin.buffer):
             if kind == "features":
                 yield [_numbers(at, line, width) for at, line in lines]
             elif texts:
@@ -112,7 +112,7 @@ def _refuse(path: str, kind: str) -> None:
         raise InputError(f"{path} does not exist. Remedy: give the path of a file")
 
 
-def _of_path(path: str, kind: str, width: int, options: Mapping[str, Any]) -> Iterator[Entry]:
+def _of_path(path: str, kind: str, width: int, options: Mapping[str, Any]) -> Iterator[NamedItem]:
     place = Path(path).expanduser()
     if kind == "images" and place.is_dir():
         none = True
@@ -127,7 +127,7 @@ def _of_path(path: str, kind: str, width: int, options: Mapping[str, Any]) -> It
         yield path, place
 
 
-def _of_table(path: Path, kind: str, width: int, options: Mapping[str, Any]) -> Iterator[Entry]:
+def _of_table(path: Path, kind: str, width: int, options: Mapping[str, Any]) -> Iterator[NamedItem]:
     found = table_items(path, **checked_options(str(path), table_items, options))
     if found.kind != kind:
         raise InputError(f"{path} holds {found.kind}, but this model was taught {kind}")
@@ -140,7 +140,7 @@ def _of_table(path: Path, kind: str, width: int, options: Mapping[str, Any]) -> 
 
 def _named_in(
     lines: Iterable[tuple[int, bytes]], kind: str, width: int, options: Mapping[str, Any]
-) -> Iterator[Entry]:
+) -> Iterator[NamedItem]:
     """The items of paths that somebody else wrote: a bad one harms no other."""
     for _, line in lines:
         path = os.fsdecode(line)
@@ -151,7 +151,7 @@ def _named_in(
             yield path, ItemError(path, str(error))
 
 
-def _text(at: int, line: bytes) -> Entry:
+def _text(at: int, line: bytes) -> NamedItem:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
@@ -159,7 +159,7 @@ def _text(at: int, line: bytes) -> Entry:
     return text, text
 
 
-def _numbers(at: int, line: bytes, width: int) -> Entry:
+def _numbers(at: int, line: bytes, width: int) -> NamedItem:
     name = f"line {at}"
     cells = line.decode(errors="replace").split(",")
     try:
@@ -173,7 +173,7 @@ def _numbers(at: int, line: bytes, width: int) -> Entry:
     return name, np.asarray(row, np.float32)
 
 
-def _bursts(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
+def _read_available(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
     """Lines that are not blank, numbered from 1: as many at a time as have come."""
     rest, number = b"", 0
     while True:

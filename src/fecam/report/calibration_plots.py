@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fecam.bench.evaluation import BINS, Bin
 from fecam.report.drawing import COLOURS, QUIET, WIDTH, Figure, new_figure, short, styled
-from fecam.report.maps import heat
+from fecam.report.maps import heatmap
 
 
 @styled
@@ -20,7 +20,7 @@ def confusion_map(labels: Sequence[Hashable], shares: NDArray[Any]) -> Figure | 
         return None
     side = min(1.6 + 0.42 * len(labels), 1.6 * WIDTH)
     figure, axes = new_figure(side, side + 0.5)
-    heat(axes, 100 * shares, "of the class, %", 0, 100)
+    heatmap(axes, 100 * shares, "of the class, %", 0, 100)
     names = [short(str(label), 16) for label in labels]
     small = 8 if len(labels) <= 20 else 6
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=small)

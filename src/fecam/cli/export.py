@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fecam.cli.model import ModelPath, open_existing
-from fecam.cli.output import AsJson, counted, readable_bytes, say, show_json
+from fecam.cli.output import AsJson, counted, print_note, readable_bytes, show_json
 from fecam.errors import InputError
 
 SUFFIX = ".safetensors"
@@ -48,7 +48,7 @@ def export(
     if as_json:
         show_json({"model": str(model), "path": str(path), "bytes": size, "classes": count})
     else:
-        say(f"{path}: {count:,} classes, {readable_bytes(size)}")
+        print_note(f"{path}: {count:,} classes, {readable_bytes(size)}")
 
 
 def import_(
@@ -79,4 +79,4 @@ def import_(
         )
         return
     seen = "" if found.encoder is None else f", seen by {found.encoder.name}"
-    say(f"{model}: {len(counts):,} classes of {counted(int(counts.sum()), 'sample')}{seen}")
+    print_note(f"{model}: {len(counts):,} classes of {counted(int(counts.sum()), 'sample')}{seen}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.cells import cell_len
 
-from fecam.cli.output import in_a_line, progress_bar, say
+from fecam.cli.output import print_note, progress_bar, single_line
 from fecam.errors import ItemError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _csv_writer(file: TextIO, top: int) -> Write:
     more = [f"{name}_{at}" for at in range(2, top + 1) for name in columns]
     rows.writerow(["item", "label", "novelty", *columns, *more, "error"])
     # A program gets names as they are; a terminal takes no commands from them.
-    safe = in_a_line if file.isatty() else str
+    safe = single_line if file.isatty() else str
 
     def write(name: str, found: Found) -> None:
         if isinstance(found, ItemError):
@@ -119,15 +119,15 @@ def _csv_writer(file: TextIO, top: int) -> Write:
 
 def _table_writer(file: TextIO, labels: Sequence[str]) -> Write:
     """A line an item, and one for each further class; the item last, however long its name is."""
-    room = min(max(cell_len(in_a_line(one)) for one in [*labels, NONE]) + 2, _WIDEST)
+    room = min(max(cell_len(single_line(one)) for one in [*labels, NONE]) + 2, _WIDEST)
 
     def line(label: str, *cells: str) -> None:
-        label = in_a_line(label)
+        label = single_line(label)
         print("  ".join([label + " " * (room - cell_len(label)), *cells]).rstrip(), file=file)
 
     def write(name: str, found: Found) -> None:
         if isinstance(found, ItemError):
-            say(f"unreadable: {found}")
+            print_note(f"unreadable: {found}")
             return
         measured = [
             (str(one.label), f"{one.probability:11.3f}", f"{one.distance:10.4g}")
@@ -137,7 +137,7 @@ def _table_writer(file: TextIO, labels: Sequence[str]) -> Write:
             first, others = (NONE, " " * 11, " " * 10), measured if len(measured) > 1 else []
         else:
             first, *others = measured
-        line(*first, f"{found.novelty:7.2f}", in_a_line(name))
+        line(*first, f"{found.novelty:7.2f}", single_line(name))
         for label, *cells in others:
             line(f"  {label}", *cells)
 
