@@ -116,9 +116,9 @@ def test_classes_are_listed_in_the_order_asked_for(answer, fecam, model):
     rows = answer("classes", "-m", model)
     assert [one["label"] for one in rows] == ["ant", "bee", "cow"]
     assert [one["count"] for one in rows] == [20, 20, 25]
-    assert [one["lessons"] for one in rows] == [1, 1, 2]
+    assert [one["batches"] for one in rows] == [1, 1, 2]
     assert rows[2]["note"] == "from the zoo" and rows[2]["bytes"] > 0
-    for order in ("count", "lessons"):
+    for order in ("count", "batches"):
         assert answer("classes", "-m", model, "--sort", order)[0]["label"] == "cow"
     told = fecam("classes", "-m", model)
     assert "from the zoo" in told.out and "3 classes of 65 samples" in told.err

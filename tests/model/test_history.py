@@ -72,7 +72,7 @@ def test_a_step_says_what_happened(path):
         assert [step.number for step in model.steps] == [3, 2, 1]
         by_label = {record.label: record for record in model.classes}
     assert by_label["cat"].count == 7 and by_label["cat"].note == "the garden"
-    assert by_label["cat"].taught <= by_label["cat"].changed
+    assert by_label["cat"].learned <= by_label["cat"].changed
 
 
 def test_only_touched_classes_are_written(path):

@@ -95,7 +95,7 @@ def test_the_model_tells_about_itself(http):
     assert (model["name"], model["kind"], model["width"]) == ("animals.fecam", "features", 6)
     assert model["encoder"] is None and model["classes"] >= 4 and model["samples"] >= 48
     classes = {one["label"]: one for one in http.get("/v1/classes").json()["classes"]}
-    assert classes["cat"]["count"] == 12 and classes["cat"]["lessons"] == 1
+    assert classes["cat"]["count"] == 12 and classes["cat"]["batches"] == 1
     steps = http.get("/v1/history").json()["steps"]
     assert steps[-1]["what"] == "learn" and steps[-1]["counts"]["owl"] == 12
     found = http.get("/v1/map").json()

@@ -51,8 +51,8 @@ class Order(Enum):
 
     label = "label"
     count = "count"
-    lessons = "lessons"
-    taught = "taught"
+    batches = "batches"
+    learned = "learned"
     changed = "changed"
     bytes = "bytes"
 
@@ -209,25 +209,24 @@ def classes(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """List the classes of a model: samples, lessons, when they were taught and changed.
+    """List the classes of a model: samples, batches, when they were learned and changed.
 
     Example: `fecam classes -m birds.fecam --sort count`
     """
     rows = _facts_of(model).classes
     if sort is not Order.label:
-        name = "visits" if sort is Order.lessons else sort.value
-        rows = sorted(rows, key=lambda one: getattr(one, name), reverse=True)
+        rows = sorted(rows, key=lambda one: getattr(one, sort.value), reverse=True)
     if as_json:
-        show_json([{**asdict(one), "lessons": one.visits} for one in rows])
+        show_json([asdict(one) for one in rows])
         return
     show_table(
-        ["class", "samples", "lessons", "taught (UTC)", "changed (UTC)", "size", "note"],
+        ["class", "samples", "batches", "learned (UTC)", "changed (UTC)", "size", "note"],
         [
             [
                 one.label,
                 f"{one.count:,}",
-                one.visits,
-                _minute(one.taught),
+                one.batches,
+                _minute(one.learned),
                 _minute(one.changed),
                 readable_bytes(one.bytes),
                 one.note,

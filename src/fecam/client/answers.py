@@ -32,8 +32,8 @@ class ClassInfo:
 
     label: Label
     count: int
-    lessons: int
-    taught: str
+    batches: int
+    learned: str
     changed: str
     note: str
     bytes: int

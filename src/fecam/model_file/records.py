@@ -27,8 +27,8 @@ class ClassRecord:
 
     label: Label
     count: int
-    visits: int
-    taught: str
+    batches: int
+    learned: str
     changed: str
     note: str
     bytes: int

@@ -225,8 +225,8 @@ class ClassAnswer(BaseModel):
 
     label: Name
     count: int
-    lessons: int
-    taught: str
+    batches: int
+    learned: str
     changed: str
     note: str
     bytes: int

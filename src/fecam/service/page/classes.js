@@ -5,7 +5,7 @@ import { many, size, when } from "./words.js";
 
 // A colour a class, far from those taught just before it; it stays when others come.
 export function huesOf(classes) {
-  const inOrder = [...classes].sort((a, b) => (a.taught < b.taught ? -1 : a.taught > b.taught ? 1 : 0));
+  const inOrder = [...classes].sort((a, b) => (a.learned < b.learned ? -1 : a.learned > b.learned ? 1 : 0));
   return new Map(inOrder.map(({ label }, at) => [String(label), Math.round(190 + 137.5 * at) % 360]));
 }
 
@@ -18,16 +18,16 @@ export function showClasses(classes, hues, forget) {
   byId("labels").replaceChildren(...classes.map(({ label }) => make("option", { value: String(label) })));
 }
 
-function entry({ label, count, lessons, taught, changed, note, bytes }, hues, forget) {
+function entry({ label, count, batches, learned, changed, note, bytes }, hues, forget) {
   const name = String(label);
   const dot = make("span", { class: "dot", "aria-hidden": "true" });
   dot.style.setProperty("--hue", hues.get(name));
-  const times = when(changed) === when(taught) ? `taught ${when(taught)}` : `taught ${when(taught)}, last ${when(changed)}`;
+  const times = when(changed) === when(learned) ? `taught ${when(learned)}` : `taught ${when(learned)}, last ${when(changed)}`;
   return make("li", {},
     dot,
     make("div", { class: "about" },
       make("strong", { dir: "auto" }, name),
-      make("p", {}, `${many(count, "example")} in ${many(lessons ?? 1, "lesson")}, ${times}`),
+      make("p", {}, `${many(count, "example")} in ${many(batches ?? 1, "batch", "batches")}, ${times}`),
       make("p", {}, `Its summary takes ${size(bytes)}.`),
       note ? make("p", { dir: "auto" }, note) : null),
     make("button", { type: "button", "data-forget": name, "aria-label": `Forget ${name}`, onclick: () => forget(name, count) }, "Forget"));

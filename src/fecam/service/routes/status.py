@@ -10,7 +10,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from fecam.model_file import ClassRecord
 from fecam.service.engine import Engine
 from fecam.service.problems import json_response
 from fecam.service.routes.learning import told
@@ -43,17 +42,7 @@ async def classes(request: Request) -> Response:
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
     view = engine.view
-    return answered(begun, {"classes": list(map(_told, view.classes))}, view.version)
-
-
-def _told(one: ClassRecord) -> dict[str, object]:
-    found = asdict(one)
-    return {
-        "label": found.pop("label"),
-        "count": found.pop("count"),
-        "lessons": found.pop("visits"),
-        **found,
-    }
+    return answered(begun, {"classes": list(map(asdict, view.classes))}, view.version)
 
 
 @router.get("/v1/history", tags=["look"], responses=responses(History))
