@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from fecam.bench import runner, spec
-from fecam.data.places import cache_folder
+from fecam.data.paths import cache_folder
 from fecam.report import read_run, summary_table, write_report
 from reporting import options, say, write
 from stamps import EXPERIMENTS

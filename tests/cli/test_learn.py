@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import fecam as package
-from fecam.features.store import Filling
+from fecam.features.store import FeatureWriter
 from helpers import small_encoders
 from helpers.features import relu_features
 
@@ -156,15 +156,15 @@ def test_settings_of_a_new_model(answer, fecam, place):
 STOPPED = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
-from fecam.features.store import Filling
-add, calls = Filling.add, []
+from fecam.features.store import FeatureWriter
+add, calls = FeatureWriter.add, []
 def stop(self, *rest):
     add(self, *rest)
     calls.append(0)
     if len(calls) == 2:
         self.save()  # as it does every few seconds
         os.kill(os.getpid(), signal.{signal})
-Filling.add = stop
+FeatureWriter.add = stop
 sys.path.insert(0, {tests!r})
 import fecam.model
 from helpers import small_encoders
@@ -189,9 +189,9 @@ def test_a_stop_while_encoding_costs_nothing_but_time(answer, place, monkeypatch
         assert "m.fecam is as it was, and what was encoded is kept" in done.stderr
     assert not (place / "m.fecam").exists()
     encoded = []
-    add = Filling.add
+    add = FeatureWriter.add
     monkeypatch.setattr(
-        Filling,
+        FeatureWriter,
         "add",
         lambda self, features, *rest: (encoded.append(len(features)), add(self, features, *rest))[
             1

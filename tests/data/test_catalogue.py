@@ -57,8 +57,8 @@ def test_what_the_list_says_about_glyphs_and_digits_is_so():
 @pytest.mark.parametrize("name", NAMES[:7])
 def test_a_download_is_promised_only_where_there_is_an_address(name):
     (entry,) = (entry for entry in available() if entry.name == name)
-    forms = import_module(f"fecam.data.{name.replace('-', '_')}").FORMS
-    assert entry.obtained.startswith("downloaded") == bool(forms[0].url)
+    releases = import_module(f"fecam.data.{name.replace('-', '_')}").RELEASES
+    assert entry.obtained.startswith("downloaded") == bool(releases[0].url)
 
 
 def test_names_lead_to_their_loaders_with_options():

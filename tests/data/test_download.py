@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from filelock import FileLock
 
-from fecam.data.download import fetch, unpack, watching_downloads
+from fecam.data.download import fetch, report_downloads, unpack
 from fecam.errors import DatasetError
 
 CONTENT = bytes(range(256)) * 4000
@@ -87,7 +87,7 @@ def test_a_file_is_fetched_once(server, tmp_path):
 
 def test_a_download_that_another_function_starts_can_be_watched(server, tmp_path):
     seen = []
-    with watching_downloads(lambda *a: seen.append(a)):
+    with report_downloads(lambda *a: seen.append(a)):
         fetch(f"{server.url}/whole", tmp_path / "one")
     fetch(f"{server.url}/whole", tmp_path / "other")
     assert seen[-1] == (len(CONTENT), len(CONTENT)) and seen.count(seen[-1]) == 1

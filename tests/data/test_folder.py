@@ -9,7 +9,7 @@ from PIL import Image
 from fecam.data._files import split_off
 from fecam.data._listing import natural_key
 from fecam.data.folder import load_folder
-from fecam.data.loose import load_files
+from fecam.data.image_list import load_files
 from fecam.errors import DatasetError, ItemError
 
 

@@ -1,4 +1,4 @@
-"""Loaders of public sets, on small trees in the official form that are written here."""
+"""Loaders of public sets, on small trees in the official release that are written here."""
 
 import hashlib
 import pickle
@@ -83,8 +83,8 @@ def cifar_binary(folder):
 @pytest.mark.parametrize("write", [cifar_python, cifar_binary])
 @pytest.mark.parametrize("around", [True, False])
 def test_cifar(tmp_path, write, around):
-    form = "cifar-100-python" if write is cifar_python else "cifar-100-binary"
-    folder = write(tmp_path / form)
+    release = "cifar-100-python" if write is cifar_python else "cifar-100-binary"
+    folder = write(tmp_path / release)
     data = cifar100.load(tmp_path if around else folder)
     assert data.name == "cifar100" and data.label_names == tuple(FINE)
     assert data.labels.tolist() == [2, 0, 1, 1, 0, 1]
@@ -181,7 +181,9 @@ def packed(tmp_path, monkeypatch):
     with tarfile.open(archive, "w:gz") as file:
         file.add(tmp_path / "source" / "cifar-100-python", "cifar-100-python")
     md5 = hashlib.md5(archive.read_bytes()).hexdigest()
-    monkeypatch.setattr(cifar100, "FORMS", (replace(cifar100.FORMS[0], md5=md5), cifar100.FORMS[1]))
+    monkeypatch.setattr(
+        cifar100, "RELEASES", (replace(cifar100.RELEASES[0], md5=md5), cifar100.RELEASES[1])
+    )
     return archive
 
 
@@ -215,7 +217,7 @@ def test_cifar_downloaded(tmp_path, monkeypatch):
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         url = f"http://127.0.0.1:{server.server_port}/{archive.name}"
-        monkeypatch.setattr(cifar100, "FORMS", (replace(cifar100.FORMS[0], url=url),))
+        monkeypatch.setattr(cifar100, "RELEASES", (replace(cifar100.RELEASES[0], url=url),))
         try:
             with pytest.raises(DatasetError, match=r"home/cifar100 does not exist.*download=True"):
                 cifar100.load()
@@ -307,7 +309,7 @@ def test_an_absent_set_says_what_is_missing_and_how_to_get_it(tmp_path, module, 
         module.load(tmp_path / "nowhere")
     with pytest.raises(DatasetError, match=f"lacks ({lacking}).*Remedy:"):
         module.load(tmp_path)
-    if not module.FORMS[0].url:
+    if not module.RELEASES[0].url:
         with pytest.raises(DatasetError, match=r"cannot be downloaded.*get it from"):
             module.load(tmp_path, download=True)
 

@@ -10,12 +10,11 @@ import os
 import pickle
 import sys
 import tarfile
-from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import numpy as np
 import pytest
 
-from fecam.data import digits, places, quickdraw
+from fecam.data import digits, paths, quickdraw
 from fecam.errors import DatasetError, ItemError, SettingsError
 
 # --- QuickDraw ------------------------------------------------------------------------------------
@@ -248,9 +247,9 @@ def test_digits_as_images_are_ink_on_paper():
         np.testing.assert_allclose(255 - image[..., 1], ink * 255 / 16, atol=0.5)
 
 
-# --- places ---------------------------------------------------------------------------------------
+# --- paths ---------------------------------------------------------------------------------------
 
-FOLDERS = {"FECAM_DATA": places.data_folder, "FECAM_CACHE": places.cache_folder}
+FOLDERS = {"FECAM_DATA": paths.data_folder, "FECAM_CACHE": paths.cache_folder}
 
 
 @pytest.mark.parametrize("variable", FOLDERS)
@@ -258,7 +257,7 @@ def test_the_variable_decides(variable, monkeypatch, tmp_path):
     folder = FOLDERS[variable]
     monkeypatch.setenv(variable, str(tmp_path / "mine"))
     assert folder() == tmp_path / "mine"
-    assert not folder().exists(), "a place is named, not made"
+    assert not folder().exists(), "the folder is named, not created"
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.setenv(variable, "~/mine")
@@ -271,53 +270,41 @@ def test_the_variable_decides(variable, monkeypatch, tmp_path):
     assert folder() == unset != tmp_path, "empty is as good as not set"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the folders of XDG")
 @pytest.mark.parametrize(
-    ("platform", "environment", "data", "cache"),
+    ("environment", "data", "cache"),
     [
-        ("linux", {}, "/home/a/.local/share/fecam", "/home/a/.cache/fecam"),
-        ("linux", {"XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"}, "/d/fecam", "/c/fecam"),
+        ({}, "/home/a/.local/share/fecam", "/home/a/.cache/fecam"),
+        ({"XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"}, "/d/fecam", "/c/fecam"),
         (
-            "linux",
-            {"XDG_DATA_HOME": "d", "XDG_CACHE_HOME": ""},
+            {"XDG_DATA_HOME": "", "XDG_CACHE_HOME": ""},
             "/home/a/.local/share/fecam",
             "/home/a/.cache/fecam",
         ),
-        (
-            "darwin",
-            {},
-            "/home/a/Library/Application Support/fecam",
-            "/home/a/Library/Caches/fecam",
-        ),
     ],
 )
-def test_the_usual_places(platform, environment, data, cache):
-    home = PurePosixPath("/home/a")
-    found = [places.usual_place(one, platform, environment, home) for one in ("data", "cache")]
-    assert [str(one) for one in found] == [data, cache]
-
-
-def test_the_usual_places_of_windows():
-    home = PureWindowsPath(r"C:\Users\a")
-    place = places.usual_place("data", "win32", {}, home)
-    assert str(place) == r"C:\Users\a\AppData\Local\fecam\data"
-    place = places.usual_place("cache", "win32", {"LOCALAPPDATA": r"D:\local"}, home)
-    assert str(place) == r"D:\local\fecam\cache"
+def test_default_folders_on_linux(environment, data, cache, monkeypatch):
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", *FOLDERS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/a")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert str(paths.data_folder()) == data
+    assert str(paths.cache_folder()) == cache
 
 
 def test_without_a_home_the_variable_is_named(monkeypatch):
-    def nowhere():
-        raise RuntimeError("Could not determine home directory.")
-
     monkeypatch.delenv("FECAM_CACHE", raising=False)
-    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     with pytest.raises(SettingsError, match="FECAM_CACHE to an absolute path"):
-        places.cache_folder()
+        paths.cache_folder()
 
 
 def test_a_folder_that_cannot_be_written_is_named_when_it_is_needed(tmp_path):
-    assert places.writable(tmp_path / "a" / "b").is_dir()
+    assert paths.ensure_writable(tmp_path / "a" / "b").is_dir()
     assert list((tmp_path / "a" / "b").iterdir()) == [], "nothing is left behind"
     (tmp_path / "file").write_text("in the way")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(SettingsError, match=r"nothing can be written to .*FECAM_DATA"):
-            places.writable(folder)
+        with pytest.raises(SettingsError, match=r"is not writable .*FECAM_DATA"):
+            paths.ensure_writable(folder)

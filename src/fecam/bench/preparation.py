@@ -15,8 +15,8 @@ from fecam import encoders
 from fecam.bench.spec import Component, FirstTask, Spec
 from fecam.data import Dataset, load
 from fecam.data.dataset import fingerprint_of
-from fecam.data.download import watching_downloads
-from fecam.data.places import cache_folder, writable
+from fecam.data.download import report_downloads
+from fecam.data.paths import cache_folder, ensure_writable
 from fecam.errors import MissingPackageError, SpecError, TrainingError
 from fecam.features import extract
 from fecam.scenarios import Scenario, build
@@ -56,7 +56,7 @@ class Prepared:
 
 def load_data(spec: Spec, root: Path | None, download: bool, watch: Watch) -> Dataset:
     """The data set of an experiment, checked to be one that it can be run on."""
-    with watching_downloads(
+    with report_downloads(
         lambda done, total: watch(Progress(f"download of {spec.dataset.name}", done, total))
     ):
         data = load(spec.dataset.name, root=root, download=download, **spec.dataset.options)
@@ -157,7 +157,7 @@ def _train(
     except TrainingError as error:
         raise SpecError(f"first_task.plan: {error}") from None
     what = [shown.fingerprint, classes, plan.as_dict(), wanted.width, wanted.size]
-    home = writable(cache_folder() / "first-tasks")
+    home = ensure_writable(cache_folder() / "first-tasks")
     name = fingerprint_of(what)
     with _alone(home / f".{name}.lock", watch):
         for record in base_training.train_base_classes(

@@ -11,7 +11,7 @@ import typer
 from fecam.cli import completion
 from fecam.cli.output import parse_options, print_note, progress_bar
 from fecam.data import Dataset, load
-from fecam.data.download import watching_downloads
+from fecam.data.download import report_downloads
 
 Name = Annotated[
     str,
@@ -43,7 +43,7 @@ def load_dataset(
     else:
         with progress_bar(f"{name}: download", "B") as bar:
             (task,) = bar.task_ids
-            with watching_downloads(
+            with report_downloads(
                 lambda done, total: bar.update(task, completed=done, total=total)
             ):
                 data = load(name, root=root, download=True, **settings)

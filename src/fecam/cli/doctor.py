@@ -23,7 +23,7 @@ from fecam.cli.output import (
     show_json,
     strip_control,
 )
-from fecam.data.places import cache_folder, writable
+from fecam.data.paths import cache_folder, ensure_writable
 from fecam.encoders import catalogue
 from fecam.errors import EncoderError, FecamError, InputError, MissingPackageError
 
@@ -182,7 +182,7 @@ def _cache() -> Finding:
     """Whether features can be kept where they are kept."""
     folder = cache_folder()
     try:
-        free = shutil.disk_usage(writable(folder)).free
+        free = shutil.disk_usage(ensure_writable(folder)).free
     except FecamError as error:
         return Finding(f"cache {folder}", str(error), problem=True)
     room = f"{readable_bytes(free)} free on its disk"

@@ -14,9 +14,9 @@ import numpy as np
 
 from fecam.cli.data import load_dataset
 from fecam.data import Dataset
-from fecam.data._listing import each_image_in, is_image
-from fecam.data.catalogue import TABLES, checked_options
-from fecam.data.loose import load_files
+from fecam.data._listing import is_image, iter_images
+from fecam.data.catalogue import TABLES, check_options
+from fecam.data.image_list import load_files
 from fecam.data.table import table_items
 from fecam.errors import DatasetError, FecamError, InputError, ItemError
 
@@ -116,7 +116,7 @@ def _of_path(path: str, kind: str, width: int, options: Mapping[str, Any]) -> It
     place = Path(path).expanduser()
     if kind == "images" and place.is_dir():
         none = True
-        for file in each_image_in(place):
+        for file in iter_images(place):
             none = False
             yield str(file.path), file.path
         if none:
@@ -128,7 +128,7 @@ def _of_path(path: str, kind: str, width: int, options: Mapping[str, Any]) -> It
 
 
 def _of_table(path: Path, kind: str, width: int, options: Mapping[str, Any]) -> Iterator[NamedItem]:
-    found = table_items(path, **checked_options(str(path), table_items, options))
+    found = table_items(path, **check_options(str(path), table_items, options))
     if found.kind != kind:
         raise InputError(f"{path} holds {found.kind}, but this model was taught {kind}")
     if kind == "features":

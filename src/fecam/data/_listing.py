@@ -39,7 +39,7 @@ class File:
 
 
 @dataclass
-class LeftOut:
+class SkippedFiles:
     """How much was passed over, and why."""
 
     hidden: int = 0
@@ -93,52 +93,52 @@ def existing_folder(path: str | os.PathLike[str], what: str) -> Path:
     raise DatasetError(f"{what}: {folder} {found}. Remedy: give the path of a folder")
 
 
-def subfolders(folder: Path, left_out: LeftOut | None = None) -> list[Path]:
+def subfolders(folder: Path, skipped: SkippedFiles | None = None) -> list[Path]:
     """Return the folders in a folder, without hidden ones; loose files are counted."""
-    left_out = LeftOut() if left_out is None else left_out
+    skipped = SkippedFiles() if skipped is None else skipped
     found = []
     for entry in _entries(folder):
         if _HIDDEN.match(entry.name):
-            left_out.hidden += 1
+            skipped.hidden += 1
         elif _is(entry.is_dir):
             found.append(folder / entry.name)
         elif is_image(entry.name):
-            left_out.loose += 1
+            skipped.loose += 1
         else:
-            left_out.others += 1
+            skipped.others += 1
     return found
 
 
-def images_in(folder: Path, left_out: LeftOut | None = None) -> list[File]:
+def list_images(folder: Path, skipped: SkippedFiles | None = None) -> list[File]:
     """Return the images in a folder and the folders in it, in natural order."""
-    return list(each_image_in(folder, left_out))
+    return list(iter_images(folder, skipped))
 
 
-def each_image_in(folder: Path, left_out: LeftOut | None = None) -> Iterable[File]:
+def iter_images(folder: Path, skipped: SkippedFiles | None = None) -> Iterable[File]:
     """Yield the images in a folder and the folders in it, one folder at a time."""
-    left_out = LeftOut() if left_out is None else left_out
+    skipped = SkippedFiles() if skipped is None else skipped
     # Each folder is read once, by whatever links it is reached, and those above it never: no loops.
     seen = {_identity(above) for above in (folder, *folder.absolute().parents)}
-    return _walk(folder, seen, left_out)
+    return _walk(folder, seen, skipped)
 
 
-def _walk(folder: Path, seen: set[tuple[int, int]], left_out: LeftOut) -> Iterable[File]:
+def _walk(folder: Path, seen: set[tuple[int, int]], skipped: SkippedFiles) -> Iterable[File]:
     for entry in _entries(folder):
         path = folder / entry.name
         if _HIDDEN.match(entry.name):
-            left_out.hidden += 1
+            skipped.hidden += 1
         elif _is(entry.is_dir):
             identity = _identity(path)
             if identity in seen:
-                left_out.loops += 1
+                skipped.loops += 1
             else:
                 seen.add(identity)
-                yield from _walk(path, seen, left_out)
+                yield from _walk(path, seen, skipped)
         elif is_image(entry.name) and _is(entry.is_file):  # Not a pipe, nor a link to nothing.
             found = entry.stat()
             yield File(path, found.st_size, found.st_mtime_ns)
         else:
-            left_out.others += 1
+            skipped.others += 1
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from fecam.data._files import files_dataset, listed, positions, readable, split_off
-from fecam.data._listing import File, LeftOut, images_in, natural_key, subfolders
+from fecam.data._listing import File, SkippedFiles, list_images, natural_key, subfolders
 from fecam.data.dataset import Dataset
 from fecam.data.download import fetch, unpack
-from fecam.data.places import data_folder
+from fecam.data.paths import data_folder
 from fecam.errors import DatasetError
 
 WNID = "n" + "[0-9]" * 8
@@ -21,8 +21,8 @@ WNID = "n" + "[0-9]" * 8
 
 
 @dataclass(frozen=True)
-class Form:
-    """A form in which a set is published."""
+class Release:
+    """A release in which a set is published."""
 
     inner: str
     """The folder that its archive unpacks to."""
@@ -53,9 +53,13 @@ class Row:
 
 
 def find(
-    name: str, root: str | os.PathLike[str] | None, forms: Sequence[Form], download: bool, page: str
-) -> tuple[Path, Form]:
-    """Return the folder of a set and the form it has there.
+    name: str,
+    root: str | os.PathLike[str] | None,
+    releases: Sequence[Release],
+    download: bool,
+    page: str,
+) -> tuple[Path, Release]:
+    """Return the folder of a set and the release it has there.
 
     The root may be that folder, the folder around it, the archive, or the folder with the archive
     in it, which is then verified and unpacked beside itself.
@@ -63,74 +67,77 @@ def find(
     Args:
         name: Of the set, for messages and for its usual place.
         root: Where to look; None for the usual place.
-        forms: That it may have. The first is the one to download.
+        releases: That it may have. The first is the one to download.
         download: Fetch it, if it is not there.
         page: Where a person finds it.
     """
     place = data_folder() / name if root is None else Path(root).expanduser()
     by_hand = f"get it from {page} and unpack it into {place}, or name its folder as root (--root)"
     if place.is_file():
-        form = next((form for form in forms if form.archive == place.name), None)
-        if form is None:
-            known = [form.archive for form in forms if form.url]
+        release = next((release for release in releases if release.archive == place.name), None)
+        if release is None:
+            known = [release.archive for release in releases if release.url]
             raise DatasetError(
                 f"{name}: {place} is a file, but not {listed(known) if known else 'a folder'}. "
                 "Remedy: unpack it, and give its folder as root"
             )
         place = place.parent
-        if _complete(place, [form]) is None:
-            _unpack(place, form)
-    found = _complete(place, forms)
+        if _complete(place, [release]) is None:
+            _unpack(place, release)
+    found = _complete(place, releases)
     if found is None:
-        form = next((form for form in forms if form.url and (place / form.archive).exists()), None)
-        if form is None and download:
-            form = forms[0]
-            if not form.url:
+        release = next(
+            (release for release in releases if release.url and (place / release.archive).exists()),
+            None,
+        )
+        if release is None and download:
+            release = releases[0]
+            if not release.url:
                 raise DatasetError(f"{name} cannot be downloaded by a program. Remedy: {by_hand}")
-        if form is None:
-            raise _absent(name, place, forms, by_hand)
-        _unpack(place, form)
-        found = _complete(place, forms)
+        if release is None:
+            raise _absent(name, place, releases, by_hand)
+        _unpack(place, release)
+        found = _complete(place, releases)
     if found is None:
-        raise _absent(name, place, forms, by_hand)
+        raise _absent(name, place, releases, by_hand)
     return found
 
 
-def _complete(place: Path, forms: Sequence[Form]) -> tuple[Path, Form] | None:
-    for form in forms:
-        for folder in (place, place / form.inner, place / form.inner / form.inner):
-            if folder.is_dir() and not form.missing(folder):
-                return folder, form
+def _complete(place: Path, releases: Sequence[Release]) -> tuple[Path, Release] | None:
+    for release in releases:
+        for folder in (place, place / release.inner, place / release.inner / release.inner):
+            if folder.is_dir() and not release.missing(folder):
+                return folder, release
     return None
 
 
-def _unpack(place: Path, form: Form) -> None:
-    unpack(fetch(form.url, place / form.archive, md5=form.md5), place / form.inner)
+def _unpack(place: Path, release: Release) -> None:
+    unpack(fetch(release.url, place / release.archive, md5=release.md5), place / release.inner)
 
 
-def _absent(name: str, place: Path, forms: Sequence[Form], by_hand: str) -> DatasetError:
-    # The form of which most is there is the one that was meant.
+def _absent(name: str, place: Path, releases: Sequence[Release], by_hand: str) -> DatasetError:
+    # The release of which most is there is the one that was meant.
     folders = [
-        (len(form.missing(folder)) / len(form.needed), at, folder, form)
-        for at, form in enumerate(forms)
-        for folder in (place, place / form.inner)
+        (len(release.missing(folder)) / len(release.needed), at, folder, release)
+        for at, release in enumerate(releases)
+        for folder in (place, place / release.inner)
         if folder.is_dir()
     ]
     if not folders:
         what = f"{place} does not exist"
     else:
-        _, _, folder, form = min(folders, key=lambda one: one[:2])
-        what = f"{folder} lacks {listed(form.missing(folder))}"
-    can = " download=True (--download on the command line), or" if forms[0].url else ""
+        _, _, folder, release = min(folders, key=lambda one: one[:2])
+        what = f"{folder} lacks {listed(release.missing(folder))}"
+    can = " download=True (--download on the command line), or" if releases[0].url else ""
     return DatasetError(f"{name}: {what}. Remedy:{can} {by_hand}")
 
 
-def tree_rows(folder: Path, left_out: LeftOut, for_test: bool = False) -> list[Row]:
+def tree_rows(folder: Path, skipped: SkippedFiles, for_test: bool = False) -> list[Row]:
     """Return the images of a folder of class folders."""
     return [
         Row(file, one.name, for_test)
-        for one in subfolders(folder, left_out)
-        for file in images_in(one, left_out)
+        for one in subfolders(folder, skipped)
+        for file in list_images(one, skipped)
     ]
 
 
@@ -141,11 +148,11 @@ def split_rows(rows: Sequence[Row], share: float, seed: int) -> list[Row]:
     return [replace(row, for_test=bool(flag)) for row, flag in zip(rows, is_test, strict=True)]
 
 
-def files_by_name(folder: Path, left_out: LeftOut) -> dict[str, File]:
+def files_by_name(folder: Path, skipped: SkippedFiles) -> dict[str, File]:
     """Return the images in a folder by their path from there."""
     if not folder.is_dir():
         raise DatasetError(f"there is no folder {folder}. Remedy: unpack the whole archive")
-    files = images_in(folder, left_out)
+    files = list_images(folder, skipped)
     return {file.path.relative_to(folder).as_posix(): file for file in files}
 
 

@@ -75,7 +75,7 @@ def load(
     """Return the data set of a name, or of a folder of images or a file of rows.
 
     ``root`` is where a public set lies, by default a folder of its name in
-    `fecam.data.places.data_folder`; ``download`` allows to fetch it there. A name goes before a
+    `fecam.data.paths.data_folder`; ``download`` allows to fetch it there. A name goes before a
     path: write ``./digits`` for a folder that is called so. The options are those of the loader,
     see `available`.
 
@@ -91,14 +91,14 @@ def load(
             f"{unknown(name, _SETS)} Remedy: leave out root to load a path."
         )
     loader, path = _path_loader(name)
-    return loader(path, **checked_options(name, loader, options))
+    return loader(path, **check_options(name, loader, options))
 
 
 def _load_named(
     name: str, root: Path | str | None, download: bool, options: dict[str, Any]
 ) -> Dataset:
     loader = _loader(name)
-    options = checked_options(name, loader, options)
+    options = check_options(name, loader, options)
     parameters = keyword_options(loader)
     if "download" in parameters:
         options["download"] = download
@@ -131,7 +131,7 @@ def _path_loader(name: str) -> tuple[Callable[..., Dataset], Path]:
     return _attribute("table", "load_table"), Path(path)
 
 
-def checked_options(
+def check_options(
     name: str, loader: Callable[..., Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A copy of the options, all of which the loader knows."""

@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data._files import listed
-from fecam.data._official import Form, find, read_lines
+from fecam.data._official import Release, find, read_lines
 from fecam.data._pickles import read_pickle
 from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.errors import DatasetError
 
-FORMS = (
-    Form(
+RELEASES = (
+    Release(
         "cifar-100-python",
         ("train", "test", "meta"),
         "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
         "eb9058c3a382ffc7106e4002c42a8d85",
     ),
-    Form(
+    Release(
         "cifar-100-binary",
         ("train.bin", "test.bin", "fine_label_names.txt", "coarse_label_names.txt"),
         "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
@@ -46,8 +46,8 @@ def load(
         download: Fetch the archive, 161 MB, if there is none.
         superclasses: Label the 20 superclasses, such as fish, instead of the 100 classes.
     """
-    folder, form = find("cifar100", root, FORMS, download, _PAGE)
-    read = _python if form is FORMS[0] else _binary
+    folder, release = find("cifar100", root, RELEASES, download, _PAGE)
+    read = _python if release is RELEASES[0] else _binary
     parts, names = read(folder, superclasses)
     sizes = [len(labels) for _, labels in parts]
     images = np.empty((sum(sizes), _SIDE, _SIDE, 3), np.uint8)

@@ -7,13 +7,13 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fecam.data._files import listed
-from fecam.data._listing import LeftOut, images_in, subfolders
-from fecam.data._official import Form, Row, find, rows_dataset, sorted_keys
+from fecam.data._listing import SkippedFiles, list_images, subfolders
+from fecam.data._official import Release, Row, find, rows_dataset, sorted_keys
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
 
 # The archive is served without encryption and without a checksum: not to be fetched by a program.
-FORMS = (Form("core50_128x128", ("s[0-9]*/o[0-9]*/",)),)
+RELEASES = (Release("core50_128x128", ("s[0-9]*/o[0-9]*/",)),)
 
 CATEGORIES = (
     *("plug adapter", "mobile phone", "scissors", "light bulb", "can"),
@@ -41,18 +41,18 @@ def load(
         categories: Label the 10 categories instead of the 50 objects.
         test_sessions: The sessions for testing; the official ones if not given.
     """
-    folder, _ = find("core50", root, FORMS, download, _PAGE)
+    folder, _ = find("core50", root, RELEASES, download, _PAGE)
     sessions = sorted_keys(one.name for one in subfolders(folder) if _number("s", one.name))
     wanted = {f"s{number}" for number in test_sessions}
     strange = sorted(wanted - {f"s{number}" for number in range(1, 12)})
     if strange:
         raise DatasetError(f"core50: no sessions {listed(strange)}. Remedy: give some of 1 to 11")
-    left_out = LeftOut()
+    skipped = SkippedFiles()
     rows = []
     for session in sessions:
-        for thing in subfolders(folder / session, left_out):
+        for thing in subfolders(folder / session, skipped):
             name = _name(thing, categories)
-            files = images_in(thing, left_out)
+            files = list_images(thing, skipped)
             rows += [Row(file, name, session in wanted, session) for file in files]
     present = {row.label for row in rows}
     names = CATEGORIES if categories else [_object(at) for at in range(50)]
@@ -63,7 +63,7 @@ def load(
         [name for name in names if name in present],
         domains=sessions,
         official=(119_894, 44_972, len(names)),
-        notes=left_out.notes(),
+        notes=skipped.notes(),
     )
 
 

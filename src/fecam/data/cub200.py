@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fecam.data._files import listed
-from fecam.data._listing import LeftOut
+from fecam.data._listing import SkippedFiles
 from fecam.data._official import (
-    Form,
+    Release,
     Row,
     files_by_name,
     find,
@@ -20,8 +20,8 @@ from fecam.errors import DatasetError
 
 _LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 
-FORMS = (
-    Form(
+RELEASES = (
+    Release(
         "CUB_200_2011",
         (*_LISTS, "images"),
         "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
@@ -40,7 +40,7 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
         root: The folder ``CUB_200_2011``, the folder around it, or the archive.
         download: Fetch the archive, 1.1 GB, if there is none.
     """
-    folder, _ = find("cub200", root, FORMS, download, _PAGE)
+    folder, _ = find("cub200", root, RELEASES, download, _PAGE)
     images, labels, split, classes = (_numbered(folder / name) for name in _LISTS)
     for name, table in zip(_LISTS[1:3], (labels, split), strict=True):
         odd = sorted(images.keys() ^ table.keys(), key=int)
@@ -53,8 +53,8 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
         raise DatasetError(f"{folder}: classes.txt has no class {listed(strange)}. {_REMEDY}")
     if set(split.values()) - {"0", "1"}:
         raise DatasetError(f"{folder / _LISTS[2]} has other marks than 0 and 1. {_REMEDY}")
-    left_out = LeftOut()
-    files = files_by_name(folder / "images", left_out)
+    skipped = SkippedFiles()
+    files = files_by_name(folder / "images", skipped)
     missing = [name for name in images.values() if name not in files]
     refuse_missing(folder / "images.txt", folder / "images", missing)
     unlisted = len(files) - len(set(images.values()))
@@ -67,7 +67,7 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
         list(classes),
         words=classes,
         official=(5_994, 5_794, 200),
-        notes=[*notes, *left_out.notes()],
+        notes=[*notes, *skipped.notes()],
     )
 
 

@@ -100,7 +100,7 @@ class _Chosen(Sequence[Any]):
         return len(self._rows)
 
     def content(self, at: int) -> object:
-        """What the item at that place is made of: see `fecam.data.marks`."""
+        """What the item at that place is made of: see `fecam.data.content_hashes`."""
         place = int(self._rows[at])
         content = getattr(self._items, "content", self._items.__getitem__)
         return content(place)

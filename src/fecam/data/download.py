@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from fecam.data.unpacking import unpack
 from fecam.errors import DatasetError
 
-__all__ = ["Progress", "fetch", "unpack", "watching_downloads"]
+__all__ = ["Progress", "fetch", "report_downloads", "unpack"]
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes there will be, if the server says so."""
@@ -31,7 +31,7 @@ _watcher: ContextVar[Progress | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
-def watching_downloads(progress: Progress) -> Iterator[None]:
+def report_downloads(progress: Progress) -> Iterator[None]:
     """Have ``progress`` called by every download in this block, whichever loader starts it."""
     token = _watcher.set(progress)
     try:
@@ -61,7 +61,7 @@ def fetch(
         path: Where the file shall be.
         sha256: What it must hash to, in hexadecimal.
         md5: As ``sha256``, for files published with that.
-        progress: Called after each block; by default, what `watching_downloads` was given.
+        progress: Called after each block; by default, what `report_downloads` was given.
         timeout: Seconds without an answer after which to give up.
         attempts: How often to try.
     """

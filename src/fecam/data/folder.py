@@ -16,7 +16,7 @@ from fecam.data._files import (
     readable,
     split_off,
 )
-from fecam.data._listing import File, LeftOut, existing_folder, images_in, subfolders
+from fecam.data._listing import File, SkippedFiles, existing_folder, list_images, subfolders
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
 
@@ -77,14 +77,14 @@ def load_folder(
         name: The name of the data set; the folder's own if not given.
     """
     root = existing_folder(path, "a folder of images")
-    left_out = LeftOut()
+    skipped = SkippedFiles()
     notes: list[str] = []
     found = [
         one
-        for top, for_test in _parts(root, left_out, notes)
-        for one in _class_folders(top, for_test, domains, as_label, left_out)
+        for top, for_test in _parts(root, skipped, notes)
+        for one in _class_folders(top, for_test, domains, as_label, skipped)
     ]
-    _refuse_no_images(root, found, left_out, domains)
+    _refuse_no_images(root, found, skipped, domains)
     empty = [str(one.path.relative_to(root)) for one in found if not one.files]
     if empty:
         notes.append(f"{len(empty)} empty class folders left out: {listed(empty)}")
@@ -114,7 +114,7 @@ def load_folder(
         is_test=is_test,
         domains=np.repeat(domain_numbers, counts) if domains else None,
         domain_names=domain_names if domains else (),
-        notes=[*notes, *_one_sided(found), *left_out.notes()],
+        notes=[*notes, *_one_sided(found), *skipped.notes()],
     )
 
 
@@ -130,7 +130,7 @@ def _perhaps_domains(found: list[ClassFolder]) -> list[str]:
     ]
 
 
-def _parts(root: Path, left_out: LeftOut, notes: list[str]) -> list[tuple[Path, bool]]:
+def _parts(root: Path, skipped: SkippedFiles, notes: list[str]) -> list[tuple[Path, bool]]:
     """Return the folders that hold class folders, and whether they are for testing.
 
     A folder called ``train`` may as well be a class of vehicles: it is a part if another part
@@ -143,7 +143,7 @@ def _parts(root: Path, left_out: LeftOut, notes: list[str]) -> list[tuple[Path, 
     alone = len(tops) == 1
     if train is None or not (test or validation or (alone and subfolders(train))):
         return [(root, False)]
-    subfolders(root, left_out)
+    subfolders(root, skipped)
     judged = test or validation
     parts = [(train, False)] + ([(judged, True)] if judged else [])
     unused = [top.name for top in tops if top not in {train, judged}]
@@ -157,13 +157,13 @@ def _first(by_name: dict[str, Path], names: frozenset[str]) -> Path | None:
 
 
 def _class_folders(
-    top: Path, for_test: bool, domains: bool, as_label: str | None, left_out: LeftOut
+    top: Path, for_test: bool, domains: bool, as_label: str | None, skipped: SkippedFiles
 ) -> Iterator[ClassFolder]:
-    for upper in subfolders(top, left_out) if domains else [top]:
+    for upper in subfolders(top, skipped) if domains else [top]:
         domain = readable(upper.name) if domains else ""
-        for folder in subfolders(upper, left_out) if as_label is None else [upper]:
+        for folder in subfolders(upper, skipped) if as_label is None else [upper]:
             label = readable(folder.name) if as_label is None else as_label
-            yield ClassFolder(label, domain, for_test, images_in(folder, left_out), folder)
+            yield ClassFolder(label, domain, for_test, list_images(folder, skipped), folder)
 
 
 def _one_sided(found: list[ClassFolder]) -> list[str]:
@@ -177,19 +177,19 @@ def _one_sided(found: list[ClassFolder]) -> list[str]:
 
 
 def _refuse_no_images(
-    root: Path, found: list[ClassFolder], left_out: LeftOut, domains: bool
+    root: Path, found: list[ClassFolder], skipped: SkippedFiles, domains: bool
 ) -> None:
     if any(one.files for one in found):
         return
     tree = (_DOMAIN_TREE if domains else _TREE).format(root=root.name)
-    if left_out.loose:
+    if skipped.loose:
         level = "domain and class folders" if domains else "class folders"
         raise DatasetError(
-            f"{root} holds {left_out.loose} images that lie in no class folder, so nothing says "
+            f"{root} holds {skipped.loose} images that lie in no class folder, so nothing says "
             "what they show. Remedy: name the class of all with as_label (--as on the command "
             f"line), or sort them into {level}:{tree}"
         )
-    passed = "; ".join(left_out.notes())
+    passed = "; ".join(skipped.notes())
     raise DatasetError(
         f"{root} holds no images{f' ({passed})' if passed else ''}. Remedy: one folder a class:"
         f"{tree}"

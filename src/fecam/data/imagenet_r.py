@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fecam.data._listing import LeftOut
+from fecam.data._listing import SkippedFiles
 from fecam.data._official import (
     WNID,
-    Form,
+    Release,
     find,
     rows_dataset,
     sorted_keys,
@@ -22,14 +22,14 @@ from fecam.data._official import (
 )
 from fecam.data.dataset import Dataset
 
-FORMS = (
-    Form(
+RELEASES = (
+    Release(
         "imagenet-r",
         (f"{WNID}/",),
         "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
         "a61312130a589d0ca1a8fca1f2bd3337",
     ),
-    Form("imagenet-r", (f"train/{WNID}/", f"test/{WNID}/")),
+    Release("imagenet-r", (f"train/{WNID}/", f"test/{WNID}/")),
 )
 
 _PAGE = "https://github.com/hendrycks/imagenet-r"
@@ -51,13 +51,13 @@ def load(
         test_share: Of each class, for testing, where there are no such folders.
         seed: Another seed chooses others for testing.
     """
-    folder, form = find("imagenet-r", root, FORMS, download, _PAGE)
-    left_out = LeftOut()
-    if form is FORMS[0]:
-        rows = split_rows(tree_rows(folder, left_out), test_share, seed)
+    folder, release = find("imagenet-r", root, RELEASES, download, _PAGE)
+    skipped = SkippedFiles()
+    if release is RELEASES[0]:
+        rows = split_rows(tree_rows(folder, skipped), test_share, seed)
     else:
-        rows = tree_rows(folder / "train", left_out)
-        rows += tree_rows(folder / "test", left_out, for_test=True)
+        rows = tree_rows(folder / "train", skipped)
+        rows += tree_rows(folder / "test", skipped, for_test=True)
     keys = sorted_keys({row.label for row in rows})
     words, notes = word_names(folder / "README.txt", keys)
     test = sum(row.for_test for row in rows)
@@ -69,5 +69,5 @@ def load(
         words=words,
         # How many are for testing is for the split to say; together there are 30,000.
         official=(30_000 - test, test, 200),
-        notes=[*notes, *left_out.notes()],
+        notes=[*notes, *skipped.notes()],
     )

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from fecam.data._files import listed
-from fecam.data._listing import LeftOut, images_in, subfolders
+from fecam.data._listing import SkippedFiles, list_images, subfolders
 from fecam.data._official import (
     WNID,
-    Form,
+    Release,
     Row,
     find,
     read_lines,
@@ -27,7 +27,7 @@ from fecam.data._official import (
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
 
-FORMS = (Form("imagenet", (f"train/{WNID}", f"val/{WNID}")),)
+RELEASES = (Release("imagenet", (f"train/{WNID}", f"val/{WNID}")),)
 
 CLASSES = 100
 _ALL, _SEED = 1000, 1993
@@ -50,7 +50,7 @@ def load(
             given, the usual 100 of 1000 classes (see above) in the order of their numbers, or all
             classes if there are 100 or fewer.
     """
-    folder, _ = find("imagenet-subset", root, FORMS, download, _PAGE)
+    folder, _ = find("imagenet-subset", root, RELEASES, download, _PAGE)
     there = [one.name for one in subfolders(folder / "train")]
     keys = usual_classes(there) if wnids is None else _given(wnids)
     for part in ("train", "val"):
@@ -60,12 +60,12 @@ def load(
                 f"{folder / part} lacks {len(lacking)} of the {len(keys)} classes: "
                 f"{listed(lacking)}. Remedy: unpack them, or choose others with wnids="
             )
-    left_out = LeftOut()
+    skipped = SkippedFiles()
     rows = [
         Row(file, key, part == "val")
         for part in ("train", "val")
         for key in keys
-        for file in images_in(folder / part / key, left_out)
+        for file in list_images(folder / part / key, skipped)
     ]
     names = folder / "LOC_synset_mapping.txt"
     words, notes = word_names(names if names.exists() else folder / "words.txt", keys)
@@ -78,7 +78,7 @@ def load(
         keys,
         words=words,
         official=(train, 50 * len(keys), CLASSES),
-        notes=[*notes, *left_out.notes()],
+        notes=[*notes, *skipped.notes()],
     )
 
 

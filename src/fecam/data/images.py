@@ -84,7 +84,7 @@ def png(source: Any) -> bytes:
     return content.getvalue()
 
 
-def pixels_of(content: bytes) -> int:
+def count_pixels(content: bytes) -> int:
     """How many pixels the header of an image file promises; nothing is decoded.
 
     Raises:
@@ -109,7 +109,7 @@ class ImageFiles(Sequence[NDArray[np.uint8]]):
         return len(self.paths)
 
     def content(self, at: int) -> Path:
-        """What the item at that place is made of: see `fecam.data.marks`."""
+        """What the item at that place is made of: see `fecam.data.content_hashes`."""
         return self.paths[at]
 
     @overload

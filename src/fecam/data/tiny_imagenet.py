@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fecam.data._files import listed
-from fecam.data._listing import LeftOut
+from fecam.data._listing import SkippedFiles
 from fecam.data._official import (
-    Form,
+    Release,
     Row,
     files_by_name,
     find,
@@ -21,8 +21,8 @@ from fecam.data._official import (
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
 
-FORMS = (
-    Form(
+RELEASES = (
+    Release(
         "tiny-imagenet-200",
         ("train", "val"),
         "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
@@ -42,16 +42,20 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
         download: Fetch the archive, 237 MB, if there is none.
     """
     folder, _ = find(
-        "tiny-imagenet", root, FORMS, download, "https://cs231n.stanford.edu/tiny-imagenet-200.zip"
+        "tiny-imagenet",
+        root,
+        RELEASES,
+        download,
+        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
     )
-    left_out = LeftOut()
-    train = tree_rows(folder / "train", left_out)
+    skipped = SkippedFiles()
+    train = tree_rows(folder / "train", skipped)
     keys = sorted_keys({row.label for row in train})
     listing = folder / "val" / "val_annotations.txt"
     if listing.exists():
-        test = _listed_rows(listing, left_out)
+        test = _listed_rows(listing, skipped)
     else:
-        test = tree_rows(folder / "val", left_out, for_test=True)
+        test = tree_rows(folder / "val", skipped, for_test=True)
     strange = sorted({row.label for row in test} - set(keys))
     if strange:
         raise DatasetError(
@@ -71,10 +75,10 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     )
 
 
-def _listed_rows(listing: Path, left_out: LeftOut) -> list[Row]:
+def _listed_rows(listing: Path, skipped: SkippedFiles) -> list[Row]:
     """Return the validation images, each with the class that the listing gives it."""
     folder = listing.parent / "images"
-    files = files_by_name(folder, left_out)
+    files = files_by_name(folder, skipped)
     pairs = []
     for number, line in enumerate(read_lines(listing), 1):
         cells = line.split("\t")

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fecam.classifier import FeCAMClassifier, novelty_limit
-from fecam.data.marks import marks_of
+from fecam.data.content_hashes import content_hashes
 from fecam.distributed.cluster import over_blocks, rows_in, the_ray, told_by
 from fecam.distributed.columns import item_columns, items_of
 from fecam.distributed.folder import Folder
@@ -320,10 +320,10 @@ def _content(items: Any, beside: Any) -> str:
         digest.update(np.ascontiguousarray(items).data)
     else:
         texts = bool(len(items)) and isinstance(items[0], str)
-        digest = hashlib.sha256(marks_of(items, "texts" if texts else "images").tobytes())
+        digest = hashlib.sha256(content_hashes(items, "texts" if texts else "images").tobytes())
         for one in items if texts else ():
             if os.path.isfile(one):  # a path: what it leads to may have changed
-                digest.update(marks_of([one], "images").tobytes())
+                digest.update(content_hashes([one], "images").tobytes())
     if beside.num_columns:
         beside = beside.replace_schema_metadata().combine_chunks()
         written = pa.BufferOutputStream()

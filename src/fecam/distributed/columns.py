@@ -110,7 +110,7 @@ class Images(Sequence[Any]):
         return len(self._sources)
 
     def content(self, at: int) -> Any:
-        """What the item at that place is made of: see `fecam.data.marks`."""
+        """What the item at that place is made of: see `fecam.data.content_hashes`."""
         return self._sources[at]
 
     def __getitem__(self, at: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.data.marks import marks_of
+from fecam.data.content_hashes import content_hashes
 from fecam.distributed.columns import Images, item_columns, items_of, labels_of
 from fecam.encoders.catalogue import load
 from fecam.encoders.encoder import Encoder
@@ -133,8 +133,8 @@ def read_block(table: Any, source: Source, encoder: Encoder | None, account: Acc
 def marks_in(block: Block) -> NDArray[np.uint64]:
     """The marks of the items of a block that could be read."""
     if block.kind == "features" and isinstance(block.items, np.ndarray):
-        return marks_of(block.features, "features")
-    return marks_of([block.items[at] for at in block.rows], block.kind)
+        return content_hashes(block.features, "features")
+    return content_hashes([block.items[at] for at in block.rows], block.kind)
 
 
 def _numbers(items: Any, columns: Sequence[str]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from joblib import cpu_count
 from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ItemError
-from fecam.features.store import FeatureStore, Filling, Rows, Stored
+from fecam.features.store import FeatureStore, FeatureWriter, Rows, StoredFeatures
 
 AHEAD = 4
 """Batches that are read ahead of the network: enough that it never waits, few enough for memory."""
@@ -98,7 +98,7 @@ def _found(
     report: Report | None,
     strict: bool,
     batch: int | None,
-) -> Stored:
+) -> StoredFeatures:
     """The features, from the cache or made there."""
     if dataset.kind == "features":
         raise InputError(
@@ -168,7 +168,7 @@ def encode_readable(items: Sequence[Any], encoder: Encoder) -> Encoded:
     return Encoded(found.features, found.kept.tolist(), dict(room.skipped))
 
 
-def _usable(found: Stored | None, strict: bool) -> Stored | None:
+def _usable(found: StoredFeatures | None, strict: bool) -> StoredFeatures | None:
     if found is not None and strict and found.about["skipped"]:
         _, why = found.about["skipped"][0]
         raise InputError(_too_bad([why], len(found.about["skipped"])))
@@ -176,7 +176,7 @@ def _usable(found: Stored | None, strict: bool) -> Stored | None:
 
 
 def _fill(
-    room: Filling | _InMemory,
+    room: FeatureWriter | _InMemory,
     dataset: Dataset,
     encoder: Encoder,
     report: Report | None,
@@ -200,7 +200,7 @@ class _NothingReadable(InputError):
 
 
 def _work(
-    room: Filling | _InMemory,
+    room: FeatureWriter | _InMemory,
     items: Sequence[Any] | Rows,
     encoder: Encoder,
     report: Report | None,
@@ -277,7 +277,7 @@ def _read(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _as_dataset(dataset: Dataset, encoder: Encoder, key: str, found: Stored) -> Dataset:
+def _as_dataset(dataset: Dataset, encoder: Encoder, key: str, found: StoredFeatures) -> Dataset:
     """The data set with features in the place of its items."""
     skipped = found.about["skipped"]
     notes = dataset.notes
@@ -314,6 +314,6 @@ class _InMemory:
         self.skipped += skipped
         self.done = upto
 
-    def stored(self, width: int) -> Stored:
+    def stored(self, width: int) -> StoredFeatures:
         rows = np.concatenate([np.zeros((0, width), np.float32), *self._parts])
-        return Stored(rows, np.asarray(self._kept, np.int64), {"skipped": self.skipped})
+        return StoredFeatures(rows, np.asarray(self._kept, np.int64), {"skipped": self.skipped})

@@ -22,7 +22,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from fecam.data.places import cache_folder
+from fecam.data.paths import cache_folder
 from fecam.errors import FecamError
 
 Rows = NDArray[np.float32]
@@ -45,7 +45,7 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredFeatures:
     """Features that are complete, mapped into memory."""
 
     features: Rows
@@ -60,7 +60,7 @@ class FeatureStore:
     def __init__(self, folder: Path | str | None = None) -> None:
         self.folder = Path(folder) if folder is not None else cache_folder() / "features"
 
-    def find(self, key: str) -> Stored | None:
+    def find(self, key: str) -> StoredFeatures | None:
         """The features of this key, if they are there."""
         place = self.folder / key
         try:
@@ -78,12 +78,12 @@ class FeatureStore:
                 f"the cached features in {place} cannot be read ({error}). "
                 f"Remedy: fecam cache remove {key}"
             ) from error
-        return Stored(features, kept, about)
+        return StoredFeatures(features, kept, about)
 
     @contextmanager
     def filling(
         self, key: str, count: int, width: int, about: Mapping[str, Any]
-    ) -> Iterator[Filling | None]:
+    ) -> Iterator[FeatureWriter | None]:
         """Room for features, held against all others; None if somebody else made them meanwhile."""
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ class FeatureStore:
             if (self.folder / key).exists():  # somebody took a file out of it
                 self._discard(self.folder / key)
             partial = self.folder / f"{_PARTIAL}{key}"
-            filling = Filling(partial, count, width, about)
+            filling = FeatureWriter(partial, count, width, about)
             try:
                 yield filling
             except BaseException:
@@ -187,7 +187,7 @@ class FeatureStore:
             shutil.rmtree(one, ignore_errors=True)
 
 
-class Filling:
+class FeatureWriter:
     """A set of features on its way, from the first item to the last.
 
     It is written as a file and not through mapped memory: a full disk is then an error that can be

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
-from fecam.data.marks import Marks
+from fecam.data.content_hashes import ContentHashes
 from fecam.model.provenance import (
     by_label,
     check_apart,
@@ -29,7 +29,7 @@ from fecam.model_file.writing import WorkingCopy
 
 
 def add_samples(
-    working: WorkingCopy, X: NDArray[Any], labels: list[Label], marks: Marks, *, again: bool
+    working: WorkingCopy, X: NDArray[Any], labels: list[Label], marks: ContentHashes, *, again: bool
 ) -> NDArray[np.bool_]:
     """Learn what was not taught before, or all of it ``again``; which samples that was."""
     fresh = np.ones(len(labels), bool) if again else is_fresh(labels, marks, working.content_hashes)
@@ -42,7 +42,7 @@ def add_samples(
 
 
 def take_samples(
-    working: WorkingCopy, X: NDArray[Any], labels: list[Label], marks: Marks, path: Path
+    working: WorkingCopy, X: NDArray[Any], labels: list[Label], marks: ContentHashes, path: Path
 ) -> None:
     """Take samples back out; those that were never taught are an error."""
     working.classifier.unlearn(X, labels)

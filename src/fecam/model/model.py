@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
+from fecam.data.content_hashes import ContentHashes, content_hashes
 from fecam.data.dataset import Dataset
 from fecam.data.items import as_rows, as_sequence, kind_of
-from fecam.data.marks import Marks, marks_of
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
@@ -470,7 +470,7 @@ class Model:
             taught = {label: count for label, count in done.counts.items() if count > 0}
             return Lesson(done, taught, {}, [], [], time.monotonic() - start)
         encoder = self._encoder_for(material.kind)
-        marks = marks_of(material.items, material.kind)
+        marks = content_hashes(material.items, material.kind)
         known: Counter[Label] = Counter()
         if not again and self._file is not None:
             there = RowHashes(self._file.snapshot.rows)
@@ -494,7 +494,7 @@ class Model:
         self,
         X: NDArray[Any],
         labels: list[Label],
-        marks: Marks,
+        marks: ContentHashes,
         encoder: Encoder | None,
         note: str,
         key: str,
@@ -533,7 +533,7 @@ class Model:
         encoder = self._encoder_for(material.kind)
         found = encoded(material, encoder, strict, report, self._width)
         labels = [material.labels[at] for at in found.rows]
-        marks = marks_of(material.items, material.kind)[found.rows]
+        marks = content_hashes(material.items, material.kind)[found.rows]
 
         def change(working: WorkingCopy) -> None:
             take_samples(working, found.features, labels, marks, self.path)

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.data.marks import Marks
+from fecam.data.content_hashes import ContentHashes
 from fecam.errors import InputError
 from fecam.model_file.records import Label
 from fecam.model_file.snapshot import ClassRow
 from fecam.model_file.writing import WorkingCopy
 
 
-def by_label(labels: list[Label], marks: Marks) -> dict[Label, Marks]:
+def by_label(labels: list[Label], marks: ContentHashes) -> dict[Label, ContentHashes]:
     """The marks of each class."""
     found: dict[Label, list[int]] = {}
     for label, mark in zip(labels, marks.tolist(), strict=True):
@@ -25,7 +25,7 @@ def by_label(labels: list[Label], marks: Marks) -> dict[Label, Marks]:
 
 
 def is_fresh(
-    labels: Sequence[Label], marks: Marks, taught: Mapping[Label, bytes]
+    labels: Sequence[Label], marks: ContentHashes, taught: Mapping[Label, bytes]
 ) -> NDArray[np.bool_]:
     """Which items were not taught before under their labels."""
     fresh = np.ones(len(labels), bool)
@@ -39,7 +39,7 @@ def is_fresh(
     return fresh
 
 
-def joined(before: bytes, new: Marks) -> bytes:
+def joined(before: bytes, new: ContentHashes) -> bytes:
     """All marks together, as a file keeps them."""
     both = np.concatenate([np.frombuffer(before, "<u8"), new])
     return np.sort(both).astype("<u8").tobytes()
@@ -54,7 +54,7 @@ def refuse_strange(path: Path, label: Label, count: int) -> None:
         )
 
 
-def without(before: bytes, gone: Marks) -> bytes:
+def without(before: bytes, gone: ContentHashes) -> bytes:
     """The marks that are left; of a sample that came twice, one."""
     left = Counter(np.frombuffer(before, "<u8").tolist())
     left.subtract(gone.tolist())

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fecam.data.dataset import Dataset
 from fecam.errors import SettingsError
 from fecam.scenarios.order import Order, read_order
-from fecam.scenarios.seeds import checked_seed
-from fecam.scenarios.split import Rows, split, together
+from fecam.scenarios.seeds import check_seed
+from fecam.scenarios.split import Rows, concat_sorted, split
 from fecam.scenarios.task import Part, Scenario, Task
 from fecam.scenarios.variants import RANKS, Variants
 from fecam.validation import check_int, check_list
@@ -63,11 +63,11 @@ def class_incremental(
         DatasetError: a class cannot be learnt or judged.
     """
     variants = Variants(imbalance, long_tail, long_tail_ranks, blurry)
-    seed = checked_seed(seed)
+    seed = check_seed(seed)
     labels = read_order(data, order)
     counts = _read_sizes(len(labels), base, increment, sizes)
     train, test = split(data, labels, test_share, seed)
-    lessons = [together(train[label] for label in group) for group in groups(labels, counts)]
+    lessons = [concat_sorted(train[label] for label in group) for group in groups(labels, counts)]
     lessons = variants.apply(data.labels, labels, lessons, seed)
     options: dict[str, Any] = {"sizes": list(counts), "order": list(labels)}
     options |= {"test_share": float(test_share)} | variants.options()
@@ -94,8 +94,8 @@ def growing(
         new = tuple(label for label in waiting if label in here)
         waiting = [label for label in waiting if label not in here]
         if new:
-            parts.append((name, together(test[label] for label in new)))
-        judged = together(piece for _, piece in parts)
+            parts.append((name, concat_sorted(test[label] for label in new)))
+        judged = concat_sorted(piece for _, piece in parts)
         tasks.append(Task(index, name, rows, judged, new, tuple(parts)))
         parts = list(tasks[-1].parts)  # those that cannot be written: later tasks share them
     return tuple(tasks)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError, SettingsError
-from fecam.scenarios.seeds import chance, checked_seed
-from fecam.scenarios.split import Rows, by_class, class_name, drawn, together
+from fecam.scenarios.seeds import check_seed, rng_for
+from fecam.scenarios.split import Rows, by_class, class_name, concat_sorted, draw_test_mask
 from fecam.scenarios.task import Scenario, Task
 from fecam.scenarios.variants import RANKS, Variants
 from fecam.validation import check_fraction, check_keys, check_list
@@ -33,7 +33,7 @@ def domain_incremental(
     """A domain at each task; always judged on the same rows.
 
     Rows that the data set marks for testing are never learnt from. A test domain that marks none,
-    and is no training domain too, is judged on check_int.
+    and is no training domain too, is judged on whole.
 
     >>> texts, labels, places = list("abcdef"), [0, 1] * 3, np.repeat([0, 1, 2], 2)
     >>> data = Dataset("d", "texts", texts, labels, ("x", "y"), "f", None, places, ("p", "q", "r"))
@@ -61,21 +61,21 @@ def domain_incremental(
         DatasetError: no domains, or nothing in them to learn from or to be judged on.
     """
     variants = Variants(imbalance, long_tail, long_tail_ranks, blurry)
-    seed, test_share = checked_seed(seed), check_fraction("test_share", test_share)
+    seed, test_share = check_seed(seed), check_fraction("test_share", test_share)
     learnt, judged = _read_domains(data, train_domains, test_domains)
     if shuffle:
-        learnt = [learnt[at] for at in chance(seed, "domains").permutation(len(learnt))]
+        learnt = [learnt[at] for at in rng_for(seed, "domains").permutation(len(learnt))]
     is_test = _marks(data, learnt, judged, test_share, seed)
     lessons = [_rows(data, name, ~is_test) for name in learnt]
     _refuse_empty(data, learnt, lessons, "train_domains")
-    order = tuple(by_class(data.labels, together(lessons)))
+    order = tuple(by_class(data.labels, concat_sorted(lessons)))
     lessons = variants.apply(data.labels, order, lessons, seed)
     _refuse_empty(data, learnt, lessons, "train_domains")
     pieces = [_rows(data, name, is_test) for name in judged]
-    if np.any(data.is_test):  # of single rows none are drawn
+    if np.any(data.is_test):  # a single row is never drawn for testing
         _refuse_empty(data, judged, pieces, "test_domains")
     parts = tuple((name, rows) for name, rows in zip(judged, pieces, strict=True) if len(rows))
-    test = together(pieces)
+    test = concat_sorted(pieces)
     _check_judged(data, order, test)
     tasks: list[Task] = []
     seen: set[int] = set()
@@ -144,7 +144,7 @@ def _marks(
             is_test[rows] = True
         elif not marked.any():
             at = data.domain_names.index(name)
-            is_test |= drawn(data.labels, rows, test_share, seed, at)
+            is_test |= draw_test_mask(data.labels, rows, test_share, seed, at)
     return is_test
 
 

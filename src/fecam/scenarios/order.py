@@ -9,7 +9,7 @@ import numpy as np
 
 from fecam.data.dataset import Dataset
 from fecam.errors import SettingsError
-from fecam.scenarios.seeds import checked_seed
+from fecam.scenarios.seeds import check_seed
 from fecam.validation import check_int, check_list
 
 NATURAL = "natural"
@@ -27,7 +27,7 @@ def class_order(classes: int, seed: int | None = 1993) -> tuple[int, ...]:
     check_int("classes", classes)
     if seed is None:
         return tuple(range(classes))
-    return tuple(np.random.RandomState(checked_seed(seed)).permutation(classes).tolist())
+    return tuple(np.random.RandomState(check_seed(seed)).permutation(classes).tolist())
 
 
 def read_order(data: Dataset, order: Order) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ def read_order(data: Dataset, order: Order) -> tuple[int, ...]:
             raise SettingsError(
                 f"order={order!r} must be a seed, a list of labels, or {NATURAL!r}."
             )
-        seed = None if order is None or isinstance(order, str) else checked_seed(order, "order")
+        seed = None if order is None or isinstance(order, str) else check_seed(order, "order")
         return class_order(len(data.label_names), seed)
     highest = len(data.label_names) - 1
     seen: dict[int, None] = {}

@@ -16,25 +16,27 @@ from fecam.validation import check_int
 HIGHEST = 2**32 - 1
 
 
-def chance(seed: int, purpose: str, *numbers: int) -> np.random.RandomState:
+def rng_for(seed: int, purpose: str, *numbers: int) -> np.random.RandomState:
     """The generator of a seed for one purpose, and for one class or task of it.
 
-    >>> first, again = chance(0, "shots", 3), chance(0, "shots", 3)
+    >>> first, again = rng_for(0, "shots", 3), rng_for(0, "shots", 3)
     >>> bool((first.permutation(9) == again.permutation(9)).all())
     True
     """
-    return np.random.RandomState([checked_seed(seed), zlib.crc32(purpose.encode()), *numbers])
+    return np.random.RandomState([check_seed(seed), zlib.crc32(purpose.encode()), *numbers])
 
 
-def pick(rows: NDArray[np.intp], count: int, source: np.random.RandomState) -> NDArray[np.intp]:
+def choice_sorted(
+    rows: NDArray[np.intp], count: int, source: np.random.RandomState
+) -> NDArray[np.intp]:
     """So many of the rows by chance, in the order they had. Asking for more keeps the fewer.
 
-    >>> pick(np.arange(100, 110), 3, chance(0, "an example"))
+    >>> choice_sorted(np.arange(100, 110), 3, rng_for(0, "an example"))
     array([102, 108, 109])
     """
     return rows[np.sort(source.permutation(len(rows))[:count])]
 
 
-def checked_seed(seed: int, name: str = "seed") -> int:
+def check_seed(seed: int, name: str = "seed") -> int:
     """The seed, if it is one."""
     return check_int(name, seed, minimum=0, maximum=HIGHEST)

@@ -11,8 +11,8 @@ from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError, SettingsError
 from fecam.scenarios.classes import groups, growing
 from fecam.scenarios.order import Order, read_order
-from fecam.scenarios.seeds import chance, checked_seed, pick
-from fecam.scenarios.split import Rows, class_name, split, together
+from fecam.scenarios.seeds import check_seed, choice_sorted, rng_for
+from fecam.scenarios.split import Rows, class_name, concat_sorted, split
 from fecam.scenarios.task import Scenario
 from fecam.validation import check_int, check_list
 
@@ -52,7 +52,7 @@ def few_shot(
         SettingsError: options that cannot be, or do not add up.
         DatasetError: a class cannot be learnt or judged, or has too few samples.
     """
-    seed = checked_seed(seed)
+    seed = check_seed(seed)
     labels = read_order(data, order)
     base, ways, shots = check_int("base", base), check_int("ways", ways), check_int("shots", shots)
     sessions = _sessions(len(labels), base, ways)
@@ -66,8 +66,8 @@ def few_shot(
     else:
         few = _read_given(data, given, new, train, shots)
         options["given"] = {str(label): rows.tolist() for label, rows in few.items()}
-    lessons = [together(train[label] for label in first)]
-    lessons += [together(few[label] for label in group) for group in later]
+    lessons = [concat_sorted(train[label] for label in first)]
+    lessons += [concat_sorted(few[label] for label in group) for group in later]
     return Scenario("few-shot", growing(data.labels, labels, lessons, test), seed, options)
 
 
@@ -89,7 +89,7 @@ def _sampled(data: Dataset, label: int, rows: Rows, shots: int, seed: int) -> Ro
             f"shots={shots}, but {class_name(data, label)} of {data.name!r} has {len(rows)} rows "
             "for training. Remedy: fewer shots, or an order without this label"
         )
-    return pick(rows, shots, chance(seed, "shots", label))
+    return choice_sorted(rows, shots, rng_for(seed, "shots", label))
 
 
 def _read_given(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
-from fecam.scenarios.seeds import chance, pick
+from fecam.scenarios.seeds import choice_sorted, rng_for
 from fecam.validation import check_fraction
 
 Rows = NDArray[np.intp]
@@ -25,7 +25,7 @@ def split(
     test_share = check_fraction("test_share", test_share)
     is_test = np.asarray(data.is_test)
     if not is_test.any():
-        is_test = drawn(data.labels, np.arange(len(data)), test_share, seed)
+        is_test = draw_test_mask(data.labels, np.arange(len(data)), test_share, seed)
     sides = tuple(by_class(data.labels, np.flatnonzero(side)) for side in (~is_test, is_test))
     for rows, purpose in zip(sides, ("training", "testing"), strict=True):
         for label in classes:
@@ -34,21 +34,21 @@ def split(
     return sides[0], sides[1]
 
 
-def drawn(
+def draw_test_mask(
     labels: NDArray[np.int64], rows: Rows, test_share: float, seed: int, domain: int = 0
 ) -> NDArray[np.bool_]:
     """Which rows are for testing if so large a share of each class is.
 
     Of two rows of a class at least one is for testing and one for training.
 
-    >>> drawn(np.array([0, 0, 0, 0, 1, 1]), np.arange(6), 0.25, seed=0).sum()
+    >>> draw_test_mask(np.array([0, 0, 0, 0, 1, 1]), np.arange(6), 0.25, seed=0).sum()
     np.int64(2)
     """
     is_test = np.zeros(len(labels), bool)
     if test_share:
         for label, own in by_class(labels, rows).items():
             count = min(max(1, round(test_share * len(own))), len(own) - 1)
-            is_test[pick(own, count, chance(seed, "test share", label, domain))] = True
+            is_test[choice_sorted(own, count, rng_for(seed, "test share", label, domain))] = True
     return is_test
 
 
@@ -63,7 +63,7 @@ def by_class(labels: NDArray[np.int64], rows: Rows) -> dict[int, Rows]:
     return dict(zip(found.tolist(), pieces, strict=True)) if len(rows) else {}
 
 
-def together(pieces: Iterable[Rows]) -> Rows:
+def concat_sorted(pieces: Iterable[Rows]) -> Rows:
     """All rows of the pieces, in the order of the data set."""
     return np.sort(np.concatenate([np.zeros(0, np.intp), *pieces]))
 

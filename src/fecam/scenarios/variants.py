@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.errors import SettingsError
-from fecam.scenarios.seeds import chance, pick
-from fecam.scenarios.split import Rows, by_class, together
+from fecam.scenarios.seeds import choice_sorted, rng_for
+from fecam.scenarios.split import Rows, by_class, concat_sorted
 from fecam.validation import check_choice, check_fraction, check_number
 
 RANKS = ("shuffled", "ordered")
@@ -55,11 +55,13 @@ class Variants:
     ) -> list[Rows]:
         """The training rows of each task as these options leave them."""
         if self.imbalance is not None:
-            lessons = _thinned(labels, lessons, imbalanced(order, self.imbalance, seed), seed)
+            lessons = _subsample_tasks(
+                labels, lessons, imbalanced(order, self.imbalance, seed), seed
+            )
         if self.long_tail is not None:
             shuffled = self.long_tail_ranks == "shuffled"
             shares = long_tailed(order, self.long_tail, seed if shuffled else None)
-            lessons = _thinned(labels, lessons, shares, seed)
+            lessons = _subsample_tasks(labels, lessons, shares, seed)
         return blurred(lessons, self.blurry, seed) if self.blurry else list(lessons)
 
 
@@ -69,7 +71,7 @@ def imbalanced(order: Sequence[int], ratio: float, seed: int) -> dict[int, float
     >>> sorted(imbalanced(range(4), 10, seed=0).values())
     [0.1, 0.1, 1.0, 1.0]
     """
-    poor = set(chance(seed, "imbalance").permutation(sorted(order))[: len(order) // 2].tolist())
+    poor = set(rng_for(seed, "imbalance").permutation(sorted(order))[: len(order) // 2].tolist())
     return {label: 1 / ratio if label in poor else 1.0 for label in order}
 
 
@@ -84,18 +86,20 @@ def long_tailed(order: Sequence[int], ratio: float, seed: int | None) -> dict[in
     """
     ranked = list(order)
     if seed is not None:
-        ranked = chance(seed, "long tail").permutation(sorted(order)).tolist()
+        ranked = rng_for(seed, "long tail").permutation(sorted(order)).tolist()
     steps = max(len(order) - 1, 1)
     return {label: ratio ** (-rank / steps) for rank, label in enumerate(ranked)}
 
 
-def thin(labels: NDArray[np.int64], rows: Rows, shares: Mapping[int, float], seed: int) -> Rows:
+def subsample(
+    labels: NDArray[np.int64], rows: Rows, shares: Mapping[int, float], seed: int
+) -> Rows:
     """Of each class its share of the rows, by chance, rounded, but one at least."""
     kept = [
-        pick(own, max(1, round(shares[label] * len(own))), chance(seed, "thin", label))
+        choice_sorted(own, max(1, round(shares[label] * len(own))), rng_for(seed, "thin", label))
         for label, own in by_class(labels, rows).items()
     ]
-    return together(kept)
+    return concat_sorted(kept)
 
 
 def blurred(lessons: Sequence[Rows], share: float, seed: int) -> list[Rows]:
@@ -109,18 +113,18 @@ def blurred(lessons: Sequence[Rows], share: float, seed: int) -> list[Rows]:
         raise SettingsError(f"blurry={share!r} needs two tasks at least, not one: use blurry=0.")
     dealt: list[list[Rows]] = [[] for _ in lessons]
     for at, rows in enumerate(lessons):
-        source = chance(seed, "blurry", at)
+        source = rng_for(seed, "blurry", at)
         mixed = rows[source.permutation(len(rows))]
         leaving = round(share * len(rows))
         dealt[at].append(mixed[leaving:])
         for turn in range(count - 1):
             dealt[(at + 1 + turn) % count].append(mixed[:leaving][turn :: count - 1])
-    return [together(pieces) for pieces in dealt]
+    return [concat_sorted(pieces) for pieces in dealt]
 
 
-def _thinned(
+def _subsample_tasks(
     labels: NDArray[np.int64], lessons: Sequence[Rows], shares: Mapping[int, float], seed: int
 ) -> list[Rows]:
     """Thin all tasks as one: a class may come in several."""
-    kept = thin(labels, together(lessons), shares, seed)
+    kept = subsample(labels, concat_sorted(lessons), shares, seed)
     return [rows[np.isin(rows, kept)] for rows in lessons]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.data.images import pixels_of
+from fecam.data.images import count_pixels
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import FecamError, InputError, ItemError, MissingPackageError
@@ -412,7 +412,7 @@ def too_large(images: Sequence[bytes], most: int) -> dict[int, str]:
     refused: dict[int, str] = {}
     for at, content in enumerate(images):
         try:
-            pixels = pixels_of(content)
+            pixels = count_pixels(content)
         except ItemError as error:
             refused[at] = str(error)
             continue

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Marks = NDArray[np.uint64]
+ContentHashes = NDArray[np.uint64]
 
 _BLOCK = 2**20
 
 
-def marks_of(items: Sequence[Any] | NDArray[Any], kind: str = "images") -> Marks:
+def content_hashes(items: Sequence[Any] | NDArray[Any], kind: str = "images") -> ContentHashes:
     """A mark for each item: the same for the same bytes, else different but for chance (2^-64).
 
     Images are known by the bytes of their files, texts by their characters, rows of features by
     their numbers in single precision.
 
-    >>> one, two, again = marks_of(["a tit", "a wren", "a tit"], "texts").tolist()
+    >>> one, two, again = content_hashes(["a tit", "a wren", "a tit"], "texts").tolist()
     >>> one == again != two
     True
     """
