@@ -76,7 +76,7 @@ def test_a_folder_of_pictures_is_taught_once(fecam, answer, place):
     assert counts() == {"blue": 4, "red": 4}
     told = fecam("learn", "photos", "-m", "m.fecam", "--again")
     assert "taught: 8 samples of 2 classes" in told.out and "m.fecam has 2 classes" in told.out
-    assert "`fecam undo -m m.fecam` takes that back" in told.err
+    assert "`fecam undo -m m.fecam` undoes that" in told.err
     newest = answer("history", "-m", "m.fecam")
     assert [step["note"] for step in newest] == ["", "", "May"]
 
@@ -217,7 +217,7 @@ def test_forget_and_undo(fecam, answer, taught):
         before = model.judge_features(np.ones((1, WIDTH), np.float32), k=3)
     told = fecam("forget", "ant", "cow", "-m", "m.fecam")
     assert "forgotten: ant, cow; m.fecam now has 1 class" in told.err
-    assert "`fecam undo -m m.fecam --steps 2` brings that back" in told.err
+    assert "`fecam undo -m m.fecam --steps 2` undoes that" in told.err
     assert counts() == {"bee": 8}
     found = answer("undo", "-m", "m.fecam", "--steps", "2")
     assert [step["what"] for step in found["undone"]] == ["forget", "forget"]
@@ -313,7 +313,7 @@ def test_merge_adds_up_models(fecam, answer, place):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["forget", "ant", "-m", "no.fecam"], "`fecam learn FOLDER -m no.fecam` makes it"),
+        (["forget", "ant", "-m", "no.fecam"], "`fecam learn FOLDER -m no.fecam` creates it"),
         (["undo", "-m", "no.fecam"], "no.fecam does not exist"),
         (["history", "-m", "no.fecam"], "no.fecam does not exist"),
         (["unlearn", "a.npz", "-m", "no.fecam"], "no.fecam does not exist"),

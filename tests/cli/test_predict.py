@@ -330,12 +330,12 @@ def test_a_mistake_leaves_the_output_alone(predict, rows, place):
     assert (place / "out.csv").read_text() == "precious"
     with package.open("m.fecam") as model:
         model.undo()
-    assert "m.fecam knows no class; `fecam learn" in predict("q.npz", code=1).err
+    assert "m.fecam has no classes; `fecam learn" in predict("q.npz", code=1).err
 
 
 def test_a_missing_model_and_wrong_usage(predict, rows):
     said = predict("q.npz", model="bird.fecam", code=1).err
-    assert "bird.fecam does not exist; `fecam learn FOLDER -m bird.fecam` makes it" in said
+    assert "bird.fecam does not exist; `fecam learn FOLDER -m bird.fecam` creates it" in said
     predict("q.npz", "--format", "xml", code=2)
     predict("q.npz", "--top", "0", code=2)
     assert "Example: fecam predict" in predict("--help").out

@@ -6,13 +6,13 @@ import time
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal as format_bytes
 
 from fecam.cli.output import (
     AsJson,
     counted,
     parse_bytes,
     print_note,
-    readable_bytes,
     show_json,
     show_table,
 )
@@ -57,15 +57,15 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
                     one.about.get("dataset", "?"),
                     one.about.get("encoder", "?"),
                     f"{one.about.get('items', 0):,}",
-                    readable_bytes(one.bytes),
+                    format_bytes(one.bytes),
                     time.strftime("%Y-%m-%d %H:%M", time.localtime(one.used)),
                 ]
                 for one in entries
             ],
         )
     print_note(
-        f"{counted(len(entries), 'set')}, {readable_bytes(total)} of at most "
-        f"{readable_bytes(store.limit)}, in {store.folder}"
+        f"{counted(len(entries), 'set')}, {format_bytes(total)} of at most "
+        f"{format_bytes(store.limit)}, in {store.folder}"
     )
     if unfinished := store.unfinished():
         print_note(f"{len(unfinished)} unfinished: run the same command again to go on")
@@ -85,9 +85,7 @@ def limit(
     if as_json:
         show_json({"limit": store.limit, "removed": [one.key for one in removed]})
     else:
-        print_note(
-            f"at most {readable_bytes(store.limit)}; removed: {counted(len(removed), 'set')}"
-        )
+        print_note(f"at most {format_bytes(store.limit)}; removed: {counted(len(removed), 'set')}")
 
 
 @app.command()

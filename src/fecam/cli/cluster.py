@@ -12,9 +12,8 @@ import typer
 from typer.core import TyperCommand
 
 from fecam.cli.data import load_dataset
-from fecam.cli.edit import counted_classes
 from fecam.cli.items import iter_items, load_labeled
-from fecam.cli.model import encoding_bar, end, open_existing, tell_unreadable
+from fecam.cli.model import encoding_bar, exit_if_unreadable, open_existing, print_unreadable
 from fecam.cli.output import (
     console,
     counted,
@@ -280,12 +279,12 @@ def tell(lessons: Sequence[Learnt], model: Path, as_json: bool) -> None:
         )
     else:
         for one in lessons:
-            tell_unreadable(list(one.reasons))
+            print_unreadable(list(one.reasons))
         console.print(
-            f"taught: {counted(taught.total(), 'sample')} of {counted_classes(len(taught))} in "
+            f"taught: {counted(taught.total(), 'sample')} of {counted(len(taught), 'class')} in "
             f"{seconds:.1f} s on a cluster; known before: {known:,}, unreadable: {unreadable:,}"
         )
-    end(unreadable)
+    exit_if_unreadable(unreadable)
 
 
 def tell_answers(found: Answered, output: Path, as_json: bool) -> None:
@@ -302,13 +301,13 @@ def tell_answers(found: Answered, output: Path, as_json: bool) -> None:
             }
         )
     else:
-        tell_unreadable(found.reasons)
+        print_unreadable(found.reasons)
         kept = f", {found.kept:,} of them from before" if found.kept else ""
         console.print(
             f"{counted(found.items, 'item')} answered in {output}: "
             f"{counted(found.parts, 'file')}{kept}; unreadable: {found.unreadable:,}"
         )
-    end(found.unreadable)
+    exit_if_unreadable(found.unreadable)
 
 
 def tell_counts(found: Answered, model: Path, dataset: str, as_json: bool) -> None:
@@ -337,7 +336,7 @@ def tell_counts(found: Answered, model: Path, dataset: str, as_json: bool) -> No
             }
         )
     else:
-        tell_unreadable(found.reasons)
+        print_unreadable(found.reasons)
         rows = [[o, f"{items[o]:,}", f"{100 * right[o] / items[o]:.1f}"] for o in worst]
         show_table(["class", "items", "right %"], rows[:ROWS])
         if len(worst) > ROWS:
@@ -347,4 +346,4 @@ def tell_counts(found: Answered, model: Path, dataset: str, as_json: bool) -> No
             f"accuracy: {share} of {counted(found.labelled, 'item')}; "
             f"unreadable: {found.unreadable:,}"
         )
-    end(found.unreadable)
+    exit_if_unreadable(found.unreadable)

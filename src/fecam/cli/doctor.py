@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal as format_bytes
 
 from fecam.cli.model import open_existing, quoted
 from fecam.cli.output import (
@@ -19,7 +20,6 @@ from fecam.cli.output import (
     console,
     counted,
     print_note,
-    readable_bytes,
     show_json,
     strip_control,
 )
@@ -95,17 +95,17 @@ def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
     about = file_info(path)
     yield Finding(
         name,
-        f"{len(about.classes):,} classes, {readable_bytes(about.bytes)}; every checksum is right",
+        f"{len(about.classes):,} classes, {format_bytes(about.bytes)}; every checksum is right",
     )
     yield Finding(
         "room",
-        f"{readable_bytes(about.history_bytes)} to undo, {readable_bytes(about.free_bytes)} free; "
+        f"{format_bytes(about.history_bytes)} to undo, {format_bytes(about.free_bytes)} free; "
         f"`fecam doctor {quoted(path)} --compact` drops both",
     )
     if log := wal_size(path):
         yield Finding(
             "log",
-            f"{readable_bytes(log)} of it are in {path.name}-wal beside it, for a program has it "
+            f"{format_bytes(log)} of it are in {path.name}-wal beside it, for a program has it "
             "open or was killed; do not copy it alone. The next lesson puts them in their place",
         )
     if about.encoder is not None:
@@ -131,7 +131,7 @@ def _compacted(path: Path, yes: bool) -> Finding:
     if sys.stdin.isatty() and not yes:
         typer.confirm(f"Make {path} small? Nothing can be undone afterwards.", abort=True, err=True)
     before, after = compact(path)
-    return Finding("compact", f"{readable_bytes(before)} before, {readable_bytes(after)} now")
+    return Finding("compact", f"{format_bytes(before)} before, {format_bytes(after)} now")
 
 
 # -- the installation ------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def _cache() -> Finding:
         free = shutil.disk_usage(ensure_writable(folder)).free
     except FecamError as error:
         return Finding(f"cache {folder}", str(error), problem=True)
-    room = f"{readable_bytes(free)} free on its disk"
+    room = f"{format_bytes(free)} free on its disk"
     if free < LITTLE_ROOM:
         return Finding(f"cache {folder}", f"{room}; `fecam cache clear` makes room", problem=True)
     return Finding(f"cache {folder}", room)

@@ -13,7 +13,7 @@ import typer
 
 import fecam
 from fecam.cli import completion
-from fecam.cli.model import ModelPath, open_existing, quoted
+from fecam.cli.model import ModelPath, open_existing, quoted, undo_command
 from fecam.cli.output import AsJson, counted, print_note, show_json, show_table, single_line
 from fecam.errors import FecamError, InputError
 
@@ -71,9 +71,9 @@ def forget(
         )
         return
     names = ", ".join(map(str, labels))
-    print_note(f"forgotten: {names}; {model} now has {counted_classes(left)}")
+    print_note(f"forgotten: {names}; {model} now has {counted(left, 'class')}")
     if not for_good:
-        print_note(f"`fecam undo -m {quoted(model)}{steps_option(len(steps))}` brings that back")
+        print_note(f"{undo_command(model, len(steps))} undoes that")
 
 
 def merge(
@@ -111,10 +111,8 @@ def merge(
                 step = opened.merge(source, min_count=min_count, again=again, note=note)
             except FecamError:
                 if steps:  # each file is one step
-                    back = f"`fecam undo -m {quoted(model)}{steps_option(len(steps))}`"
-                    print_note(
-                        f"{counted(len(steps), 'file')} merged before; {back} takes that back"
-                    )
+                    back = undo_command(model, len(steps))
+                    print_note(f"{counted(len(steps), 'file')} merged before; {back} undoes that")
                 raise
             steps.append(step.number)
             added.update(step.counts)
@@ -136,8 +134,8 @@ def merge(
         names = ", ".join(f"{name} ({count})" for name, count in small_ones.items())
         print_note(f"left out of {path_of}, below {min_count} samples: {names}")
     print_note(
-        f"{counted(sum(added.values()), 'sample')} of {counted_classes(len(added))} added, "
-        f"{len(new)} of them new; {model} now has {counted_classes(len(after))}"
+        f"{counted(sum(added.values()), 'sample')} of {counted(len(added), 'class')} added, "
+        f"{len(new)} of them new; {model} now has {counted(len(after), 'class')}"
     )
 
 
@@ -166,7 +164,7 @@ def undo(
         return
     for step in undone:
         print_note(f"undone: step {step.number}, {step.what}{_touched(step)}")
-    print_note(f"{model} now has {counted_classes(left)}")
+    print_note(f"{model} now has {counted(left, 'class')}")
 
 
 def history(model: ModelPath, as_json: AsJson = False) -> None:
@@ -194,16 +192,6 @@ def history(model: ModelPath, as_json: AsJson = False) -> None:
             for step in steps
         ],
     )
-
-
-def counted_classes(count: int) -> str:
-    """A number of classes."""
-    return f"{count:,} class{'' if count == 1 else 'es'}"
-
-
-def steps_option(count: int) -> str:
-    """What `fecam undo` needs to take back so many steps."""
-    return f" --steps {count}" if count > 1 else ""
 
 
 def _touched(step: Step) -> str:

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.filesize import decimal as format_bytes
 
 from fecam.cli import cluster
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
 from fecam.cli.model import (
     ModelPath,
     encoding_bar,
-    end,
-    how_to_learn,
+    exit_if_unreadable,
     open_existing,
-    tell_unreadable,
+    print_unreadable,
+    require_classes,
 )
 from fecam.cli.output import (
     AsJson,
@@ -25,12 +26,11 @@ from fecam.cli.output import (
     counted,
     print_note,
     progress_bar,
-    readable_bytes,
     show_json,
     show_table,
     strip_control,
 )
-from fecam.errors import InputError, ModelFileError
+from fecam.errors import InputError
 
 if TYPE_CHECKING:
     from fecam.bench.evaluation import Evaluation
@@ -108,8 +108,7 @@ def evaluate(
     if output is not None:
         import fecam.report.drawing  # noqa: F401 (says at once what is not installed)
     with open_existing(model, device=device) as opened:
-        if not opened.classes:
-            raise ModelFileError(f"{model} knows no class; {how_to_learn(model)} teaches it some")
+        require_classes(opened)
         data = load_dataset(dataset, root, download, option)
         part = "test" if len(data.test) else "all"
         if part == "test":
@@ -128,7 +127,7 @@ def evaluate(
         from fecam.report.evaluation import write_evaluation
 
         write_evaluation(found, facts, output)
-    tell_unreadable(unreadable)
+    print_unreadable(unreadable)
     if as_json:
         about = {"model": str(model), "dataset": data.name, "part": part, "items": len(data)}
         page = None if output is None else str(output)
@@ -137,7 +136,7 @@ def evaluate(
         _show_evaluation(found)
         if output is not None:
             print_note(f"the page: {output}")
-    end(len(unreadable))
+    exit_if_unreadable(len(unreadable))
 
 
 def _judged(model: Model, features: Dataset, reject: float) -> Evaluation:
@@ -228,7 +227,7 @@ def classes(
                 one.batches,
                 _minute(one.learned),
                 _minute(one.changed),
-                readable_bytes(one.bytes),
+                format_bytes(one.bytes),
                 one.note,
             ]
             for one in rows
@@ -291,10 +290,10 @@ def _show_facts(facts: FileInfo) -> None:
     encoder = facts.encoder
     shown = {
         "format": f"version {facts.format_version}, after {counted(facts.model_version, 'change')}",
-        "size": f"{readable_bytes(facts.bytes)}, of which {readable_bytes(facts.history_bytes)} "
-        f"to undo and {readable_bytes(facts.free_bytes)} free",
+        "size": f"{format_bytes(facts.bytes)}, of which {format_bytes(facts.history_bytes)} "
+        f"to undo and {format_bytes(facts.free_bytes)} free",
         "classes": f"{len(facts.classes):,}, of {counted(samples, 'sample')}; "
-        f"{readable_bytes(sum(one.bytes for one in facts.classes))}",
+        f"{format_bytes(sum(one.bytes for one in facts.classes))}",
         "features": f"{facts.settings['n_features_in_']:,}",
         "encoder": "none, features are given"
         if encoder is None

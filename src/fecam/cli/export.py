@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal as format_bytes
 
 from fecam.cli.model import ModelPath, open_existing
-from fecam.cli.output import AsJson, counted, print_note, readable_bytes, show_json
+from fecam.cli.output import AsJson, counted, print_note, show_json
 from fecam.errors import InputError
 
 SUFFIX = ".safetensors"
@@ -48,7 +49,7 @@ def export(
     if as_json:
         show_json({"model": str(model), "path": str(path), "bytes": size, "classes": count})
     else:
-        print_note(f"{path}: {count:,} classes, {readable_bytes(size)}")
+        print_note(f"{path}: {count:,} classes, {format_bytes(size)}")
 
 
 def import_(

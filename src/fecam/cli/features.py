@@ -11,7 +11,7 @@ import typer
 
 from fecam.cli import completion
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
-from fecam.cli.model import encoding_bar, tell_unreadable
+from fecam.cli.model import encoding_bar, print_unreadable
 from fecam.cli.output import AsJson, console, parse_options, show_json
 from fecam.data import Dataset
 from fecam.encoders import load as load_encoder
@@ -99,7 +99,7 @@ def _show(
     if as_json:
         show_json(answer)
         return
-    tell_unreadable(list(bad))
+    print_unreadable(list(bad))
     rate = (
         f"{made:,} encoded in {seconds:.1f} s, {made / seconds:,.0f} a second" if made else "cached"
     )

@@ -12,15 +12,15 @@ import typer
 import fecam
 from fecam.cli import cluster, completion
 from fecam.cli.data import Device, Download, Options, Root
-from fecam.cli.edit import Note, counted_classes, steps_option
+from fecam.cli.edit import Note
 from fecam.cli.items import check_width, load_labeled
 from fecam.cli.model import (
     ModelPath,
     encoding_bar,
-    end,
+    exit_if_unreadable,
     open_existing,
-    quoted,
-    tell_unreadable,
+    print_unreadable,
+    undo_command,
 )
 from fecam.cli.output import (
     INTERRUPTED,
@@ -134,7 +134,7 @@ def learn(
 
         lessons = _each(opened, data, teach)
         _tell(opened, lessons, "taught", as_json)
-    end(sum(len(one.unreadable) for one in lessons))
+    exit_if_unreadable(sum(len(one.unreadable) for one in lessons))
 
 
 def unlearn(
@@ -160,7 +160,7 @@ def unlearn(
 
         lessons = _each(opened, data, take_out)
         _tell(opened, lessons, "taken out", as_json)
-    end(sum(len(one.unreadable) for one in lessons))
+    exit_if_unreadable(sum(len(one.unreadable) for one in lessons))
 
 
 def _each(
@@ -240,7 +240,7 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
             }
         )
         return
-    tell_unreadable(unreadable)
+    print_unreadable(unreadable)
     touched = sorted({*taught, *known}, key=str)
     if touched:
         show_table(
@@ -251,17 +251,15 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
             ],
         )
     if len(touched) > ROWS:
-        print_note(f"... and {counted_classes(len(touched) - ROWS)} more (--json names all)")
+        print_note(f"... and {counted(len(touched) - ROWS, 'class')} more (--json names all)")
     total = sum(taught.values())
     fresh = f" ({len(new)} new)" if new else ""
-    classes = f"{counted_classes(len([one for one in taught if taught[one]]))}{fresh}"
+    classes = f"{counted(len([one for one in taught if taught[one]]), 'class')}{fresh}"
     console.print(
         f"{verb}: {counted(total, 'sample')} of {classes} in {seconds:.1f} s; "
-        f"{model.path} has {counted_classes(len(now))}"
+        f"{model.path} has {counted(len(now), 'class')}"
         if total
         else f"nothing {verb}: known before: {known.total():,}, unreadable: {len(unreadable):,}"
     )
     if steps:
-        print_note(
-            f"`fecam undo -m {quoted(model.path)}{steps_option(len(steps))}` takes that back"
-        )
+        print_note(f"{undo_command(model.path, len(steps))} undoes that")

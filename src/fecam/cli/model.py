@@ -1,4 +1,4 @@
-"""The model that a command works on, and what commands that read items share."""
+"""The model that a command opens, and what all commands that read items share."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from fecam.model import Model
 
 SOME_UNREADABLE = 3
-"""The exit code of a command that is done, though some items could not be read."""
-SHOWN = 10
-"""So many unreadable items are named on the screen; JSON names all of them."""
+"""Exit code of a command that succeeded except for unreadable items."""
+MAX_SHOWN = 10
+"""Number of unreadable items that are printed; the JSON output lists all of them."""
 
 ModelPath = Annotated[
     Path,
     typer.Option(
         "--model",
         "-m",
-        help="The model's file, such as birds.fecam.",
+        help="Model file, such as birds.fecam.",
         envvar="FECAM_MODEL",
         show_envvar=True,
     ),
@@ -36,19 +36,30 @@ ModelPath = Annotated[
 
 
 def open_existing(path: Path, *, readonly: bool = True, device: str | None = None) -> Model:
-    """A model that is there; one that is not is a message that says how it is made."""
+    """Open a model file; raise with the command that creates it if it does not exist."""
     if not path.exists():
-        raise ModelFileError(f"{path} does not exist; {how_to_learn(path)} makes it")
+        raise ModelFileError(f"{path} does not exist; {learn_command(path)} creates it")
     return fecam.open(path, readonly=readonly, device=device)
 
 
-def how_to_learn(path: Path) -> str:
-    """The command that begins a model, to be put into a message."""
+def require_classes(model: Model) -> None:
+    """Raise if the model has no classes."""
+    if not model.classes:
+        raise ModelFileError(f"{model.path} has no classes; {learn_command(model.path)} adds some")
+
+
+def learn_command(path: Path) -> str:
+    """Return the command that creates a model, for use in a message."""
     return f"`fecam learn FOLDER -m {quoted(path)}`"
 
 
+def undo_command(path: Path, steps: int) -> str:
+    """Return the command that undoes the last steps, for use in a message."""
+    return f"`fecam undo -m {quoted(path)}{f' --steps {steps}' if steps > 1 else ''}`"
+
+
 def quoted(path: Path) -> str:
-    """A path as a shell takes it.
+    """Return the path quoted for a shell.
 
     >>> quoted(Path("my birds.fecam"))
     "'my birds.fecam'"
@@ -57,28 +68,27 @@ def quoted(path: Path) -> str:
 
 
 @contextmanager
-def encoding_bar(what: str, unit: str) -> Iterator[Report]:
-    """A bar for items that are encoded; not seen if all of them come from the cache."""
-    with progress_bar(what, unit) as bar:
+def encoding_bar(description: str, unit: str) -> Iterator[Report]:
+    """Show a progress bar for items that are encoded; hidden if all of them are cached."""
+    with progress_bar(description, unit) as bar:
 
         def report(now: Progress) -> None:
             note = f"{now.skipped} unreadable" if now.skipped else ""
             (task,) = bar.task_ids
-            # A total of nothing is one that nobody knows.
             bar.update(task, total=now.total or None, completed=now.done, note=note)
 
         yield report
 
 
-def tell_unreadable(reasons: list[str]) -> None:
-    """Name the first items that could not be read, and why."""
-    for why in reasons[:SHOWN]:
-        print_note(f"unreadable: {why}")
-    if len(reasons) > SHOWN:
-        print_note(f"... and {len(reasons) - SHOWN} more (--json names all)")
+def print_unreadable(reasons: list[str]) -> None:
+    """Print the first items that could not be read, with the reason."""
+    for reason in reasons[:MAX_SHOWN]:
+        print_note(f"unreadable: {reason}")
+    if len(reasons) > MAX_SHOWN:
+        print_note(f"... and {len(reasons) - MAX_SHOWN} more (--json lists all)")
 
 
-def end(unreadable: int) -> None:
-    """End with the exit code that says whether all items could be read."""
-    if unreadable:
+def exit_if_unreadable(count: int) -> None:
+    """Exit with code 3 if some items could not be read."""
+    if count:
         raise typer.Exit(SOME_UNREADABLE)

@@ -1,4 +1,4 @@
-"""What the commands print: tables for people, JSON for programs, bars for the patient."""
+"""Output of the commands: tables, JSON, notes and progress bars."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from rich.text import Text
 from fecam.errors import InputError
 
 INTERRUPTED = 130
-"""What a shell calls the end by Ctrl-C."""
+"""Exit code of a program that Ctrl-C ended."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
-# Names of files are shown as they are: no markup, no emoji, and no path broken over two lines.
+# File names are printed literally: no markup, no emoji, no line break inside a path.
 _plain = partial(Console, markup=False, emoji=False, highlight=False, soft_wrap=True)
 console = _plain()
 errors = _plain(stderr=True)
-_NUMBER = re.compile(r"[0-9.,]+( [KMGT]?B)?")
-# Control characters, those that turn the direction of writing, and halves of characters, of which
-# names of files that are no text are made: no terminal should be sent any.
+_NUMBER = re.compile(r"([0-9.,]+( [kMGT]?B| bytes?| ± [0-9.]+)?|\u2013)\*?")
+# Control characters, characters that change the writing direction, and lone surrogates, which
+# stand for the bytes of file names that are not valid text.
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -46,13 +46,13 @@ _MAX_WIDTH = 10_000
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under a header; numbers go to the right. For programs, a row is one line."""
+    """Print rows under a header, numbers right-aligned; outside a terminal, one line per row."""
     lines = [[single_line(str(cell)) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for at, name in enumerate(header):
-        numbers = all(_NUMBER.fullmatch(line[at]) for line in lines if line[at])
+    for i, name in enumerate(header):
+        numbers = all(_NUMBER.fullmatch(line[i]) for line in lines if line[i])
         justify: Literal["left", "right"] = "right" if numbers and lines else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=at == 0)
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=i == 0)
     for line in lines:
         table.add_row(*line)
     wide = console if console.is_terminal else _plain(width=_MAX_WIDTH)
@@ -60,37 +60,42 @@ def show_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Print one JSON document, in ASCII: file names that are no text come through, too."""
+    """Print one JSON document in ASCII, which also keeps file names that are not valid text."""
     print(json.dumps(value, indent=2))
 
 
+def show_result(document: Any, note: str, as_json: bool) -> None:
+    """Print the result as a JSON document, or as a note on standard error."""
+    show_json(document) if as_json else print_note(note)
+
+
 def print_note(message: str) -> None:
-    """Tell a person something that is not part of the result."""
+    """Print a message that is not part of the result on standard error."""
     errors.print(strip_control(message))
 
 
-class _OfMainThread:
-    """A standard output that only the main thread writes to; others are led to the other one."""
+class _MainThreadStdout:
+    """Standard output for the main thread; writes of other threads go to standard error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        mine = threading.current_thread() is threading.main_thread()
-        return (self._stream if mine else sys.stderr).write(text)
+        is_main = threading.current_thread() is threading.main_thread()
+        return (self._stream if is_main else sys.stderr).write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 def reserve_stdout() -> None:
-    """Keep the standard output for results, where threads of a library print what they please."""
-    if not isinstance(sys.stdout, _OfMainThread):
-        sys.stdout = cast(TextIO, _OfMainThread(sys.stdout))
+    """Redirect what other threads, such as those of Ray, print to standard error."""
+    if not isinstance(sys.stdout, _MainThreadStdout):
+        sys.stdout = cast(TextIO, _MainThreadStdout(sys.stdout))
 
 
 def single_line(text: str) -> str:
-    """Harmless text without a break.
+    """Return the text without control characters and line breaks.
 
     >>> single_line("two\\nlines")
     'two\\\\nlines'
@@ -99,17 +104,17 @@ def single_line(text: str) -> str:
 
 
 def strip_control(text: str) -> str:
-    """Text that commands the terminal nothing, whatever files are called.
+    """Return the text with control characters escaped, so that it cannot control a terminal.
 
     >>> strip_control("clear\\x1b[2J.png")
     'clear\\\\x1b[2J.png'
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 @contextmanager
-def progress_bar(what: str, unit: str) -> Iterator[Progress]:
-    """A bar on the standard error with the rate and the remaining time."""
+def progress_bar(description: str, unit: str) -> Iterator[Progress]:
+    """Show a progress bar on standard error, with rate and remaining time."""
     columns = [
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -119,16 +124,16 @@ def progress_bar(what: str, unit: str) -> Iterator[Progress]:
         TextColumn("{task.fields[note]}"),
     ]
     with _Bar(*columns, console=errors) as bar:
-        bar.add_task(what, total=None, note="")
+        bar.add_task(description, total=None, note="")
         yield bar
 
 
 class _Bar(Progress):
-    """A bar that is not seen before there is something to show: never, if all is in the cache."""
+    """A progress bar that is hidden until the first update: always, if everything is cached."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        begun = [task for task in self.tasks if task.completed or task.total is not None]
-        yield self.make_tasks_table(begun)
+        started = [task for task in self.tasks if task.completed or task.total is not None]
+        yield self.make_tasks_table(started)
 
 
 class _Rate(ProgressColumn):
@@ -142,37 +147,38 @@ class _Rate(ProgressColumn):
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` pairs from the command line; values are numbers, true, false, or text.
+    """Return ``name=value`` pairs as a dictionary; values are parsed as JSON, or stay text.
 
     >>> parse_options(["size=32", "flip=false", "split=val"])
     {'size': 32, 'flip': False, 'split': 'val'}
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
-            raise InputError(f"{pair!r} is not of the form name=value, as in size=32")
+            raise InputError(f"{pair!r} must have the form name=value, such as size=32")
         try:
-            found[name] = json.loads(value)
+            options[name] = json.loads(value)
         except json.JSONDecodeError:
-            found[name] = value
-    return found
+            options[name] = value
+    return options
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things.
+    """Return a count with its noun in singular or plural.
 
-    >>> counted(1, "set"), counted(3, "set")
-    ('1 set', '3 sets')
+    >>> counted(1, "set"), counted(3, "class")
+    ('1 set', '3 classes')
     """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
 def parse_bytes(text: str) -> int:
-    """A number of bytes as people write it.
+    """Return the number of bytes that a text such as ``1.5 GB`` stands for.
 
     >>> parse_bytes("1.5 GB"), parse_bytes("800")
     (1500000000, 800)
@@ -182,20 +188,7 @@ def parse_bytes(text: str) -> int:
     try:
         value = float(number) * UNITS[unit if unit.endswith("b") or not unit else f"{unit}b"]
     except (KeyError, ValueError):
-        raise InputError(f"{text!r} is not a size; write 500MB or 20GB") from None
+        value = -1
     if not 0 <= value < 2**63:
-        raise InputError(f"{text!r} is not a size that can be; write 500MB or 20GB")
+        raise InputError(f"{text!r} is not a valid size; write 500MB or 20GB")
     return int(value)
-
-
-def readable_bytes(count: float) -> str:
-    """A number of bytes as people read it.
-
-    >>> readable_bytes(1_500_000_000), readable_bytes(12)
-    ('1.5 GB', '12 B')
-    """
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

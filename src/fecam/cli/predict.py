@@ -13,10 +13,10 @@ import typer
 from fecam.cli import cluster
 from fecam.cli.data import Device
 from fecam.cli.items import NamedItem, iter_items
-from fecam.cli.model import ModelPath, end, how_to_learn, open_existing
+from fecam.cli.model import ModelPath, exit_if_unreadable, open_existing, require_classes
 from fecam.cli.output import AsJson, parse_options, print_note
 from fecam.cli.prediction_formats import Format, format_of, writing
-from fecam.errors import InputError, ItemError, ModelFileError
+from fecam.errors import InputError, ItemError
 from fecam.features import encode_readable
 
 if TYPE_CHECKING:
@@ -85,9 +85,8 @@ def predict(
     with open_existing(model, device=device) as opened:
         if output is not None and output.exists() and output.samefile(model):
             raise InputError(f"--output {output} is the model itself. Remedy: another file")
-        labels = [str(one.label) for one in opened.classes]
-        if not labels:
-            raise ModelFileError(f"{model} knows no class; {how_to_learn(model)} teaches it some")
+        require_classes(opened)
+        labels = [str(record.label) for record in opened.classes]
         top = min(top, len(labels))
         width, kind = opened.classifier.n_features_in_, opened.kind or "features"
         bursts = iter_items(paths, kind, width, texts=text, options=options)
@@ -103,7 +102,7 @@ def predict(
                 flush(count)
     if unreadable:
         print_note(f"{unreadable:,} of {count:,} items could not be read")
-    end(unreadable)
+    exit_if_unreadable(unreadable)
 
 
 def _batches(bursts: Iterable[Iterable[NamedItem]]) -> Iterator[list[NamedItem]]:
