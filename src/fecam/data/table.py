@@ -18,8 +18,7 @@ from fecam.data.images import ImageArrays
 from fecam.data.table_columns import Options, Rows
 from fecam.data.table_csv import read_csv
 from fecam.data.table_lines import read_lines
-from fecam.data.table_npy import read_npy
-from fecam.data.table_npz import read_npz
+from fecam.data.table_npz import read_npy, read_npz
 from fecam.data.table_parquet import read_parquet
 from fecam.errors import DatasetError
 

@@ -1,31 +1,46 @@
-"""Rows of ``.npz`` files, whose arrays may declare any size: checked before memory is asked for."""
+"""Rows of ``.npz`` and ``.npy`` files."""
 
 from __future__ import annotations
 
-import math
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from io import BytesIO
+from collections.abc import Sequence
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fecam.data._files import listed
 from fecam.data.table_columns import Options, Rows, empty_features, fill_features, not_finite
 from fecam.errors import DatasetError
 
-_BLOCK = 1 << 22
-_HEADER = 1 << 14
-# No byte of a deflated stream can stand for more than this many.
-_MOST_PACKED = 1040
+MAX_BYTES = 1 << 36
+"""Archives whose arrays take more bytes in memory are rejected."""
 
-_REMEDY = "Remedy: np.savez(path, X=features, y=labels), one row of X and one entry of y an item"
+_REMEDY = "Remedy: np.savez(path, X=features, y=labels), with one row of X and of y per item"
+# What numpy and zipfile raise for damaged files.
+_DAMAGE = (
+    *(ValueError, EOFError, OverflowError, MemoryError, SyntaxError, TokenError, Warning),
+    *(zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError),
+)
+
+
+def read_npy(path: Path) -> Rows:
+    """Read numbers (count, width); (width,) is one row. There are no labels."""
+    try:
+        # Memory-mapped: numpy compares the declared size with that of the file.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except _DAMAGE as error:
+        raise DatasetError(
+            f"{path} cannot be read as npy: {error}. Remedy: np.save(path, features)"
+        ) from None
+    if not isinstance(array, np.memmap) or array.dtype.kind not in "fiub" or array.ndim > 2:
+        what = f"of type {array.dtype}, shape {array.shape}" if hasattr(array, "dtype") else "a zip"
+        raise DatasetError(f"{path} is {what}. Remedy: np.save(path, features), one row per item")
+    return Rows("features", _features(path, [np.atleast_2d(array)]), None, _where)
 
 
 def read_npz(path: Path, given: Options) -> Rows:
@@ -34,237 +49,184 @@ def read_npz(path: Path, given: Options) -> Rows:
     ``X`` holds vectors, texts or 8-bit images.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _rows(path, archive, given)
+        # numpy leaves a damaged file open unless the file is passed.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, NpzFile):
+                raise ValueError("it holds a single array")
+            size = sum(member.file_size for member in archive.zip.infolist())
+            if size > MAX_BYTES:
+                raise ValueError(f"its arrays take {size} bytes, more than {MAX_BYTES}")
+            return _Reader(path, archive).rows(given)
     except DatasetError:
         raise
-    # What hostile or damaged archives make zipfile raise.
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
+    except _DAMAGE as error:
         raise DatasetError(
             f"{path} cannot be read as npz: {error}. Remedy: write the file again"
-        ) from error
+        ) from None
 
 
-@dataclass(frozen=True)
-class _Array:
-    """An array inside an archive: what its header declares, checked against what is there."""
+class _Reader:
+    """The arrays of an archive, each read once."""
 
-    path: Path
-    archive: zipfile.ZipFile
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    is_fortran: bool
-    begins: int
+    def __init__(self, path: Path, archive: NpzFile) -> None:
+        self.path, self.names = path, list(archive.files)
+        self._archive, self._arrays = archive, dict[str, NDArray[Any]]()
 
-    @classmethod
-    def of(cls, path: Path, archive: zipfile.ZipFile, name: str) -> _Array:
-        info = archive.getinfo(f"{name}.npy")
-        with archive.open(info) as file:
-            head = BytesIO(file.read(_HEADER))
-        try:
-            version = npy.read_magic(head)
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, is_fortran, dtype = read(head)
-        except (ValueError, SyntaxError, TokenError, UserWarning) as error:
-            raise DatasetError(f"{path}: the array {name!r} has no good header: {error}") from None
-        if dtype.hasobject or dtype.names or dtype.subdtype or not dtype.itemsize:
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._arrays:
+            try:
+                self._arrays[name] = self._archive[name]
+            except _DAMAGE as error:
+                raise DatasetError(
+                    f"{self.path}: the array {name!r} cannot be read as npz: {error}. Remedy: "
+                    "write the file again, texts as np.array(texts, dtype=str)"
+                ) from None
+        return self._arrays[name]
+
+    def rows(self, given: Options) -> Rows:
+        items = given.features if isinstance(given.features, str) else given.text or given.image
+        first = self._find(items, "X", "features=")
+        label = self._find(given.label, "y", "label=") if given.labelled else None
+        wanted = [name.removesuffix("_train") + "_test" for name in (first, label) if name]
+        tests = [name for name in wanted if name in self.names]
+        if 0 < len(tests) < len(wanted):
             raise DatasetError(
-                f"{path}: the array {name!r} is of type {dtype}, which is not read, for it may "
-                "hold foreign code. Remedy: save numbers, or texts as np.array(texts, dtype=str)"
+                f"{self.path} has {tests[0]!r} alone. Remedy: give both X_test and y_test"
             )
-        size = math.prod(shape) * dtype.itemsize
-        stored = info.file_size - head.tell()
-        most = info.compress_size * (
-            1 if info.compress_type == zipfile.ZIP_STORED else _MOST_PACKED
+        parts = [first, *tests[:1]]
+        if not all(self[name].ndim for name in parts):
+            raise DatasetError(f"{self.path}: {first!r} is a single value. {_REMEDY}")
+        labels = [label, *tests[1:]] if label else []
+        for x, y in zip(parts, labels, strict=given.labelled):
+            if self[y].ndim != 1 or len(self[x]) != len(self[y]):
+                raise DatasetError(
+                    f"{self.path}: {x!r} has the shape {self[x].shape} and {y!r} {self[y].shape}. "
+                    f"{_REMEDY}"
+                )
+        counts = [len(self[name]) for name in parts]
+        domains = self._column(given.domain or "domains", sum(counts))
+        label_names = self._label_names()
+        return Rows(
+            *self._items(parts),
+            self._labels(labels, label_names) if label else None,
+            _where,
+            self._splits(counts),
+            None if domains is None else _texts(self.path, "domains", domains),
+            label_names,
         )
-        if min(shape, default=0) < 0 or size != stored or info.file_size > most:
-            raise DatasetError(
-                f"{path}: the array {name!r} declares {size} bytes, shape {shape}, but "
-                f"{min(stored, most)} are there. Remedy: write the file again"
-            )
-        return cls(path, archive, name, shape, dtype, is_fortran, head.tell())
 
-    def blocks(self) -> Iterator[NDArray[Any]]:
-        """Yield the array some rows at a time; of a transposed one, some columns at a time."""
-        shape = self.shape[::-1] if self.is_fortran else self.shape
-        width = math.prod(shape[1:]) * self.dtype.itemsize
-        rows = max(_BLOCK // max(width, 1), 1)
-        with self.archive.open(f"{self.name}.npy") as file:
-            file.read(self.begins)
-            for start in range(0, shape[0], rows):
-                count = min(rows, shape[0] - start)
-                content = file.read(count * width)
-                if len(content) < count * width:
-                    raise DatasetError(f"{self.path}: the array {self.name!r} ends early")
-                yield np.frombuffer(content, self.dtype).reshape(count, *shape[1:])
+    def _find(self, given: str | None, usual: str, option: str) -> str:
+        lower = usual.lower()
+        candidates = [usual, f"{usual}_train", lower, f"{lower}_train"]
+        for name in candidates if given is None else [given]:
+            if name in self.names:
+                return name
+        raise DatasetError(
+            f"{self.path} holds the arrays {listed(self.names, 20)}, but no {given or usual!r}. "
+            f"{_REMEDY}, or name them with {option}"
+        )
 
-    def whole(self) -> NDArray[Any]:
-        """Return all of it."""
-        blocks = list(self.blocks())
-        array = np.concatenate(blocks) if blocks else np.empty(self.shape, self.dtype)
-        return array.T if self.is_fortran else array
-
-
-def _rows(path: Path, archive: zipfile.ZipFile, given: Options) -> Rows:
-    names = [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
-    found = f"{path} holds the arrays {listed(names, 20)}"
-    items = given.features if isinstance(given.features, str) else given.text or given.image
-    first = _named(found, names, items, "X", "features=")
-    labels = _named(found, names, given.label, "y", "label=") if given.labelled else None
-    tested = [_beside(name) for name in (first, labels) if name is not None]
-    there = [name for name in tested if name in names]
-    if 0 < len(there) < len(tested):
-        raise DatasetError(f"{found}: {there[0]!r} alone. Remedy: give both X_test and y_test")
-    parts = [_Array.of(path, archive, name) for name in (first, *there[:1])]
-    if not all(part.shape for part in parts):
-        raise DatasetError(f"{path}: {first!r} is a single value. {_REMEDY}")
-    targets = [_Array.of(path, archive, name) for name in (labels, *there[1:]) if name is not None]
-    for x, y in zip(parts, targets, strict=given.labelled):
-        if len(y.shape) != 1 or x.shape[0] != y.shape[0]:
-            raise DatasetError(
-                f"{path}: {x.name!r} has the shape {x.shape} and {y.name!r} {y.shape}. {_REMEDY}"
-            )
-
-    def values(name: str) -> NDArray[Any] | None:
+    def _column(self, name: str, count: int) -> NDArray[Any] | None:
+        """Return an optional array with one value per row, those of the test part appended."""
+        names = [part for part in (name, f"{name}_test") if part in self.names]
         if name not in names:
             return None
-        array = np.concatenate(
-            [
-                _Array.of(path, archive, one).whole()
-                for one in (name, f"{name}_test")
-                if one in names
-            ]
-        )
-        total = sum(part.shape[0] for part in parts)
-        if array.shape != (total,):
-            raise DatasetError(f"{path}: {name!r} has the shape {array.shape}, not ({total},)")
+        array = np.concatenate([self[part] for part in names])
+        if array.shape != (count,):
+            raise DatasetError(f"{self.path}: {name!r} has the shape {array.shape}, not ({count},)")
         return array
 
-    domains = values(given.domain or "domains")
-    label_names = _label_names(path, archive, names)
-    return Rows(
-        *_items(parts),
-        None if labels is None else _labels(path, labels, targets, label_names),
-        lambda row: f"row {row + 1}",
-        _splits(path, parts, values("is_test")),
-        None if domains is None else _texts(path, "domains", domains),
-        label_names,
-    )
+    def _items(self, names: list[str]) -> tuple[Any, Any]:
+        """Return the kind of the items and the items."""
+        parts = [self[name] for name in names]
+        first = parts[0]
+        if any(part.shape[1:] != first.shape[1:] for part in parts):
+            shapes = " and ".join(str(part.shape) for part in parts)
+            raise DatasetError(f"{self.path}: X and X_test differ in width: {shapes}")
+        if first.dtype.kind == "U" and first.ndim == 1:
+            return "texts", [text for part in parts for text in _texts(self.path, names[0], part)]
+        is_image = first.ndim == 3 or (first.ndim == 4 and first.shape[3] in {1, 3, 4})
+        if is_image and all(part.dtype == np.uint8 for part in parts):
+            return "images", np.concatenate(parts)
+        if any(part.dtype.kind not in "fiub" or part.ndim != 2 for part in parts):
+            raise DatasetError(
+                f"{self.path}: the array {names[0]!r} is of type {first.dtype}, shape "
+                f"{first.shape}. Remedy: give numbers (count, features), texts (count,) or 8-bit "
+                "images (count, h, w, 3)"
+            )
+        return "features", _features(self.path, parts, names)
+
+    def _label_names(self) -> tuple[str, ...] | None:
+        if "label_names" not in self.names:
+            return None
+        names = tuple(_texts(self.path, "label_names", self["label_names"].reshape(-1)))
+        if len(set(names)) < len(names):
+            raise DatasetError(
+                f"{self.path}: 'label_names' has a name twice. Remedy: make them distinct"
+            )
+        return names
+
+    def _labels(self, names: list[str], label_names: tuple[str, ...] | None) -> Sequence[str]:
+        codes = np.concatenate([self[name] for name in names])
+        texts = _texts(self.path, names[0], codes)
+        if label_names is None or codes.dtype.kind not in "fiub":
+            return texts
+        wrong = np.flatnonzero((codes < 0) | (codes >= len(label_names)))
+        if len(wrong):
+            raise DatasetError(
+                f"{self.path}, {_where(wrong[0])}: the label {codes[wrong[0]]} is not an index of "
+                f"the {len(label_names)} label_names, which start at 0"
+            )
+        return [label_names[int(text)] for text in texts]
+
+    def _splits(self, counts: list[int]) -> Sequence[str] | None:
+        is_test = self._column("is_test", sum(counts))
+        if is_test is None:
+            return None if len(counts) == 1 else np.repeat(["train", "test"], counts).tolist()
+        if len(counts) > 1:
+            raise DatasetError(
+                f"{self.path} has both 'is_test' and 'X_test'. Remedy: give one of them"
+            )
+        if is_test.dtype.kind not in "biu" or not np.isin(is_test, (0, 1)).all():
+            raise DatasetError(f"{self.path}: 'is_test' is not boolean. Remedy: give a bool array")
+        return ["test" if flag else "train" for flag in is_test]
 
 
-def _named(found: str, names: list[str], given: str | None, usual: str, option: str) -> str:
-    candidates = [usual, f"{usual}_train", usual.lower(), f"{usual.lower()}_train"]
-    for name in candidates if given is None else [given]:
-        if name in names:
-            return name
-    wanted = usual if given is None else given
-    raise DatasetError(f"{found}, but no {wanted!r}. {_REMEDY}, or name them with {option}")
-
-
-def _beside(name: str) -> str:
-    return name.removesuffix("_train") + "_test"
-
-
-def _items(parts: list[_Array]) -> tuple[Any, Any]:
-    """Return the kind of the items and the items, as the first array of the two has them."""
-    path, first = parts[0].path, parts[0]
-    if any(part.shape[1:] != first.shape[1:] for part in parts):
-        shapes = " and ".join(str(part.shape) for part in parts)
-        raise DatasetError(f"{path}: X and X_test differ in width: {shapes}")
-    if first.dtype.kind == "U" and len(first.shape) == 1:
-        return "texts", [text for part in parts for text in _texts(path, part.name, part.whole())]
-    is_image = len(first.shape) == 3 or (len(first.shape) == 4 and first.shape[3] in {1, 3, 4})
-    if first.dtype == np.uint8 and is_image:
-        if any(part.dtype != np.uint8 for part in parts):
-            raise DatasetError(f"{path}: X and X_test differ in type")
-        return "images", np.concatenate([part.whole() for part in parts])
-    if any(part.dtype.kind not in "fiub" or len(part.shape) != 2 for part in parts):
-        raise DatasetError(
-            f"{path}: {first.name!r} is of type {first.dtype}, shape {first.shape}. Remedy: give "
-            "numbers (count, features), texts (count,) or 8-bit images (count, h, w, 3)"
-        )
-    return "features", _features(path, parts)
-
-
-def _features(path: Path, parts: list[_Array]) -> NDArray[np.float32]:
-    """Read all vectors into one float32 array, block by block."""
-    target = empty_features(path, sum(part.shape[0] for part in parts), parts[0].shape[1])
+def _features(
+    path: Path, parts: Sequence[NDArray[Any]], names: Sequence[str] = ()
+) -> NDArray[np.float32]:
+    """Return the rows of all parts as float32; raise if a number is not finite."""
+    target = empty_features(path, sum(map(len, parts)), parts[0].shape[1])
     start = 0
-    for part in parts:
-        room = target[start : start + part.shape[0]]
-        room = room.T if part.is_fortran else room
-        at = 0
-        for block in part.blocks():
-            wrong = fill_features(room, block, at)
-            if wrong is not None:
-                bad = ~np.isfinite(room[at : at + len(block)])
-                row = int(np.argwhere(bad)[:, 1].min()) if part.is_fortran else wrong
-                raise not_finite(path, f"row {row + 1} of {part.name!r}")
-            at += len(block)
-        start += part.shape[0]
+    for i, part in enumerate(parts):
+        wrong = fill_features(target, part, start)
+        if wrong is not None:
+            name = f" of {names[i]!r}" if names else ""
+            raise not_finite(path, f"{_where(wrong - start)}{name}")
+        start += len(part)
     return target
 
 
-def _label_names(path: Path, archive: zipfile.ZipFile, names: list[str]) -> tuple[str, ...] | None:
-    if "label_names" not in names:
-        return None
-    label_names = tuple(
-        _texts(path, "label_names", _Array.of(path, archive, "label_names").whole().reshape(-1))
-    )
-    if len(set(label_names)) < len(label_names):
-        raise DatasetError(f"{path}: 'label_names' has a name twice. Remedy: make them distinct")
-    return label_names
-
-
-def _labels(
-    path: Path, name: str, targets: list[_Array], label_names: tuple[str, ...] | None
-) -> Sequence[str]:
-    codes = np.concatenate([target.whole() for target in targets])
-    texts = _texts(path, name, codes)
-    if label_names is None or codes.dtype.kind not in "fiub":
-        return texts
-    wrong = np.flatnonzero((codes < 0) | (codes >= len(label_names)))
-    if len(wrong):
-        raise DatasetError(
-            f"{path}, row {int(wrong[0]) + 1}: the label {codes[wrong[0]]} numbers none of the "
-            f"{len(label_names)} label_names, which count from 0"
-        )
-    return [label_names[int(text)] for text in texts]
-
-
-def _splits(path: Path, parts: list[_Array], is_test: NDArray[Any] | None) -> Sequence[str] | None:
-    if len(parts) == 1 and is_test is None:
-        return None
-    if is_test is None:
-        return [
-            name
-            for part, name in zip(parts, ("train", "test"), strict=True)
-            for _ in range(part.shape[0])
-        ]
-    if len(parts) > 1:
-        raise DatasetError(f"{path} has both 'is_test' and 'X_test'. Remedy: give one of them")
-    if is_test.dtype.kind not in "biu" or not np.isin(is_test, (0, 1)).all():
-        raise DatasetError(f"{path}: 'is_test' is not made of True and False. Remedy: a bool array")
-    return ["test" if flag else "train" for flag in is_test]
-
-
 def _texts(path: Path, name: str, values: NDArray[Any]) -> list[str]:
-    """Return names as strings, be they text or whole numbers."""
+    """Return names as strings, given as texts or integers."""
     if values.dtype.kind == "f":
         wrong = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
         if len(wrong):
             raise DatasetError(
-                f"{path}, row {int(wrong[0]) + 1}: {values[wrong[0]]} in {name!r} is not a whole "
-                "number. Remedy: give whole numbers or texts"
+                f"{path}, {_where(wrong[0])}: {values[wrong[0]]} in {name!r} is not an integer. "
+                "Remedy: give integers or texts"
             )
-        values = values.astype(np.int64)
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
-    if values.dtype.kind == "b":
+    if values.dtype.kind in "fb":
         values = values.astype(np.int64)
     if values.dtype.kind not in "iuU":
         raise DatasetError(
-            f"{path}: {name!r} is of type {values.dtype}. Remedy: give whole numbers or texts"
+            f"{path}: {name!r} is of type {values.dtype}. Remedy: give integers or texts"
         )
     return [str(value) for value in values]
+
+
+def _where(row: int) -> str:
+    return f"row {row + 1}"
