@@ -59,7 +59,7 @@ def work(path: Path, folder: Path) -> None:
             number, known = model.version, [str(one.label) for one in model.classes]
             what = kind_of(number, known)
             if what == "learn":
-                model.learn(*lesson(number), again=True)
+                model.learn(*lesson(number), allow_duplicates=True)
             elif what == "forget":
                 model.forget(known[number % len(known)])
             elif what == "merge":

@@ -64,8 +64,8 @@ class Teacher(threading.Thread):
             with Client(self.url, timeout=20, patience=120) as client:
                 while not self.ending.is_set():
                     key, label, rows = lesson(self.number, at)
-                    done = client.teach(label, rows, key=key)
-                    if sum(done.taught.values()) != len(rows):
+                    done = client.teach(label, rows, idempotency_key=key)
+                    if sum(done.learned.values()) != len(rows):
                         self.trouble = f"lesson {key} of {len(rows)} samples: {done}"
                         return
                     self.acknowledged.add(key)

@@ -117,10 +117,10 @@ def in_process(case: dict[str, Any]) -> dict[str, Any]:
     with fecam.open(case["model"], readonly=True) as model:
         parts = cycle(batches(queries, case["rows"]))
         for _ in range(3):
-            model.judge_features(next(parts))
+            model.predict_detailed(next(parts))
         count, start = 0, time.perf_counter()
         while time.perf_counter() - start < case["seconds"]:
-            model.judge_features(next(parts))
+            model.predict_detailed(next(parts))
             count += 1
         return {"rate": count / (time.perf_counter() - start)}
 

@@ -64,17 +64,21 @@ def test_a_folder_of_pictures_is_taught_once(fecam, answer, place):
     whole = (place / "photos" / "red" / "3.png").read_bytes()
     (place / "photos" / "red" / "3.png").write_bytes(whole[: len(whole) // 2])
     first = answer("learn", "photos", "-m", "m.fecam", *ENCODER, "--note", "May", code=3)
-    assert first["taught"] == {"blue": 4, "red": 3} and first["new_classes"] == ["blue", "red"]
+    assert first["learned"] == {"blue": 4, "red": 3} and first["new_classes"] == ["blue", "red"]
     (bad,) = first["unreadable"]
     assert "red/3.png" in bad and (first["classes"], first["samples"]) == (2, 7)
     # The same command again teaches nothing; the file that was repaired is taught, and only that.
     second = answer("learn", "photos", "-m", "m.fecam", *ENCODER, code=3)
-    assert (second["taught"], second["known"], second["steps"]) == ({}, {"blue": 4, "red": 3}, [])
+    assert (second["learned"], second["duplicates"], second["steps"]) == (
+        {},
+        {"blue": 4, "red": 3},
+        [],
+    )
     (place / "photos" / "red" / "3.png").write_bytes(whole)
     third = answer("learn", "photos", "-m", "m.fecam")
-    assert third["taught"] == {"red": 1} and third["known"] == {"blue": 4, "red": 3}
+    assert third["learned"] == {"red": 1} and third["duplicates"] == {"blue": 4, "red": 3}
     assert counts() == {"blue": 4, "red": 4}
-    told = fecam("learn", "photos", "-m", "m.fecam", "--again")
+    told = fecam("learn", "photos", "-m", "m.fecam", "--allow-duplicates")
     assert "taught: 8 samples of 2 classes" in told.out and "m.fecam has 2 classes" in told.out
     assert "`fecam undo -m m.fecam` undoes that" in told.err
     newest = answer("history", "-m", "m.fecam")
@@ -97,7 +101,7 @@ def test_loose_images_and_whole_folders_of_one_class(answer, fecam, place):
     pictures(place / "more", names=["green"], each=5)
     found = answer("learn", *loose, "more", "--as", "green", "-m", "m.fecam", *ENCODER)
     # Three of the five have the same bytes as the loose ones: they are the same pictures.
-    assert found["taught"] == {"green": 5} and found["known"] == {"green": 3}
+    assert found["learned"] == {"green": 5} and found["duplicates"] == {"green": 3}
     said = fecam("learn", loose[0], "-m", "m.fecam", code=1).err
     assert "0.png is an image, and nothing says what it shows. Remedy: --as LABEL" in said
     assert "--as" in fecam("learn", place / "more" / "green", "-m", "m.fecam", code=1).err
@@ -114,12 +118,12 @@ def test_a_table_of_paths(answer, place):
     rows = ["path,label,split", "blue/0.png,b,train", "red/0.png,r,train", "red/1.png,r,test"]
     (place / "photos" / "list.csv").write_text("\n".join(rows))
     found = answer("learn", "photos/list.csv", "-m", "m.fecam", *ENCODER)
-    assert found["taught"] == {"b": 1, "r": 1}, "the test part was taught"
+    assert found["learned"] == {"b": 1, "r": 1}, "the test part was taught"
 
 
 def test_embeddings_need_no_encoder(fecam, answer, place):
     X, y = embeddings("a.npz")
-    assert answer("learn", "a.npz", "-m", "m.fecam")["taught"] == {"ant": 8, "bee": 8, "cow": 8}
+    assert answer("learn", "a.npz", "-m", "m.fecam")["learned"] == {"ant": 8, "bee": 8, "cow": 8}
     np.save("more.npy", X[:2])
     assert answer("learn", "more.npy", "--as", "dog", "-m", "m.fecam")["new_classes"] == ["dog"]
     (place / "t.csv").write_text(f"{','.join('abcdefghijkl')},label\n{','.join('1' * WIDTH)},elk\n")
@@ -127,7 +131,7 @@ def test_embeddings_need_no_encoder(fecam, answer, place):
     rows = [line.split() for line in told.out.splitlines()]
     assert ["elk", "1", "0", "1"] in rows and ["ant", "0", "8", "8"] in rows
     assert (
-        "nothing taught: known before: 24, unreadable: 0"
+        "nothing learned: duplicates: 24, unreadable: 0"
         in fecam("learn", "a.npz", "-m", "m.fecam").out
     )
     with package.open("m.fecam", readonly=True) as model:
@@ -146,7 +150,7 @@ def test_settings_of_a_new_model(answer, fecam, place):
     with package.open("m.fecam", readonly=True) as model:
         assert model.classifier.get_params()["pooling"] == 0.0
     # The same command can be run again.
-    assert answer("learn", "a.npz", "-m", "m.fecam", "--preset", "paper")["taught"] == {}
+    assert answer("learn", "a.npz", "-m", "m.fecam", "--preset", "paper")["learned"] == {}
     said = fecam("learn", "a.npz", "-m", "m.fecam", "--preset", "few-shot", code=1).err
     assert "m.fecam has shrinkage=(1.0, 1.0), not (100.0, 100.0)" in said
 
@@ -197,9 +201,9 @@ def test_a_stop_while_encoding_costs_nothing_but_time(answer, place, monkeypatch
             1
         ],
     )
-    assert answer(*arguments[:-1])["taught"] == {"blue": 40, "red": 40}
+    assert answer(*arguments[:-1])["learned"] == {"blue": 40, "red": 40}
     assert 0 < sum(encoded) <= 80 - 32, "what was encoded before the stop was encoded again"
-    assert answer(*arguments[:-1])["taught"] == {}
+    assert answer(*arguments[:-1])["learned"] == {}
 
 
 # -- changing --------------------------------------------------------------------------------------
@@ -214,7 +218,7 @@ def taught(answer):
 
 def test_forget_and_undo(fecam, answer, taught):
     with package.open("m.fecam", readonly=True) as model:
-        before = model.judge_features(np.ones((1, WIDTH), np.float32), k=3)
+        before = model.predict_detailed(np.ones((1, WIDTH), np.float32), k=3)
     told = fecam("forget", "ant", "cow", "-m", "m.fecam")
     assert "forgotten: ant, cow; m.fecam now has 1 class" in told.err
     assert "`fecam undo -m m.fecam --steps 2` undoes that" in told.err
@@ -223,14 +227,14 @@ def test_forget_and_undo(fecam, answer, taught):
     assert [step["what"] for step in found["undone"]] == ["forget", "forget"]
     assert found["classes"] == 3 and counts() == taught
     with package.open("m.fecam", readonly=True) as model:
-        assert model.judge_features(np.ones((1, WIDTH), np.float32), k=3) == before
+        assert model.predict_detailed(np.ones((1, WIDTH), np.float32), k=3) == before
     history = fecam("history", "-m", "m.fecam").out
     assert history.count("undone") == 2 + history.count("can be undone") and "ant" in history
 
 
-def test_forgetting_for_good_cannot_be_undone(fecam, answer, taught):
-    assert answer("forget", "ant", "-m", "m.fecam", "--for-good")["forgotten"] == {"ant": 8}
-    assert "undo" not in fecam("forget", "bee", "-m", "m.fecam", "--for-good").err
+def test_purged_class_cannot_be_undone(fecam, answer, taught):
+    assert answer("forget", "ant", "-m", "m.fecam", "--purge")["forgotten"] == {"ant": 8}
+    assert "undo" not in fecam("forget", "bee", "-m", "m.fecam", "--purge").err
     assert answer("undo", "-m", "m.fecam")["undone"][0]["what"] == "learn"
     assert counts() == {}
     assert "but 0 can be" in fecam("undo", "-m", "m.fecam", code=1).err
@@ -265,7 +269,7 @@ def test_unlearn_is_never_having_seen(fecam, answer, place):
         np.testing.assert_allclose(
             m.classifier.decision_function(X), n.classifier.decision_function(X), rtol=1e-3
         )
-    assert answer("learn", "a.npz", "-m", "m.fecam")["taught"] == {"ant": 3}
+    assert answer("learn", "a.npz", "-m", "m.fecam")["learned"] == {"ant": 3}
 
 
 def test_only_what_was_taught_is_taken_out(fecam, answer, place):
@@ -376,4 +380,4 @@ def test_files_whose_names_are_no_text(answer, place):
     picture(odd, COLOURS["red"], 0)
     odd.with_name("\x1b[2J.png").write_bytes(b"no image")
     found = answer("learn", "photos", "-m", "m.fecam", *ENCODER, code=3)
-    assert found["taught"] == {"red": 1} and "[2J.png" in found["unreadable"][0]
+    assert found["learned"] == {"red": 1} and "[2J.png" in found["unreadable"][0]

@@ -87,7 +87,7 @@ def lines_of(X):
 
 def test_every_format_says_what_the_model_says(predict, rows):
     with package.open("m.fecam", readonly=True) as model:
-        judged = model.judge_features(rows, k=2)
+        judged = model.predict_detailed(rows, k=2)
         top = model.classifier.predict_top_k(rows, 2)
     documents = in_jsonl(predict("q.npz", "--top", "2", "--json"))
     assert [one["label"] for one in documents] == top[:, 0].tolist()
@@ -122,7 +122,7 @@ def test_none_of_these(predict, rows):
     )
     with package.open("m.fecam", readonly=True) as model:
         assert [
-            one.label is None for one in model.judge_features(np.load("q.npz")["X"], reject=0.01)
+            one.label is None for one in model.predict_detailed(np.load("q.npz")["X"], reject=0.01)
         ] == [False, True]
     known, strange = in_jsonl(predict("q.npz", "--reject", "0.01", "--json"))
     assert known["label"] is not None and strange["label"] is None

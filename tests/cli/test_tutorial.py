@@ -65,7 +65,7 @@ def test_the_tutorial_works_from_beginning_to_end(folder):
             in_python(code)
     answers = list(said.values())
     assert "broken.jpg" in answers[0] and "wrong" not in answers[0]
-    assert "known before" in answers[1]
+    assert "duplicates" in answers[1]
     assert "tit" in answers[2] and "today.jpg" in answers[2]
     lines = (folder / "answers.csv").read_text().splitlines()
     assert len(lines) == 3 and "label" in lines[0]

@@ -68,7 +68,7 @@ def ask(request, running):
 def test_answers_are_those_of_the_model(ask, running):
     found = ask("predict", X, top=2, reject=0.05)
     with fecam.open(running.path, readonly=True) as model:
-        expected = model.judge_features(X, k=2, reject=0.05)
+        expected = model.predict_detailed(X, k=2, reject=0.05)
     assert found.labels == [one.label for one in expected]
     for mine, theirs in zip(found, expected, strict=True):
         assert mine.novelty == pytest.approx(theirs.novelty, rel=1e-4, abs=1e-4)
@@ -94,7 +94,7 @@ def test_a_lesson_is_forgotten_and_comes_back(ask):
     before = ask("model")
     name = "a/b ..%2F é?#"
     lesson = ask("teach", name, X[:4] + 1, note="odd")
-    assert lesson.taught == {name: 4} and lesson.new_classes == [name] and not lesson.unreadable
+    assert lesson.learned == {name: 4} and lesson.new_classes == [name] and not lesson.unreadable
     assert ask("predict", X[:1] + 1, min_version=lesson.version).labels == [name]
     ask("forget", name)
     assert ask("model").samples == before.samples
@@ -110,13 +110,13 @@ def test_names_of_classes_reach_the_service_as_they_are(running, name):
     with Client(running.url) as client:
         client.teach(name, X[:2] + 2)
         assert name in [one.label for one in client.classes()]
-        client.forget(name, for_good=True)
+        client.forget(name, purge=True)
         assert name not in [one.label for one in client.classes()]
 
 
 def test_labels_one_by_one_and_an_evaluation(ask):
     lesson = ask("teach", ["cat", "dog", "cat"], X[[0, 12, 1]] * 1.01)
-    assert lesson.taught == {"cat": 2, "dog": 1}
+    assert lesson.learned == {"cat": 2, "dog": 1}
     found = ask("evaluate", LABELS, X)
     right = np.mean(np.asarray(ask("predict", X).labels) == LABELS)
     assert found.accuracy == pytest.approx(right) and found.count == len(X)
@@ -132,8 +132,8 @@ def test_a_map(ask):
 
 def test_a_key_is_learnt_once(ask):
     rows = np.random.default_rng(5).gamma(2.0, size=(3, 6))
-    first = ask("teach", "elk", rows, key="elk-1")
-    again = ask("teach", "elk", rows + 1, key="elk-1")
+    first = ask("teach", "elk", rows, idempotency_key="elk-1")
+    again = ask("teach", "elk", rows + 1, idempotency_key="elk-1")
     assert again.step == first.step and again.version == first.version
     ask("undo")
 
@@ -251,21 +251,21 @@ def scripted(*answers):
 
 BUSY = (503, {"Retry-After": "0"}, {"error": {"code": "busy", "message": "Try again."}})
 MANY = (429, {"Retry-After": "0"}, {"error": {"code": "busy", "message": "Try again."}})
-TAUGHT = {"step": 1, "taught": {"cat": 1}, "known": {}, "unreadable": [], "new_classes": []}
+TAUGHT = {"step": 1, "learned": {"cat": 1}, "duplicates": {}, "unreadable": [], "new_classes": []}
 DONE = (200, {}, TAUGHT | {"version": 1, "milliseconds": 1.0, "more": "of a newer service"})
 GATEWAY = (502, {}, b"<html>")
 
 
 def test_a_lesson_is_sent_until_it_is_answered_under_one_key():
     with scripted(BUSY, None, MANY, GATEWAY, DONE) as (url, seen), Client(url) as client:
-        assert client.teach("cat", X[:1]).taught == {"cat": 1}
+        assert client.teach("cat", X[:1]).learned == {"cat": 1}
     assert len(seen) == 5 and len(set(seen)) == 1 and seen[0]
 
 
 def test_the_same_for_asyncio():
     async def teach(url):
         async with AsyncClient(url) as client:
-            return await client.teach("cat", X[:1], key="mine")
+            return await client.teach("cat", X[:1], idempotency_key="mine")
 
     with scripted(None, BUSY, DONE) as (url, seen):
         assert asyncio.run(teach(url)).step == 1
@@ -346,7 +346,7 @@ def test_it_loads_little():
 def test_both_clients_have_help():
     assert "nearest classes" in Client.predict.__doc__ == AsyncClient.predict.__doc__
     with Client("http://127.0.0.1:1") as client:
-        assert client.teach.__name__ == "teach" and "key" in client.teach.__doc__
+        assert client.teach.__name__ == "teach" and "idempotency_key" in client.teach.__doc__
 
 
 # ---------------------------------------------------------------------- the page
@@ -380,7 +380,7 @@ def test_the_page_works_from_beginning_to_end(tmp_path, monkeypatch):
             done = subprocess.run(command, capture_output=True, text=True)
             assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
             said.append(done.stdout)
-    assert json.loads(said[0])["taught"] == {"robin": 2}
+    assert json.loads(said[0])["learned"] == {"robin": 2}
     by_form, by_json = json.loads(said[2]), json.loads(said[3])
     assert by_form["answers"] == by_json["answers"]
     assert by_form["answers"][0]["label"] == "tit" and len(by_form["answers"][0]["nearest"]) == 2

@@ -121,7 +121,7 @@ def test_embeddings_in_parquet(cluster, tmp_path, monkeypatch):
     data = ray.data.read_parquet(str(tmp_path))
     found = teach(data, into=file, total=len(y), report=heard.append)
     assert_same(found.classifier, FeCAMClassifier().fit(X[:-1], y[:-1]), X[:-1])
-    assert (found.unreadable, found.known) == (1, 0)
+    assert (found.unreadable, found.n_duplicates) == (1, 0)
     assert all(one.total == len(y) for one in heard)
     assert (heard[-1].done, heard[-1].skipped) == (len(y), 1)
 
@@ -132,7 +132,7 @@ def test_embeddings_in_parquet(cluster, tmp_path, monkeypatch):
 
     monkeypatch.setattr(learning, "peek", look)
     again = teach(data, into=file)
-    assert (again.taught, again.known, again.unreadable) == ({}, len(y) - 1, 1)
+    assert (again.n_learned, again.n_duplicates, again.unreadable) == ({}, len(y) - 1, 1)
     given = teach(data, classifier=FeCAMClassifier(tukey=0.5)).classifier
     assert_same(given, FeCAMClassifier(tukey=0.5).fit(X[:-1], y[:-1]), X[:-1])
 
@@ -159,8 +159,8 @@ def test_images_through_an_encoder_into_a_file(cluster, tmp_path):
     }
     path = tmp_path / "m.fecam"
     found = teach(blocks(columns, 5), encoder=Colours(), into=path, concurrency=1)
-    assert (found.unreadable, found.known) == (1, 0) and len(found.reasons) == 1
-    assert found.taught == {"red": 8, "green": 8, "blue": 8}
+    assert (found.unreadable, found.n_duplicates) == (1, 0) and len(found.reasons) == 1
+    assert found.n_learned == {"red": 8, "green": 8, "blue": 8}
 
     alone = tmp_path / "alone.fecam"
     with fecam.open(alone, encoder=Colours()) as model:
@@ -404,7 +404,7 @@ def test_commands(cluster, place, monkeypatch):
         ["bench", "mine.toml", *on],
         folder=place,
     )
-    assert learnt["taught"] == {"0": 39, "1": 41, "2": 40} and learnt["unreadable"] == 0
+    assert learnt["learned"] == {"0": 39, "1": 41, "2": 40} and learnt["unreadable"] == 0
     # Without Ray, and not in this process, into whose standard output Ray may write at any moment.
     (_, counted), _ = program(
         ["learn", "rows.parquet", "-m", "alone.fecam", "--json"],

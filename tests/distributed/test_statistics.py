@@ -91,7 +91,7 @@ def test_what_was_taught_before_is_left_out():
     block = read_block(table, Source(None, "label", None), None, Account())
     marks = marks_in(block)
     parts, account = unpack(summed(table, {0: marks[Y == 0], 1: marks[Y == 1][:10]}), PLAN)
-    assert account.known == 70 and 0 not in parts
+    assert account.n_duplicates == 70 and 0 not in parts
     assert parts[1].statistics.count == 50 and len(parts[1].marks) == 50
 
 

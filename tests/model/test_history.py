@@ -68,7 +68,7 @@ def test_a_step_says_what_happened(path):
         step = model.forget("dog", note="a mistake")
         assert (step.what, step.note, step.counts) == ("forget", "a mistake", {"dog": -12})
         lesson = model.unlearn(X[Y == 0][:5], ["cat"] * 5)
-        assert lesson.step.counts == {"cat": -5} and lesson.taught == {"cat": 5}
+        assert lesson.step.counts == {"cat": -5} and lesson.n_learned == {"cat": 5}
         assert [step.number for step in model.steps] == [3, 2, 1]
         by_label = {record.label: record for record in model.classes}
     assert by_label["cat"].count == 7 and by_label["cat"].note == "the garden"
@@ -194,7 +194,7 @@ def act(path, verb, rng):
             model.forget(known[rng.integers(len(known))])
         elif verb == "unlearn" and known:
             label = known[rng.integers(len(known))]
-            model.learn(features, [label] * 5, again=True)
+            model.learn(features, [label] * 5, allow_duplicates=True)
             model.unlearn(features[:2], [label] * 2)
             model.undo()  # so that it is one step for whoever counts
         elif verb == "merge":
@@ -210,7 +210,7 @@ def act(path, verb, rng):
             model.reload()
         elif verb in ("learn", "new"):
             label = f"new {rng.integers(1000)}" if verb == "new" or not known else known[0]
-            model.learn(features, [label] * 5, again=True)
+            model.learn(features, [label] * 5, allow_duplicates=True)
         return model.version != version
 
 
@@ -232,7 +232,7 @@ def test_history_is_bounded(path, monkeypatch):
     assert max(sizes[6:]) - sizes[5] < 0.15 * sizes[5], "what is dropped makes room for the next"
 
 
-def test_forgetting_for_good_leaves_no_trace(path):
+def test_purge_leaves_no_trace(path):
     features = np.random.default_rng(3).random((9, 6)).astype(np.float32)
     teach(path)
     teach(path, features, ["secret agent"] * 9, note="of a person")
@@ -243,7 +243,7 @@ def test_forgetting_for_good_leaves_no_trace(path):
         model.forget("secret agent")
         assert all(trace in path.read_bytes() for trace in traces), "it can still be undone"
         model.undo()
-        step = model.forget("secret agent", for_good=True)
+        step = model.forget("secret agent", purge=True)
         assert not step.can_undo
         model.undo()  # the step before it, which taught nobody else
     content = path.read_bytes()
@@ -343,7 +343,7 @@ def test_a_flipped_bit_is_reported_by_class(path, lazily):
     assert 'class "owl" is damaged' in problem
     with fecam.open(path) as model:
         model.learn(features[:4] + 1, ["emu"] * 4)
-        model.forget("owl", for_good=True)  # what is damaged can be taken out
+        model.forget("owl", purge=True)  # what is damaged can be taken out
         assert len(model.predict(features)) == len(features)
     assert check(path) == []
 
@@ -379,7 +379,7 @@ def test_a_reader_that_sleeps_too_long_is_told(path, lazily):
     teach(path)
     old = load(path)
     with fecam.open(path) as writer:
-        writer.forget("dog", for_good=True)
+        writer.forget("dog", purge=True)
     with pytest.raises(ModelFileError, match=r"changed\s+by another program.*Open it again"):
         old.predict(X)
 

@@ -39,7 +39,7 @@ def test_raw_items_go_in(path):
     with fecam.open(path, encoder=encoder()) as model:
         assert not model.exists and model.version == 0 and model.classes == []
         lesson = model.learn(WORDS, KINDS, note="by hand")
-        assert lesson.new_classes == ["cat", "dog"] and lesson.taught == {"cat": 3, "dog": 3}
+        assert lesson.new_classes == ["cat", "dog"] and lesson.n_learned == {"cat": 3, "dog": 3}
         assert model.predict(["one cat", "one dog!"]) == ["cat", "dog"]
         assert model.predict_top_k(["one cat"], 2) == [["cat", "dog"]]
         assert model.predict_proba(["one cat"]).shape == (1, 2)
@@ -60,7 +60,7 @@ def test_it_is_the_classifier_with_the_same_features(path):
         np.testing.assert_allclose(model.classifier.decision_function(X), clf.decision_function(X))
         assert model.predict(X, reject=0.05) == clf.predict(X, reject=0.05).tolist()
         np.testing.assert_allclose(model.novelty(X), clf.novelty(X), rtol=1e-5)
-        judged = model.judge(X, k=2, reject=0.05)
+        judged = model.predict_detailed(X, k=2, reject=0.05)
     assert [one.label for one in judged] == clf.predict(X, reject=0.05).tolist()
     shares = clf.predict_proba(X)
     for row, one in enumerate(judged):
@@ -76,30 +76,34 @@ def test_items_are_taught_once(path):
         model.learn(X, NAMES[Y])
         version = model.version
         lesson = model.learn(X, NAMES[Y])
-        assert lesson.step is None and lesson.known == dict.fromkeys(NAMES, 12)
+        assert lesson.step is None and lesson.n_duplicates == dict.fromkeys(NAMES, 12)
         assert model.version == version
         lesson = model.learn(np.concatenate([X[:2], X[:2] + 1]), ["cat"] * 4)
-        assert lesson.known == {"cat": 2} and lesson.taught == {"cat": 2}
-        assert model.learn(X[:2], ["dog"] * 2).taught == {"dog": 2}, "under another label"
-        assert model.learn(X[:2], ["cat"] * 2, again=True).taught == {"cat": 2}
+        assert lesson.n_duplicates == {"cat": 2} and lesson.n_learned == {"cat": 2}
+        assert model.learn(X[:2], ["dog"] * 2).n_learned == {"dog": 2}, "under another label"
+        assert model.learn(X[:2], ["cat"] * 2, allow_duplicates=True).n_learned == {"cat": 2}
         model.unlearn(X[:2], ["cat"] * 2)
-        assert model.learn(X[:1], ["cat"]).known == {"cat": 1}, "it was taught twice"
+        assert model.learn(X[:1], ["cat"]).n_duplicates == {"cat": 1}, "it was taught twice"
         model.unlearn(X[:2], ["cat"] * 2)
-        assert model.learn(X[:1], ["cat"]).taught == {"cat": 1}
+        assert model.learn(X[:1], ["cat"]).n_learned == {"cat": 1}
 
 
 def test_a_lesson_with_a_key_is_taught_once(path):
     with fecam.open(path) as model:
-        first = model.learn(X, NAMES[Y], key="morning")
-        again = model.learn(X + 1, NAMES[Y], key="morning")
-        assert again.step == first.step and again.taught == first.taught
+        first = model.learn(X, NAMES[Y], idempotency_key="morning")
+        again = model.learn(X + 1, NAMES[Y], idempotency_key="morning")
+        assert again.step == first.step and again.n_learned == first.n_learned
         assert model.version == 1
-        second = model.learn(X + 1, NAMES[Y], key="noon")
+        second = model.learn(X + 1, NAMES[Y], idempotency_key="noon")
         assert second.step.key == "noon" and model.version == 2
         model.undo()
-        assert model.learn(X + 1, NAMES[Y], key="noon").step.number == 3, "it was undone"
+        assert model.learn(X + 1, NAMES[Y], idempotency_key="noon").step.number == 3, (
+            "it was undone"
+        )
     with fecam.open(path) as model:
-        assert model.learn(X + 9, NAMES[Y], key="noon").step.number == 3, "the file remembers"
+        assert model.learn(X + 9, NAMES[Y], idempotency_key="noon").step.number == 3, (
+            "the file remembers"
+        )
 
 
 def test_a_data_set_is_learnt_without_its_test_part(path):
@@ -108,10 +112,10 @@ def test_a_data_set_is_learnt_without_its_test_part(path):
     seen = []
     with fecam.open(path, encoder=encoder()) as model:
         lesson = model.learn_dataset(data, report=lambda progress: seen.append(progress.done))
-        assert lesson.taught == {"cat": 2, "dog": 2} and seen[-1] == 4
+        assert lesson.n_learned == {"cat": 2, "dog": 2} and seen[-1] == 4
         features = model.features_of(data)
         assert features.kind == "features" and len(features) == 6
-        assert model.unlearn_dataset(data).taught == {"cat": 2, "dog": 2}
+        assert model.unlearn_dataset(data).n_learned == {"cat": 2, "dog": 2}
         assert model.classes == []
 
 
@@ -119,7 +123,7 @@ def test_labels_that_are_numbers(path):
     with fecam.open(path) as model:
         model.learn(X, Y)
         data = Dataset("more", "features", X + 1, Y, ("0", "1", "2"), "more")
-        assert model.learn_dataset(data).taught == {0: 12, 1: 12, 2: 12}
+        assert model.learn_dataset(data).n_learned == {0: 12, 1: 12, 2: 12}
         assert model.label_of("2") == 2
         named = Dataset("named", "features", X + 2, Y, ("0", "1", "two"), "named")
         with pytest.raises(InputError, match=r"whole numbers.*'two'"):
@@ -154,7 +158,7 @@ def test_merging_counts_nothing_twice(path):
         with pytest.raises(InputError, match=r"3 samples.*'cat'.*twice"):
             model.merge(second)
         assert model.version == 1
-        step = model.merge(other, again=True)
+        step = model.merge(other, allow_duplicates=True)
         assert step.counts == {"cat": 3, "emu": 36} and "other.fecam" in step.note
         model.undo()
         second.unlearn(X[:3], ["cat"] * 3)
@@ -210,7 +214,7 @@ def test_what_is_not_there(path):
         with pytest.raises(UnknownLabelError, match=r"Did you mean 'dog'"):
             model.label_of("doge")
         with pytest.raises(InputError, match="k=0"):
-            model.judge(X, k=0)
+            model.predict_detailed(X, k=0)
     assert sorted(os.listdir(path.parent)) == [path.name]
 
 
@@ -234,6 +238,6 @@ def test_images_as_people_have_them(path, tmp_path):
     )
     with fecam.open(path, encoder=looks) as model:
         model.learn([red, blue], ["red", "blue"])
-        assert model.learn([red], ["red"]).known == {"red": 1}
+        assert model.learn([red], ["red"]).n_duplicates == {"red": 1}
         asked = [red, image.fromarray(blue)]
         assert model.predict([np.asarray(one) for one in asked]) == ["red", "blue"]

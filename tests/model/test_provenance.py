@@ -76,7 +76,7 @@ def test_no_descriptor_is_left(path):
     before = dict(descriptors._open)
     for _ in range(3):
         with fecam.open(path) as model:
-            model.learn(X + 1, LABELS, again=True)
+            model.learn(X + 1, LABELS, allow_duplicates=True)
         load(path)
     assert descriptors._open == before
 
@@ -99,7 +99,9 @@ def test_the_same_lesson_at_once_counts_once(path, monkeypatch):
     teach(path, X[:2], LABELS[:2])
     during_encoding(monkeypatch, lambda: teach(path))
     lesson = teach(path)
-    assert lesson.step is None and not lesson.taught and sum(lesson.known.values()) == len(X)
+    assert (
+        lesson.step is None and not lesson.n_learned and sum(lesson.n_duplicates.values()) == len(X)
+    )
     assert [one.count for one in fecam.open(path).classes] == [12] * 3
 
 

@@ -94,7 +94,7 @@ def test_replicas_follow_every_change(path):
                 rows = (X[:5] + 9 * (at + 1) * rng.random(6)).tolist()
                 for change in (
                     one.post("/v1/teach", json={"features": rows, "label": f"new{at}"}),
-                    two.delete(f"/v1/classes/new{at}?for_good={'true' if at % 2 else 'false'}"),
+                    two.delete(f"/v1/classes/new{at}?purge={'true' if at % 2 else 'false'}"),
                     one.post("/v1/teach", json={"features": rows, "label": f"other{at}"}),
                     two.post("/v1/undo", json={"steps": 1}),
                     two.post("/v1/teach", json={"features": rows, "label": "cat"}),

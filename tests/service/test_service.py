@@ -56,7 +56,7 @@ def test_answers_are_those_of_the_model(http, path):
     asked = {"features": X[::7].tolist(), "top": 3, "reject": 0.05}
     found = http.post("/v1/predict", json=asked).json()
     with package.open(path, readonly=True) as model:
-        expected = model.judge_features(X[::7], k=3, reject=0.05)
+        expected = model.predict_detailed(X[::7], k=3, reject=0.05)
         assert found["version"] >= 1 and found["milliseconds"] > 0
     for one, answer in zip(expected, found["answers"], strict=True):
         assert answer["label"] == one.label
@@ -162,9 +162,9 @@ def test_the_page_is_served_and_guarded(http):
 def test_teach_forget_and_undo(http):
     rows = X[:6] + 5
     found = http.post("/v1/teach", json=lesson(rows, "fox/ümlaut", note="by hand")).json()
-    assert found["taught"] == {"fox/ümlaut": 6} and found["new_classes"] == ["fox/ümlaut"]
+    assert found["learned"] == {"fox/ümlaut": 6} and found["new_classes"] == ["fox/ümlaut"]
     again = http.post("/v1/teach", json=lesson(rows, "fox/ümlaut")).json()
-    assert again["known"] == {"fox/ümlaut": 6} and again["step"] is None
+    assert again["duplicates"] == {"fox/ümlaut": 6} and again["step"] is None
     asked = {"features": rows.tolist(), "min_version": found["version"]}
     answers = http.post("/v1/predict", json=asked).json()["answers"]
     assert {one["label"] for one in answers} == {"fox/ümlaut"}
@@ -423,7 +423,7 @@ def test_what_was_accepted_is_finished(tmp_path):
             http.running.process.send_signal(signal.SIGTERM)
             time.sleep(0.4)
             assert http.running.process.poll() is None and not slow.done()
-        assert slow.result().json()["taught"] == {"fox": 2}
+        assert slow.result().json()["learned"] == {"fox": 2}
         assert http.running.process.wait(20) in (0, -signal.SIGTERM)
     with package.open(path, readonly=True) as model:
         assert "fox" in [one.label for one in model.classes]
@@ -469,7 +469,7 @@ def test_images_from_the_first_lesson_on(tmp_path):
         assert http.get("/v1/model").json()["version"] == 0
         form = {"label": "red", "note": "first"}
         first = http.post("/v1/teach", files=[*parts[:2], ("files", red)], data=form).json()
-        assert first["taught"] == {"red": 1} and len(first["unreadable"]) == 2
+        assert first["learned"] == {"red": 1} and len(first["unreadable"]) == 2
         text = base64.b64encode(blue).decode()
         body = {"images": [text], "label": "blue"}
         assert http.post("/v1/teach", json=body).json()["new_classes"] == ["blue"]
@@ -505,7 +505,7 @@ def test_texts_are_taught_asked_about_and_found_again(tmp_path):
         error(http.post("/v1/predict", json=asked), 409, "nothing_taught")
         for label, texts in lessons.items():
             found = http.post("/v1/teach", json={"texts": texts, "label": label}, timeout=60).json()
-            assert found["taught"] == {label: 3}
+            assert found["learned"] == {label: 3}
         answers = http.post("/v1/predict", json=asked).json()["answers"]
         assert [one["label"] for one in answers] == ["animals", "weather"]
         error(

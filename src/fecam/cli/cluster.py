@@ -81,7 +81,7 @@ def learn_on(
     encoder: str | None,
     settings: dict[str, Any] | None,
     note: str,
-    again: bool,
+    allow_duplicates: bool,
     as_label: str | None,
     root: Path | None,
     download: bool,
@@ -115,7 +115,7 @@ def learn_on(
                     label=columns.get("label", "label") if kind is None else "label",
                     item=_item(columns) if kind is None else "item",
                     note=note,
-                    again=again,
+                    allow_duplicates=allow_duplicates,
                     total=_count(name) if kind is None else None,
                     report=report,
                 )
@@ -261,17 +261,20 @@ def _sent(chosen: Dataset, numbers: bool) -> Any:
 
 def tell(lessons: Sequence[Learnt], model: Path, as_json: bool) -> None:
     """Say what became of it."""
-    taught: Counter[Any] = Counter()
+    learned: Counter[Any] = Counter()
     for one in lessons:
-        taught.update(one.taught)
-    known, unreadable = sum(o.known for o in lessons), sum(o.unreadable for o in lessons)
+        learned.update(one.n_learned)
+    duplicates, unreadable = (
+        sum(o.n_duplicates for o in lessons),
+        sum(o.unreadable for o in lessons),
+    )
     seconds = sum(one.seconds for one in lessons)
     if as_json:
         show_json(
             {
                 "model": str(model),
-                "taught": {str(label): count for label, count in taught.items()},
-                "known": known,
+                "learned": {str(label): count for label, count in learned.items()},
+                "duplicates": duplicates,
                 "unreadable": unreadable,
                 "reasons": [why for one in lessons for why in one.reasons],
                 "seconds": round(seconds, 3),
@@ -281,8 +284,8 @@ def tell(lessons: Sequence[Learnt], model: Path, as_json: bool) -> None:
         for one in lessons:
             print_unreadable(list(one.reasons))
         console.print(
-            f"taught: {counted(taught.total(), 'sample')} of {counted(len(taught), 'class')} in "
-            f"{seconds:.1f} s on a cluster; known before: {known:,}, unreadable: {unreadable:,}"
+            f"learned: {counted(learned.total(), 'sample')} of {counted(len(learned), 'class')} in "
+            f"{seconds:.1f} s on a cluster; duplicates: {duplicates:,}, unreadable: {unreadable:,}"
         )
     exit_if_unreadable(unreadable)
 

@@ -39,8 +39,8 @@ def forget(
         ),
     ],
     model: ModelPath,
-    for_good: Annotated[
-        bool, typer.Option("--for-good", help="Erase them from the file: no undo brings them back.")
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Erase them from the file: no undo brings them back.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     note: Note = "",
@@ -55,16 +55,16 @@ def forget(
         counts = {one.label: one.count for one in opened.classes if one.label in labels}
         if sys.stdin.isatty() and not yes:
             what = ", ".join(f"{single_line(str(one))} ({counts[one]:,} samples)" for one in labels)
-            after = "This cannot be undone" if for_good else "`fecam undo` would bring them back"
+            after = "This cannot be undone" if purge else "`fecam undo` would bring them back"
             typer.confirm(f"Forget {what}? {after}.", abort=True, err=True)
-        steps = [opened.forget(one, for_good=for_good, note=note) for one in labels]
+        steps = [opened.forget(one, purge=purge, note=note) for one in labels]
         left = len(opened.classes)
     if as_json:
         show_json(
             {
                 "model": str(model),
                 "forgotten": {str(one): counts[one] for one in labels},
-                "for_good": for_good,
+                "purge": purge,
                 "steps": [step.number for step in steps],
                 "classes": left,
             }
@@ -72,7 +72,7 @@ def forget(
         return
     names = ", ".join(map(str, labels))
     print_note(f"forgotten: {names}; {model} now has {counted(left, 'class')}")
-    if not for_good:
+    if not purge:
         print_note(f"{undo_command(model, len(steps))} undoes that")
 
 
@@ -82,9 +82,11 @@ def merge(
     min_count: Annotated[
         int, typer.Option(min=0, help="Leave out classes of the others with fewer samples.")
     ] = 0,
-    again: Annotated[
+    allow_duplicates: Annotated[
         bool,
-        typer.Option("--again", help="Also samples that were taught to both: they count twice."),
+        typer.Option(
+            "--allow-duplicates", help="Also samples that were taught to both: they count twice."
+        ),
     ] = False,
     note: Note = "",
     as_json: AsJson = False,
@@ -108,7 +110,9 @@ def merge(
             if len(small) == len(source.classes) > 0:
                 continue
             try:
-                step = opened.merge(source, min_count=min_count, again=again, note=note)
+                step = opened.merge(
+                    source, min_count=min_count, allow_duplicates=allow_duplicates, note=note
+                )
             except FecamError:
                 if steps:  # each file is one step
                     back = undo_command(model, len(steps))

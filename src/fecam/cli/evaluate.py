@@ -144,6 +144,7 @@ def _judged(model: Model, features: Dataset, reject: float) -> Evaluation:
     import numpy as np
 
     from fecam.bench.evaluation import evaluate as evaluated
+    from fecam.model import predictions_of
 
     known = model.classifier.classes_.tolist()
     places = {label: at for at, label in enumerate(known)}
@@ -156,7 +157,7 @@ def _judged(model: Model, features: Dataset, reject: float) -> Evaluation:
         (task,) = bar.task_ids
         for start in range(0, len(features), BLOCK):
             rows = np.asarray(features.items[start : start + BLOCK])
-            for at, one in enumerate(model.judge_features(rows, k=k), start):
+            for at, one in enumerate(predictions_of(model.classifier, rows, k), start):
                 nearest[at] = [places[candidate.label] for candidate in one.nearest]
                 confidence[at] = one.nearest[0].probability
                 novelty[at] = one.novelty

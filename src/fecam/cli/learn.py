@@ -39,7 +39,7 @@ from fecam.presets import preset as settings_of
 if TYPE_CHECKING:
     from fecam.data import Dataset
     from fecam.features.extraction import Report
-    from fecam.model import Lesson, Model
+    from fecam.model import LearnResult, Model
 
 ROWS = 40
 """So many classes are listed on the screen; JSON has all of them."""
@@ -96,8 +96,8 @@ def learn(
         ),
     ] = None,
     note: Note = "",
-    again: Annotated[
-        bool, typer.Option("--again", help="Also teach what was taught before, a second time.")
+    allow_duplicates: Annotated[
+        bool, typer.Option("--allow-duplicates", help="Also learn items that were learned before.")
     ] = False,
     strict: Strict = False,
     root: Root = None,
@@ -120,7 +120,12 @@ def learn(
     if ray is not None:
         if strict or device is not None:
             raise InputError("--ray takes neither --strict nor --device. Remedy: leave them out")
-        given = {"encoder": name, "settings": settings, "note": note, "again": again}
+        given = {
+            "encoder": name,
+            "settings": settings,
+            "note": note,
+            "allow_duplicates": allow_duplicates,
+        }
         where = {"as_label": as_label, "root": root, "download": download, "option": option}
         learnt = cluster.learn_on(ray, paths, model, **given, **where)  # type: ignore[arg-type]
         return cluster.tell(learnt, model, as_json)
@@ -129,11 +134,13 @@ def learn(
             _refuse_other_settings(opened, str(preset), settings)
         data = load_labeled(paths, as_label, root, download, option)
 
-        def teach(one: Dataset, report: Report) -> Lesson:
-            return opened.learn_dataset(one, note=note, again=again, strict=strict, report=report)
+        def teach(one: Dataset, report: Report) -> LearnResult:
+            return opened.learn_dataset(
+                one, note=note, allow_duplicates=allow_duplicates, strict=strict, report=report
+            )
 
         lessons = _each(opened, data, teach)
-        _tell(opened, lessons, "taught", as_json)
+        _tell(opened, lessons, "learned", as_json)
     exit_if_unreadable(sum(len(one.unreadable) for one in lessons))
 
 
@@ -155,7 +162,7 @@ def unlearn(
     with open_existing(model, readonly=False, device=device) as opened:
         data = load_labeled(paths, as_label, root, download, option)
 
-        def take_out(one: Dataset, report: Report) -> Lesson:
+        def take_out(one: Dataset, report: Report) -> LearnResult:
             return opened.unlearn_dataset(one, strict=strict, report=report)
 
         lessons = _each(opened, data, take_out)
@@ -164,14 +171,14 @@ def unlearn(
 
 
 def _each(
-    model: Model, data: list[Dataset], work: Callable[[Dataset, Report], Lesson]
-) -> list[Lesson]:
+    model: Model, data: list[Dataset], work: Callable[[Dataset, Report], LearnResult]
+) -> list[LearnResult]:
     """A lesson of each data set; all were looked at before the first changes anything."""
     if model.kind == "features" and model.exists:
         for one in data:
             if one.kind == "features":
                 check_width(one.name, one.items, model.classifier.n_features_in_)
-    lessons: list[Lesson] = []
+    lessons: list[LearnResult] = []
     with _can_be_stopped(model, lessons):
         for one in data:
             with encoding_bar(one.name, one.kind) as report:
@@ -180,7 +187,7 @@ def _each(
 
 
 @contextmanager
-def _can_be_stopped(model: Model, lessons: list[Lesson]) -> Iterator[None]:
+def _can_be_stopped(model: Model, lessons: list[LearnResult]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
@@ -214,12 +221,12 @@ def _refuse_other_settings(model: Model, preset: str, settings: dict[str, Any]) 
             )
 
 
-def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None:
-    taught: Counter[Any] = Counter()
-    known: Counter[Any] = Counter()
+def _tell(model: Model, lessons: list[LearnResult], verb: str, as_json: bool) -> None:
+    learned: Counter[Any] = Counter()
+    duplicates: Counter[Any] = Counter()
     for one in lessons:
-        taught.update(one.taught)
-        known.update(one.known)
+        learned.update(one.n_learned)
+        duplicates.update(one.n_duplicates)
     new = [label for one in lessons for label in one.new_classes]
     unreadable = [why for one in lessons for why in one.unreadable]
     steps = [one.step.number for one in lessons if one.step is not None]
@@ -229,8 +236,8 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
         show_json(
             {
                 "model": str(model.path),
-                verb.replace(" ", "_"): {str(label): count for label, count in taught.items()},
-                "known": {str(label): count for label, count in known.items()},
+                verb.replace(" ", "_"): {str(label): count for label, count in learned.items()},
+                "duplicates": {str(label): count for label, count in duplicates.items()},
                 "new_classes": new,
                 "unreadable": unreadable,
                 "steps": steps,
@@ -241,25 +248,25 @@ def _tell(model: Model, lessons: list[Lesson], verb: str, as_json: bool) -> None
         )
         return
     print_unreadable(unreadable)
-    touched = sorted({*taught, *known}, key=str)
+    touched = sorted({*learned, *duplicates}, key=str)
     if touched:
         show_table(
-            ["class", verb, *(["known before"] if known else []), "samples now"],
+            ["class", verb, *(["duplicates"] if duplicates else []), "samples now"],
             [
-                [one, taught[one], *([known[one]] if known else []), now.get(one, 0)]
+                [one, learned[one], *([duplicates[one]] if duplicates else []), now.get(one, 0)]
                 for one in touched[:ROWS]
             ],
         )
     if len(touched) > ROWS:
         print_note(f"... and {counted(len(touched) - ROWS, 'class')} more (--json names all)")
-    total = sum(taught.values())
+    total = sum(learned.values())
     fresh = f" ({len(new)} new)" if new else ""
-    classes = f"{counted(len([one for one in taught if taught[one]]), 'class')}{fresh}"
+    classes = f"{counted(len([one for one in learned if learned[one]]), 'class')}{fresh}"
     console.print(
         f"{verb}: {counted(total, 'sample')} of {classes} in {seconds:.1f} s; "
         f"{model.path} has {counted(len(now), 'class')}"
         if total
-        else f"nothing {verb}: known before: {known.total():,}, unreadable: {len(unreadable):,}"
+        else f"nothing {verb}: duplicates: {duplicates.total():,}, unreadable: {len(unreadable):,}"
     )
     if steps:
         print_note(f"{undo_command(model.path, len(steps))} undoes that")

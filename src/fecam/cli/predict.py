@@ -20,7 +20,7 @@ from fecam.errors import InputError, ItemError
 from fecam.features import encode_readable
 
 if TYPE_CHECKING:
-    from fecam.model import Judgement, Model
+    from fecam.model import Model, Prediction
 
 BATCH = 128
 """So many items are judged at a time: enough to be fast, few enough to be answered soon."""
@@ -115,8 +115,10 @@ def _batches(bursts: Iterable[Iterable[NamedItem]]) -> Iterator[list[NamedItem]]
 
 def _judged(
     model: Model, batch: list[NamedItem], top: int, reject: float | None
-) -> list[tuple[str, Judgement | ItemError]]:
+) -> list[tuple[str, Prediction | ItemError]]:
     """The answers in the order of the items; an item that cannot be read has its error."""
+    from fecam.model import predictions_of
+
     outcome: list[Any] = [item for _, item in batch]
     places = [at for at, item in enumerate(outcome) if not isinstance(item, ItemError)]
     items = [outcome[at] for at in places]
@@ -130,7 +132,7 @@ def _judged(
     else:
         rows = np.asarray(items, np.float32)
     if places:
-        judged = model.judge_features(rows, k=top, reject=reject)
+        judged = predictions_of(model.classifier, rows, top, reject)
         for at, one in zip(places, judged, strict=True):
             outcome[at] = one
     return [(name, one) for (name, _), one in zip(batch, outcome, strict=True)]

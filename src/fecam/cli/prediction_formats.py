@@ -18,9 +18,9 @@ from fecam.cli.output import print_note, progress_bar, single_line
 from fecam.errors import ItemError
 
 if TYPE_CHECKING:
-    from fecam.model import Judgement
+    from fecam.model import Prediction
 
-    Found = Judgement | ItemError
+    Found = Prediction | ItemError
     Write = Callable[[str, Found], None]
 
 NONE = "none of these"

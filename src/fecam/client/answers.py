@@ -90,8 +90,8 @@ class Taught:
 
     step: int | None
     """None if all items were known."""
-    taught: Mapping[str, int]
-    known: Mapping[str, int]
+    learned: Mapping[str, int]
+    duplicates: Mapping[str, int]
     unreadable: list[str]
     new_classes: list[Label]
     version: int

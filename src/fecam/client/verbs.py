@@ -130,22 +130,27 @@ class Verbs:
 
     @verb
     def teach(
-        self, labels: Label | Sequence[Label], items: Any, *, note: str = "", key: str | None = None
+        self,
+        labels: Label | Sequence[Label],
+        items: Any,
+        *,
+        note: str = "",
+        idempotency_key: str | None = None,
     ) -> Call[Taught]:
         """Teach items: one label for all of them, or as many labels as items.
 
-        A lesson with a ``key`` is learnt once, however often it is sent. Without one a random key
-        is made, so that the retries of this call are safe.
+        The service learns the batches of one ``idempotency_key`` once. The default is a random key,
+        so that the retries of this call are safe.
         """
         content, headers = _json({**_labelled(labels, items), "note": note})
-        headers["Idempotency-Key"] = key or uuid.uuid4().hex
+        headers["Idempotency-Key"] = idempotency_key or uuid.uuid4().hex
         return Call("POST", "/v1/teach", _reader(Taught), {}, headers, content)
 
     @verb
-    def forget(self, label: Label, *, for_good: bool = False) -> Call[Forgotten]:
-        """Remove a class; ``for_good``, so that it cannot be undone."""
+    def forget(self, label: Label, *, purge: bool = False) -> Call[Forgotten]:
+        """Remove a class; ``purge``, so that it cannot be undone."""
         place = quote(str(label), safe="").replace(".", "%2E")  # a class may be called ".."
-        params = {"for_good": "true"} if for_good else {}
+        params = {"purge": "true"} if purge else {}
         return Call(
             "DELETE", f"/v1/classes/{place}", _reader(Forgotten), params=params, twice=False
         )

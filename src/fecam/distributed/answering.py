@@ -29,8 +29,7 @@ from fecam.distributed.reading import REASONS, Account, Source, Teller, chosen_c
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, FecamError, InputError, ModelFileError
 from fecam.features import Report
-from fecam.model import Model
-from fecam.model.answers import Judgement
+from fecam.model import Model, Prediction, predictions_of
 
 ABOUT = "_answers.json"
 """Beside the answers: of which model they are, and how it was asked. Who reads a folder of tables
@@ -224,12 +223,14 @@ class _Judge:
         self._encoder = self._model.encoder
         self._source, self._top, self._reject = source, top, reject
 
-    def judged(self, table: Any, account: Account) -> tuple[Any, list[Judgement]]:
+    def judged(self, table: Any, account: Account) -> tuple[Any, list[Prediction]]:
         """The places of the items that can be read, and the answers to them."""
         block = read_block(table, self._source, self._encoder, account)
         if not len(block.features):
             return block, []
-        return block, self._model.judge_features(block.features, k=self._top, reject=self._reject)
+        return block, predictions_of(
+            self._model.classifier, block.features, self._top, self._reject
+        )
 
 
 class _Count(_Judge):
@@ -278,7 +279,7 @@ class _Write(_Judge):
         return _about(account, part=part)
 
     def _answers(
-        self, table: Any, columns: list[str], rows: Any, found: list[Judgement], account: Account
+        self, table: Any, columns: list[str], rows: Any, found: list[Prediction], account: Account
     ) -> Any:
         import pyarrow as pa
 

@@ -40,9 +40,9 @@ class Learnt:
 
     classifier: FeCAMClassifier
     """That knows all of it."""
-    taught: Mapping[Hashable, int]
+    n_learned: Mapping[Hashable, int]
     """How many items of each class were learnt."""
-    known: int
+    n_duplicates: int
     """How many were left out, because the file had been taught the very same items before."""
     unreadable: int
     reasons: Sequence[str]
@@ -67,7 +67,7 @@ def teach(
     gpus: float = 0,
     total: int | None = None,
     report: Report | None = None,
-    again: bool = False,
+    allow_duplicates: bool = False,
     note: str = "",
 ) -> Learnt:
     """Learn a data set of Ray on its cluster, as one lesson.
@@ -102,7 +102,7 @@ def teach(
         what was read already, not of files to come nor of what other code makes of them.
     report
         Hears how many items are done, of how many; 0 if nobody knows. At the end all are done.
-    again
+    allow_duplicates
         Also teach ``into`` what it was taught before.
     note
         Kept in the file with the step.
@@ -116,7 +116,7 @@ def teach(
     glance = glance or peek(dataset, source, gpus)
     known.check(glance)
     plan = known.plan(glance)
-    marks = {} if again else known.marks
+    marks = {} if allow_duplicates else known.marks
     teller = Teller(report, total or rows_in(dataset))
     for attempt in range(1, TRIES + 1):
         try:
@@ -124,7 +124,7 @@ def teach(
                 dataset, source, plan, marks, concurrency=concurrency, gpus=gpus, teller=teller
             )
             lesson, marked = _fetched(tables, plan)
-            if not lesson and not account.known:
+            if not lesson and not account.n_duplicates:
                 raise nothing(account)
             found = _written(target, known, tables, lesson, marked, plan, glance.record, note)
             break
@@ -137,7 +137,7 @@ def teach(
     return Learnt(
         found,
         {name: one.count for name, one in lesson.items()},
-        account.known,
+        account.n_duplicates,
         account.unreadable,
         account.reasons,
         time.monotonic() - start,

@@ -69,7 +69,7 @@ def parts_of(
     if plan.marked:
         marks = marks_in(block)
         fresh = _fresh(block.labels, marks, known)
-        account.known += int((~fresh).sum())
+        account.n_duplicates += int((~fresh).sum())
         block = replace(
             block,
             features=block.features[fresh],

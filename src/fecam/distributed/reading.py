@@ -27,7 +27,7 @@ class Account:
 
     items: int = 0
     unreadable: int = 0
-    known: int = 0
+    n_duplicates: int = 0
     """Left out, because the very same items were taught before."""
     reasons: list[str] = field(default_factory=list)
     error: str = ""
@@ -38,7 +38,7 @@ class Account:
         return Account(
             self.items + other.items,
             self.unreadable + other.unreadable,
-            self.known + other.known,
+            self.n_duplicates + other.n_duplicates,
             [*self.reasons, *other.reasons][:REASONS],
             self.error or other.error,
         )

@@ -15,14 +15,14 @@ from fecam.model_file.records import Label
 
 
 @dataclass(frozen=True)
-class Lesson:
+class LearnResult:
     """What became of items that were to be learnt or unlearnt."""
 
     step: Step | None
     """None if nothing was left to do."""
-    taught: Mapping[Label, int]
+    n_learned: Mapping[Label, int]
     """How many items of each class were learnt, or unlearnt."""
-    known: Mapping[Label, int]
+    n_duplicates: Mapping[Label, int]
     """How many were left out, because the very same items were taught before."""
     unreadable: list[str]
     new_classes: list[Label]
@@ -40,7 +40,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Prediction:
     """What a model makes of one item."""
 
     label: Label | None
@@ -49,7 +49,9 @@ class Judgement:
     nearest: list[Candidate]
 
 
-def judge_all(classifier: FeCAMClassifier, X: Any, k: int, reject: float | None) -> list[Judgement]:
+def predictions_of(
+    classifier: FeCAMClassifier, X: Any, k: int = 1, reject: float | None = None
+) -> list[Prediction]:
     """What a classifier makes of each row of features: its ``k`` nearest classes, or all it has."""
     if type(k) is not int or k < 1:
         raise InputError(f"k={k!r} must be a whole number of at least 1.")
@@ -57,7 +59,7 @@ def judge_all(classifier: FeCAMClassifier, X: Any, k: int, reject: float | None)
     limit = np.inf if reject is None else novelty_limit(reject)
     rows = zip(*(values.tolist() for values in found), strict=True)
     return [
-        Judgement(
+        Prediction(
             None if novelty > limit else labels[0],
             novelty,
             [Candidate(*one) for one in zip(labels, shares, distances, strict=True)],

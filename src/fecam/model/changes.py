@@ -29,10 +29,19 @@ from fecam.model_file.writing import WorkingCopy
 
 
 def add_samples(
-    working: WorkingCopy, X: NDArray[Any], labels: list[Label], marks: ContentHashes, *, again: bool
+    working: WorkingCopy,
+    X: NDArray[Any],
+    labels: list[Label],
+    marks: ContentHashes,
+    *,
+    allow_duplicates: bool,
 ) -> NDArray[np.bool_]:
-    """Learn what was not taught before, or all of it ``again``; which samples that was."""
-    fresh = np.ones(len(labels), bool) if again else is_fresh(labels, marks, working.content_hashes)
+    """Learn the samples that are no duplicates; return the mask of those samples."""
+    fresh = (
+        np.ones(len(labels), bool)
+        if allow_duplicates
+        else is_fresh(labels, marks, working.content_hashes)
+    )
     chosen = [labels[at] for at in np.flatnonzero(fresh)]
     if chosen:
         working.classifier.partial_fit(X[fresh], chosen)
@@ -59,10 +68,10 @@ def add_model(
     held: Mapping[Label, ClassRow],
     paths: tuple[Path, Path],
     *,
-    again: bool,
+    allow_duplicates: bool,
 ) -> None:
-    """Add what another file holds; samples that both were taught are an error unless ``again``."""
-    if not again:
+    """Merge another model; shared samples are an error unless ``allow_duplicates``."""
+    if not allow_duplicates:
         check_apart(working.content_hashes, RowHashes(held), paths)
     working.classifier.merge(classifier)
     take_provenance(working, held)

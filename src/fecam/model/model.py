@@ -25,7 +25,7 @@ from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
 from fecam.features import Report, encode_readable
-from fecam.model.answers import Judgement, Lesson, judge_all
+from fecam.model.answers import LearnResult, Prediction, predictions_of
 from fecam.model.changes import add_model, add_samples, take_samples
 from fecam.model.material import (
     Material,
@@ -76,8 +76,8 @@ def open_model(
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, open_model(folder + "/m.fecam") as model:
-    ...     lesson = model.learn([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1]], ["tit", "tit", "wren"])
-    ...     dict(lesson.taught), model.predict([[0.1, 0.9]])
+    ...     result = model.learn([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1]], ["tit", "tit", "wren"])
+    ...     dict(result.n_learned), model.predict([[0.1, 0.9]])
     ({'tit': 2, 'wren': 1}, ['tit'])
     """
     return Model(path, encoder=encoder, device=device, readonly=readonly, settings=settings)
@@ -187,58 +187,60 @@ class Model:
         labels: Sequence[Any],
         *,
         note: str = "",
-        again: bool = False,
-        key: str = "",
+        allow_duplicates: bool = False,
+        idempotency_key: str = "",
         strict: bool = True,
         kind: str | None = None,
-    ) -> Lesson:
+    ) -> LearnResult:
         """Teach items: images (paths, bytes, Pillow images, arrays), texts, or rows of features.
 
-        Items that were taught before under the same label are left out unless ``again``, so a
-        program that was stopped can simply start over. A lesson with a ``key`` is taught once:
-        the same key again gives back what was done then. An item that cannot be read is an error,
+        Items that were learned before under the same label are skipped unless
+        ``allow_duplicates``, so a program that was stopped can start over. A second call with the
+        same ``idempotency_key`` changes nothing. An item that cannot be read is an error,
         or left out and named if not ``strict``. What comes from strangers should say its
         ``kind``, images, texts or features: else a text may be taken for the path of an image.
         """
         material = self._as_material(items, labels, kind)
-        return self._teach(material, note, again, strict=strict, key=key)
+        return self._teach(
+            material, note, allow_duplicates, strict=strict, idempotency_key=idempotency_key
+        )
 
     def learn_dataset(
         self,
         dataset: Dataset,
         *,
         note: str = "",
-        again: bool = False,
+        allow_duplicates: bool = False,
         strict: bool = False,
         report: Report | None = None,
-    ) -> Lesson:
+    ) -> LearnResult:
         """Teach a data set, without its test part, in one step.
 
         Features are made through the cache: if it is interrupted, the next call goes on. What
         cannot be read is left out and named, or an error if ``strict``.
         """
         material = self._material(dataset)
-        return self._teach(material, note, again, strict=strict, report=report)
+        return self._teach(material, note, allow_duplicates, strict=strict, report=report)
 
-    def unlearn(self, items: Any, labels: Sequence[Any]) -> Lesson:
+    def unlearn(self, items: Any, labels: Sequence[Any]) -> LearnResult:
         """Take items back out, as if they had never come; a class left empty is gone."""
         return self._untaught(self._as_material(items, labels), strict=True)
 
     def unlearn_dataset(
         self, dataset: Dataset, *, strict: bool = False, report: Report | None = None
-    ) -> Lesson:
+    ) -> LearnResult:
         """Take a data set, without its test part, back out."""
         material = self._material(dataset)
         return self._untaught(material, strict=strict, report=report)
 
-    def forget(self, label: Hashable, *, for_good: bool = False, note: str = "") -> Step:
-        """Remove a class. It can be undone, unless it is ``for_good``: then nothing is left."""
+    def forget(self, label: Hashable, *, purge: bool = False, note: str = "") -> Step:
+        """Remove a class. It can be undone, unless it is ``purge``: then nothing is left."""
         plain: Any = label.item() if hasattr(label, "item") else label
 
         def change(working: WorkingCopy) -> None:
             working.classifier.forget(plain)
 
-        step = self._writable().write("forget", change, note, for_good=for_good)
+        step = self._writable().write("forget", change, note, purge=purge)
         assert step is not None, "an unknown label is an error"
         return step
 
@@ -247,19 +249,18 @@ class Model:
         other: str | os.PathLike[str] | Model,
         *,
         min_count: int = 0,
-        again: bool = False,
+        allow_duplicates: bool = False,
         note: str = "",
     ) -> Step:
         """Add all that another model was taught, exactly as if it had been taught here.
 
         Classes of the other with fewer than ``min_count`` samples are left out. Samples that were
-        taught to both, as a copy of this file would have them, are an error unless ``again``, for
-        they would count twice.
+        learned by both models are an error unless ``allow_duplicates``.
         """
         theirs = other if isinstance(other, Model) else Model(other, readonly=True)
         name = theirs.path.name.encode(errors="replace").decode()
         try:
-            return self._merge(theirs, min_count, again, note or f"merged {name}")
+            return self._merge(theirs, min_count, allow_duplicates, note or f"merged {name}")
         finally:
             if theirs is not other:
                 theirs.close()
@@ -325,13 +326,11 @@ class Model:
         """How little each item fits the class nearest to it: see `FeCAMClassifier.novelty`."""
         return np.asarray(self.classifier.novelty(self.encode(items)))
 
-    def judge(self, items: Any, *, k: int = 1, reject: float | None = None) -> list[Judgement]:
+    def predict_detailed(
+        self, items: Any, *, k: int = 1, reject: float | None = None
+    ) -> list[Prediction]:
         """All that can be said about each item."""
-        return self.judge_features(self.encode(items), k=k, reject=reject)
-
-    def judge_features(self, X: Any, *, k: int = 1, reject: float | None = None) -> list[Judgement]:
-        """The same, of features."""
-        return judge_all(self.classifier, X, k, reject)
+        return predictions_of(self.classifier, self.encode(items), k, reject)
 
     # ------------------------------------------------------------------ closing
 
@@ -374,9 +373,9 @@ class Model:
         return self._held
 
     def _write(
-        self, what: str, change: Callable[[WorkingCopy], None], note: str, key: str = ""
+        self, what: str, change: Callable[[WorkingCopy], None], note: str, idempotency_key: str = ""
     ) -> Step | None:
-        return self._writable().write(what, change, note, key=key)
+        return self._writable().write(what, change, note, idempotency_key=idempotency_key)
 
     def _check_asked(self) -> None:
         """Refuse an encoder that is not the one the file was taught with."""
@@ -456,23 +455,23 @@ class Model:
         self,
         material: Material,
         note: str,
-        again: bool,
+        allow_duplicates: bool,
         *,
         strict: bool,
         report: Report | None = None,
-        key: str = "",
-    ) -> Lesson:
+        idempotency_key: str = "",
+    ) -> LearnResult:
         start = time.monotonic()
         if self.readonly or self.exists:
             self._writable()
         self.reload()
-        if self._file is not None and (done := self._file.find_step(key)) is not None:
+        if self._file is not None and (done := self._file.find_step(idempotency_key)) is not None:
             taught = {label: count for label, count in done.counts.items() if count > 0}
-            return Lesson(done, taught, {}, [], [], time.monotonic() - start)
+            return LearnResult(done, taught, {}, [], [], time.monotonic() - start)
         encoder = self._encoder_for(material.kind)
         marks = content_hashes(material.items, material.kind)
         known: Counter[Label] = Counter()
-        if not again and self._file is not None:
+        if not allow_duplicates and self._file is not None:
             there = RowHashes(self._file.snapshot.rows)
             fresh = is_fresh(material.labels, marks, there)
             known.update(material.labels[at] for at in np.flatnonzero(~fresh))
@@ -484,11 +483,13 @@ class Model:
             failed = list(found.failed.values())
             lesson = [material.labels[at] for at in found.rows], marks[found.rows]
             if lesson[0]:
-                step, fresh = self._learn(found.features, *lesson, encoder, note, key, again)
+                step, fresh = self._learn(
+                    found.features, *lesson, encoder, note, idempotency_key, allow_duplicates
+                )
                 taught.update(lesson[0][at] for at in np.flatnonzero(fresh))
                 known.update(lesson[0][at] for at in np.flatnonzero(~fresh))
         new = [label for label in taught if label not in before]
-        return Lesson(step, dict(taught), dict(known), failed, new, time.monotonic() - start)
+        return LearnResult(step, dict(taught), dict(known), failed, new, time.monotonic() - start)
 
     def _learn(
         self,
@@ -497,26 +498,35 @@ class Model:
         marks: ContentHashes,
         encoder: Encoder | None,
         note: str,
-        key: str,
-        again: bool,
+        idempotency_key: str,
+        allow_duplicates: bool,
     ) -> tuple[Step | None, NDArray[np.bool_]]:
         """The step, and which items were learnt in it."""
         fresh = np.ones(len(labels), bool)
 
         def change(working: WorkingCopy) -> None:
-            fresh[:] = add_samples(working, X, labels, marks, again=again)
+            fresh[:] = add_samples(working, X, labels, marks, allow_duplicates=allow_duplicates)
 
         if self._file is not None:
-            return self._write("learn", change, note, key), fresh
+            return self._write("learn", change, note, idempotency_key), fresh
         working = WorkingCopy(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
         change(working)
-        return self._create(working, "learn", note, key), fresh
+        return self._create(working, "learn", note, idempotency_key), fresh
 
-    def _create(self, working: WorkingCopy, what: str, note: str, key: str = "") -> Step:
+    def _create(
+        self, working: WorkingCopy, what: str, note: str, idempotency_key: str = ""
+    ) -> Step:
         if self.readonly:
             self._writable()
         with translate_errors(self.path):
-            create_file(Path(os.path.realpath(self.path)), working, what, note, key, replace=False)
+            create_file(
+                Path(os.path.realpath(self.path)),
+                working,
+                what,
+                note,
+                idempotency_key,
+                replace=False,
+            )
         self._file = ModelFile(self.path)
         return self._file.steps[0]
 
@@ -526,7 +536,7 @@ class Model:
         *,
         strict: bool,
         report: Report | None = None,
-    ) -> Lesson:
+    ) -> LearnResult:
         start = time.monotonic()
         self._writable()
         self.reload()
@@ -540,9 +550,9 @@ class Model:
 
         step = self._write("unlearn", change, "") if labels else None
         failed = list(found.failed.values())
-        return Lesson(step, dict(Counter(labels)), {}, failed, [], time.monotonic() - start)
+        return LearnResult(step, dict(Counter(labels)), {}, failed, [], time.monotonic() - start)
 
-    def _merge(self, other: Model, min_count: int, again: bool, note: str) -> Step:
+    def _merge(self, other: Model, min_count: int, allow_duplicates: bool, note: str) -> Step:
         theirs = other._held.snapshot
         classifier = theirs.classifier.fork()
         held = {
@@ -562,7 +572,7 @@ class Model:
         check_same_encoder(self.encoder_record, theirs.encoder, paths)
 
         def change(working: WorkingCopy) -> None:
-            add_model(working, classifier, held, paths, again=again)
+            add_model(working, classifier, held, paths, allow_duplicates=allow_duplicates)
 
         step = self._write("merge", change, note)
         assert step is not None, "something was added"

@@ -83,5 +83,5 @@ def check_apart(
         raise InputError(
             f"{sum(shared.values())} samples were taught to both {paths[0]} and {paths[1]}, "
             f"{shared[label]} of them of class {label!r}: merging would count them twice. Merge "
-            "files that were taught apart, or say that you mean it (again=True, --again)."
+            "files that share no samples, or pass allow_duplicates=True (--allow-duplicates)."
         )

@@ -132,26 +132,26 @@ class ModelFile:
         change: Callable[[WorkingCopy], None],
         note: str = "",
         *,
-        key: str = "",
-        for_good: bool = False,
+        idempotency_key: str = "",
+        purge: bool = False,
     ) -> Step | None:
         """Change the model in one transaction; None if the change changed nothing.
 
         ``change`` is given a working copy of what the file holds at that moment. A step
-        that was done before under the same ``key`` is given back, and not done again. Of classes
-        that a change removes ``for_good`` the history keeps nothing either.
+        with the same ``idempotency_key`` is returned and not repeated. With ``purge`` the history
+        keeps nothing of the removed classes.
         """
         with self._lock, translate_errors(self.path):
             db = self._writing()
             with transaction(db):
                 before = self._newest(db)
-                if (done := find_step(db, key)) is not None:
+                if (done := find_step(db, idempotency_key)) is not None:
                     self.snapshot = before
                     return done
                 working = self._draft(before)
                 change(working)
-                number = write_step(db, before, working, what, note, key)
-                if number is not None and for_good:
+                number = write_step(db, before, working, what, note, idempotency_key)
+                if number is not None and purge:
                     kept = working.classifier.knowledge_.classes
                     gone = [o.row.label for label, o in before.rows.items() if label not in kept]
                     purge_classes(db, gone, number)
@@ -162,15 +162,15 @@ class ModelFile:
                 return None
             return self._after(db, before, number, working.classifier._derived.prior)
 
-    def find_step(self, key: str) -> Step | None:
+    def find_step(self, idempotency_key: str) -> Step | None:
         """The step that was done under a key, and not undone."""
-        if not key:
+        if not idempotency_key:
             return None
         with self._lock, translate_errors(self.path):
             if check_header(self.path)[1] < VERSION:
                 return None
             with self._reading() as db:
-                return find_step(db, key)  # one row, however long the history is
+                return find_step(db, idempotency_key)  # one row, however long the history is
 
     def undo(self) -> Step:
         """Take back the last step that was not taken back."""

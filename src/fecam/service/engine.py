@@ -25,7 +25,7 @@ from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import FecamError, InputError, ItemError, MissingPackageError
 from fecam.features import Encoded, encode_readable
-from fecam.model import Lesson, Model, open_model
+from fecam.model import LearnResult, Model, open_model
 from fecam.model.model import USUAL_ENCODERS
 from fecam.model_file import Step
 from fecam.model_file.records import Label
@@ -230,27 +230,39 @@ class Engine:
     # ------------------------------------------------------------------ changing
 
     async def teach(
-        self, kind: str, items: Any, labels: Sequence[Any], note: str = "", key: str = ""
-    ) -> tuple[Lesson, int]:
+        self,
+        kind: str,
+        items: Any,
+        labels: Sequence[Any],
+        note: str = "",
+        idempotency_key: str = "",
+    ) -> tuple[LearnResult, int]:
         """Teach; when it returns, the lesson is on the disk and answers know of it."""
 
-        def learn() -> Lesson:
+        def learn() -> LearnResult:
             if kind != "features":
                 self._warmed.wait()  # what is being loaded is not loaded twice
                 self._load()
             self.model.reload()
             named = self.labels(labels)
             if kind != "images":
-                return self.model.learn(items, named, note=note, key=key, strict=False, kind=kind)
+                return self.model.learn(
+                    items,
+                    named,
+                    note=note,
+                    idempotency_key=idempotency_key,
+                    strict=False,
+                    kind=kind,
+                )
             refused = too_large(items, self.limits.max_pixels)
             keep = [at for at in range(len(items)) if at not in refused]
             if not keep:
-                return Lesson(None, {}, {}, list(refused.values()), [], 0.0)
+                return LearnResult(None, {}, {}, list(refused.values()), [], 0.0)
             lesson = self.model.learn(
                 [items[at] for at in keep],
                 [named[at] for at in keep],
                 note=note,
-                key=key,
+                idempotency_key=idempotency_key,
                 strict=False,
                 kind=kind,
             )
@@ -258,14 +270,14 @@ class Engine:
 
         return await self._write(learn)
 
-    async def forget(self, label: str, *, for_good: bool, note: str = "") -> tuple[Step, int]:
+    async def forget(self, label: str, *, purge: bool, note: str = "") -> tuple[Step, int]:
         """Remove a class."""
 
         def forget() -> Step:
             self.model.reload()
             if self.model.snapshot is None:
                 raise model_empty_error()
-            return self.model.forget(self.model.label_of(label), for_good=for_good, note=note)
+            return self.model.forget(self.model.label_of(label), purge=purge, note=note)
 
         return await self._write(forget)
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fecam.model import Lesson
+from fecam.model import LearnResult
 from fecam.model_file import Step
 from fecam.service.blocks import apply_blocks
 from fecam.service.copies import restore_into
@@ -84,9 +84,9 @@ class Replica(Engine):
 
     # ------------------------------------------------------------------ changing
 
-    async def teach(self, *given: Any, **named: Any) -> tuple[Lesson, int]:
+    async def teach(self, *given: Any, **named: Any) -> tuple[LearnResult, int]:
         """Have the writer teach; when it returns, the lesson is on its disk."""
-        lesson: tuple[Lesson, int] = await self._handed_on("teach", *given, **named)
+        lesson: tuple[LearnResult, int] = await self._handed_on("teach", *given, **named)
         return lesson
 
     async def forget(self, *given: Any, **named: Any) -> tuple[Step, int]:

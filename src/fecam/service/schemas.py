@@ -155,8 +155,8 @@ class Taught(_Answer):
     """What became of a lesson; it is on the disk."""
 
     step: int | None = Field(description="Null if nothing was left to teach.")
-    taught: dict[str, int]
-    known: dict[str, int] = Field(description="Left out, for they were taught before.")
+    learned: dict[str, int]
+    duplicates: dict[str, int] = Field(description="Left out, for they were taught before.")
     unreadable: list[str]
     new_classes: list[Name]
 

@@ -111,7 +111,7 @@ export const evaluate = (kind, payloads, labels) =>
 
 export const undo = () => json("POST", "v1/undo", { body: { steps: 1 } });
 
-export const forget = (label, forGood) =>
-  json("DELETE", `v1/classes/${encodeURIComponent(label)}?for_good=${forGood}`);
+export const forget = (label, purge) =>
+  json("DELETE", `v1/classes/${encodeURIComponent(label)}?purge=${purge}`);
 
 export const getFile = async () => (await call("GET", "v1/model/file")).blob();

@@ -33,7 +33,7 @@ function entry({ label, count, batches, learned, changed, note, bytes }, hues, f
     make("button", { type: "button", "data-forget": name, "aria-label": `Forget ${name}`, onclick: () => forget(name, count) }, "Forget"));
 }
 
-// Resolves to null (keep it) or {forGood}.
+// Resolves to null (keep it) or {purge}.
 export function confirmForget(label, count) {
   const dialog = byId("forget-dialog");
   byId("forget-label").textContent = label;
@@ -43,6 +43,6 @@ export function confirmForget(label, count) {
   dialog.showModal();
   return new Promise((answer) => {
     dialog.addEventListener("close", () =>
-      answer(dialog.returnValue === "forget" ? { forGood: byId("forget-good").checked } : null), { once: true });
+      answer(dialog.returnValue === "forget" ? { purge: byId("forget-good").checked } : null), { once: true });
   });
 }

@@ -176,16 +176,16 @@ async function teach() {
 }
 
 async function lessons(examples, label, note = "") {
-  const total = { taught: {}, known: 0, unreadable: [] };
+  const total = { learned: {}, duplicates: 0, unreadable: [] };
   for (const batch of batches(examples)) {
     const done = await server.teach(batch[0].kind, payloads(batch), label, note);
-    for (const [name, count] of Object.entries(done.taught)) total.taught[name] = (total.taught[name] ?? 0) + count;
-    total.known += Object.values(done.known).reduce((sum, count) => sum + count, 0);
+    for (const [name, count] of Object.entries(done.learned)) total.learned[name] = (total.learned[name] ?? 0) + count;
+    total.duplicates += Object.values(done.duplicates).reduce((sum, count) => sum + count, 0);
     total.unreadable.push(...done.unreadable);
   }
   return [
-    Object.keys(total.taught).length ? `Taught ${counted(total.taught)}.` : "",
-    total.known ? `${many(total.known, "example")} it knew before.` : "",
+    Object.keys(total.learned).length ? `Taught ${counted(total.learned)}.` : "",
+    total.duplicates ? `${many(total.duplicates, "example")} it knew before.` : "",
     total.unreadable.length ? `Not readable: ${total.unreadable.join("; ")}` : "",
   ].filter(Boolean).join(" ");
 }
@@ -205,8 +205,8 @@ async function forget(label, count) {
   const chosen = await confirmForget(label, count);
   if (chosen === null) return;
   await during(async () => {
-    await server.forget(label, chosen.forGood);
-    say(`Forgot ${label}.${chosen.forGood ? "" : " An undo brings it back."}`);
+    await server.forget(label, chosen.purge);
+    say(`Forgot ${label}.${chosen.purge ? "" : " An undo brings it back."}`);
     await measure(`forgot ${label}`);
     byId("undo").focus({ preventScroll: true }); // its button is gone; this is the way back
   });

@@ -50,13 +50,13 @@ async def teach(
     lesson, version = await engine.teach(
         given.kind, given.items, given.labels, given.note, idempotency_key
     )
-    model, count = engine.settings.model, sum(lesson.taught.values())
+    model, count = engine.settings.model, sum(lesson.n_learned.values())
     request.app.state.metrics.taught.inc(count)
     event("taught", items=count, new_classes=len(lesson.new_classes), version=version)
     found = {
         "step": None if lesson.step is None else lesson.step.number,
-        "taught": {str(label): count for label, count in lesson.taught.items()},
-        "known": {str(label): count for label, count in lesson.known.items()},
+        "learned": {str(label): count for label, count in lesson.n_learned.items()},
+        "duplicates": {str(label): count for label, count in lesson.n_duplicates.items()},
         "unreadable": [without_paths(why, model) for why in lesson.unreadable],
         "new_classes": list(lesson.new_classes),
     }
@@ -64,12 +64,12 @@ async def teach(
 
 
 @router.delete("/classes/{label:path}", responses=responses(Forgotten))
-async def forget(request: Request, label: str, for_good: bool = False) -> Response:
-    """Remove a class; it can be undone, unless it is for good."""
+async def forget(request: Request, label: str, purge: bool = False) -> Response:
+    """Remove a class; it can be undone, unless ``purge`` is true."""
     begun = time.perf_counter()
     engine: Engine = request.app.state.engine
-    step, version = await engine.forget(label, for_good=for_good)
-    event("forgotten", for_good=for_good, version=version)
+    step, version = await engine.forget(label, purge=purge)
+    event("forgotten", purge=purge, version=version)
     return answered(begun, {"step": step.number, **told(step)}, version)
 
 
