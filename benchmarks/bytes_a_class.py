@@ -33,10 +33,10 @@ def sizes(clf: FeCAMClassifier, problem: Problem) -> dict[str, int]:
         clf.save(path)
         on_disk = path.stat().st_size
     return {
-        "memory": array_nbytes(clf.knowledge_.classes),
+        "memory": array_nbytes(clf.state_.classes),
         "disk": on_disk,
         # Factors refer to the statistics they came from: those are counted only once.
-        "derived": array_nbytes([clf._derived, clf.knowledge_]) - array_nbytes(clf.knowledge_),
+        "derived": array_nbytes([clf._derived, clf.state_]) - array_nbytes(clf.state_),
     }
 
 

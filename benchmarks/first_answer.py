@@ -21,7 +21,7 @@ import problems
 import reference
 from fecam import FeCAMClassifier
 from fecam.core.cache import FactorCache
-from fecam.core.knowledge import Knowledge
+from fecam.core.state import ClassifierState
 from problems import Problem
 from reference import SETTINGS
 from reporting import markdown, once, options, say, write
@@ -34,7 +34,7 @@ BUILT = 50
 def anew(clf: FeCAMClassifier) -> None:
     """Drop all that was derived, but the prior."""
     metric = clf._metric()
-    prior = clf._derived.renewed_prior(clf.knowledge_, metric, may_lag=False)
+    prior = clf._derived.renewed_prior(clf.state_, metric, may_lag=False)
     clf._derived = FactorCache()
     clf._derived.start_from(metric, prior if metric.has_prior else None)
 
@@ -58,21 +58,21 @@ def glancing(clf: FeCAMClassifier, queries: np.ndarray, repeats: int) -> dict[st
 
 def building(clf: FeCAMClassifier, query: np.ndarray) -> float:
     """Seconds until all factors are there, and the query is answered through them."""
-    known, classes = clf.knowledge_, len(clf.knowledge_.classes)
+    known, classes = clf.state_, len(clf.state_.classes)
     some = FeCAMClassifier(**{**clf.get_params(), "search": "certified"})
     some._hold(_first(known, min(BUILT, classes) if classes > 100 else classes))
     anew(some)
-    metric, queries = some._metric(), some._queries(query, some.knowledge_, some._metric())
+    metric, queries = some._metric(), some._queries(query, some.state_, some._metric())
 
     def build() -> None:
-        search = some._derived.search(some.knowledge_, metric)
+        search = some._derived.search(some.state_, metric)
         assert search is not None
         search.find(queries, 1)
 
-    return once(build) * classes / len(some.knowledge_.classes)
+    return once(build) * classes / len(some.state_.classes)
 
 
-def _first(known: Knowledge, count: int) -> Knowledge:
+def _first(known: ClassifierState, count: int) -> ClassifierState:
     labels = list(known.classes)[:count]
     return replace(
         known,

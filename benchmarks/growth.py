@@ -62,7 +62,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, float]:
         "seconds_a_query": batch / case["queries"],
         "seconds_to_learn": statistics.median(lessons[-10:]),
         "seconds_to_build": max(first - batch, 0.0) / problem.classes,
-        "bytes_a_class": array_nbytes(clf.knowledge_.classes) / problem.classes,
+        "bytes_a_class": array_nbytes(clf.state_.classes) / problem.classes,
     }
 
 

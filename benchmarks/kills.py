@@ -107,11 +107,11 @@ def examine(path: Path, expected: dict[str, Any]) -> str | None:
     if problems:
         return problems[0]
     with fecam.open(path, readonly=True) as model:
-        known = model.classifier.knowledge_.classes
+        known = model.classifier.state_.classes
         if list(known) != list(expected):
             return f"classes {list(known)} in place of {list(expected)}"
         for label, parts in expected.items():
-            features = model.classifier.knowledge_.transform(np.concatenate(parts))
+            features = model.classifier.state_.transform(np.concatenate(parts))
             one = known[label]
             if one.count != len(features) or np.abs(one.mean - features.mean(0)).max() > 1e-5:
                 return f"class {label} has {one.count} samples in place of {len(features)}"

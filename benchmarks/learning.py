@@ -36,7 +36,7 @@ def after(known: int, problem: Problem, setting: str) -> tuple[FeCAMClassifier, 
 
 def learning(clf: FeCAMClassifier, X: np.ndarray, repeats: int) -> dict[str, float]:
     """Seconds of a lesson about a new class, of the bare product, and of transform and product."""
-    known, transform = clf.knowledge_, clf.knowledge_.transform
+    known, transform = clf.state_, clf.state_.transform
     labels = np.full(len(X), -1)
 
     def learn() -> None:
@@ -55,7 +55,7 @@ def building(
     clf: FeCAMClassifier, X: np.ndarray, query: np.ndarray, repeats: int
 ) -> dict[str, float]:
     """Seconds of the first answer after a lesson about a new class, and of the next one."""
-    known, labels = clf.knowledge_, np.full(len(X), -1)
+    known, labels = clf.state_, np.full(len(X), -1)
     first, cached = [], []
     clf.search = "certified"
     for _ in range(repeats):

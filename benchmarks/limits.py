@@ -56,7 +56,7 @@ def steps(clf: FeCAMClassifier, queries: np.ndarray, *, certain: bool) -> dict[s
     """Shares of the dense product's multiplications and of its time, by step."""
     clf.search = "certified" if certain else "shortlist"
     clf.predict(queries[:2])
-    known, metric = clf.knowledge_, clf._metric()
+    known, metric = clf.state_, clf._metric()
     search = clf._derived.search(known, metric)
     block = search.panel.shifted(clf._queries(queries, known, metric))
     n, width = block.shape

@@ -14,7 +14,7 @@ import numpy as np
 
 from fecam import FeCAMClassifier
 from fecam.core.factors import whiten
-from fecam.core.metric import centre_of, class_covariance, scale_of
+from fecam.core.metric import class_covariance, distance_scale, prototype_of
 from fecam.core.transforms import unit_length
 from problems import Lessons
 
@@ -39,7 +39,7 @@ def taught(setting: str, lessons: Lessons) -> FeCAMClassifier:
 
 def derive(clf: FeCAMClassifier, queries: np.ndarray) -> None:
     """Have queries answered through factors, which a few of them alone would not have made."""
-    clf._derived.search(clf.knowledge_, clf._metric())
+    clf._derived.search(clf.state_, clf._metric())
     clf.predict(queries)
 
 
@@ -65,12 +65,12 @@ class _Reference:
     """Centres and scales of all classes, and queries as they are compared with them."""
 
     def __init__(self, clf: FeCAMClassifier) -> None:
-        self.metric, known = clf._metric(), clf.knowledge_
+        self.metric, known = clf._metric(), clf.state_
         self.labels, self.transform = clf.classes_, known.transform
         everyone = known.classes.values()
-        centres = [centre_of(one, self.metric, known.transform) for one in everyone]
+        centres = [prototype_of(one, self.metric, known.transform) for one in everyone]
         self.centres = np.stack(centres).astype(np.float32)
-        self.scales = np.asarray([scale_of(one, self.metric) for one in everyone], np.float32)
+        self.scales = np.asarray([distance_scale(one, self.metric) for one in everyone], np.float32)
 
     def prepare(self, X: np.ndarray) -> np.ndarray:
         """Queries, transformed as the classifier's settings say."""
@@ -134,7 +134,7 @@ class Public(_Reference):
 
 def matrices(clf: FeCAMClassifier) -> Iterator[np.ndarray]:
     """The regularised, normalised matrix of each class, one after another."""
-    metric, known = clf._metric(), clf.knowledge_
+    metric, known = clf._metric(), clf.state_
     prior = None
     if metric.has_prior:
         clf.predict(np.ones((1, known.width), np.float32))  # brings the prior up to date

@@ -15,13 +15,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
-from fecam.core.arrays import Array, like, namespace, to_numpy
+from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
+from fecam.core.batches import Rows, group_by_label, summarize_batch
 from fecam.core.cache import FactorCache
 from fecam.core.calibration import relative_variance, sample_distances, surprise, temperature
-from fecam.core.knowledge import Knowledge
-from fecam.core.lessons import Rows, rows_by_label, summarize_lesson
 from fecam.core.metric import Metric
 from fecam.core.panel import Found, likelihoods
+from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform, unit_length
 from fecam.errors import InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
@@ -155,7 +155,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return self._fitted().transform.power
 
     @property
-    def knowledge_(self) -> Knowledge:
+    def state_(self) -> ClassifierState:
         """All that was taught, as one immutable value."""
         return self._fitted()
 
@@ -163,10 +163,10 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return self._knowledge is not None
 
     @property
-    def _knowledge(self) -> Knowledge | None:
+    def _knowledge(self) -> ClassifierState | None:
         return self.__dict__.get("_taught")
 
-    def _fitted(self) -> Knowledge:
+    def _fitted(self) -> ClassifierState:
         knowledge = self._knowledge
         if knowledge is None:
             raise NotFittedError(
@@ -195,7 +195,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         labels = check_labels(y, array.shape[0])
         _check_kind(labels, known)
         rows = self._rows(array, labels, known)
-        self._taught = known.unlearn(summarize_lesson(rows, known.form, known.anchor.dtype))
+        self._taught = known.unlearn(summarize_batch(rows, known.scatter_kind, known.like.dtype))
         return self.refresh()  # the shared prior has seen them too
 
     def forget(self, label: Hashable) -> Self:
@@ -219,7 +219,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             if hasattr(other, "feature_names_in_"):
                 self.feature_names_in_ = other.feature_names_in_
         else:
-            theirs = theirs.on(ours.anchor)
+            theirs = theirs.on(ours.like)
             self._taught = ours.merge(theirs, average_domains=metric.average_domains)
         return self.refresh()
 
@@ -265,13 +265,13 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         self._derived.prepare(self._knowing(), self._metric())
         return self
 
-    def _hold(self, known: Knowledge) -> Self:
+    def _hold(self, known: ClassifierState) -> Self:
         """Become a model that was taught just this."""
         self._taught, self._derived = known, FactorCache()
-        self.n_features_in_ = known.width
+        self.n_features_in_ = known.n_features
         return self
 
-    def _learn(self, X: Any, y: Any, before: Knowledge | None) -> Self:
+    def _learn(self, X: Any, y: Any, before: ClassifierState | None) -> Self:
         metric = read_metric(self._settings())
         array = check_features(X)
         labels = check_labels(y, array.shape[0])
@@ -283,7 +283,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             validate_data(self, X=X, reset=False, skip_check_array=True)
             _check_kind(labels, before)
         rows = self._rows(array, labels, before)
-        lesson = summarize_lesson(rows, before.form, before.anchor.dtype)
+        lesson = summarize_batch(rows, before.scatter_kind, before.like.dtype)
         after = before.learn(lesson, average_domains=metric.average_domains)
         derived = FactorCache() if fresh else self._derived
         prior = derived.renewed_prior(after, metric, may_lag=True)
@@ -294,10 +294,10 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         # Only now, with nothing left that could fail, is the model touched.
         if fresh:
             validate_data(self, X=X, reset=True, skip_check_array=True)
-        self._taught, self._derived = after.with_samples(sampled), derived
+        self._taught, self._derived = after.with_distance_moments(sampled), derived
         return self
 
-    def _begin(self, array: Array, metric: Metric) -> Knowledge:
+    def _begin(self, array: Array, metric: Metric) -> ClassifierState:
         """An empty model for features like these."""
         xp = namespace(array)
         power = self.tukey
@@ -306,14 +306,14 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         transform = Transform(None if power is None else float(power), self.l2 == "features")
         dtype = getattr(xp, self.dtype)
         anchor = xp.zeros((0,), dtype=dtype, device=device(array))
-        return Knowledge(transform, metric.needs, array.shape[1], anchor)
+        return ClassifierState(transform, metric.needs, array.shape[1], anchor)
 
     def _rows(
-        self, array: Array, labels: np.ndarray[Any, Any], known: Knowledge
+        self, array: Array, labels: np.ndarray[Any, Any], known: ClassifierState
     ) -> dict[Hashable, Rows]:
-        array = like(array, known.anchor)
-        check_range(array, known.transform, known.anchor.dtype)
-        return rows_by_label(array, labels, known.transform)
+        array = to_backend_of(array, known.like)
+        check_range(array, known.transform, known.like.dtype)
+        return group_by_label(array, labels, known.transform)
 
     # ------------------------------------------------------------------ answering
 
@@ -327,7 +327,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """
         if reject is None:
             return self.predict_top_k(X, 1)[:, 0]
-        limit = novelty_limit(reject)
+        limit = novelty_threshold(reject)
         array, judged = self._judge(X, 1, probabilities=False)
         is_novel, labels = judged.novelty > limit, judged.labels[:, 0]
         strings = kind_of(labels) == "strings" and isinstance(unknown, str)
@@ -338,7 +338,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             labels = labels.astype(object)
         for position in np.flatnonzero(is_novel):
             labels[position] = unknown  # one by one: it may be a list
-        return like(labels, array) if integers else labels
+        return to_backend_of(labels, array) if integers else labels
 
     def predict_proba(self, X: Any) -> Any:
         r"""The probability of each class, (n, n_classes), in the order of `classes_`.
@@ -356,7 +356,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         variance = relative_variance(known.classes.values())
         closer = xp.min(distances, axis=1, keepdims=True) - distances
         weights = xp.exp(closer / temperature(expected, variance))
-        return like(weights / xp.sum(weights, axis=1, keepdims=True), array)
+        return to_backend_of(weights / xp.sum(weights, axis=1, keepdims=True), array)
 
     def novelty(self, X: Any) -> Any:
         """How little each sample fits the class that is nearest to it, in standard deviations.
@@ -365,7 +365,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         lie above 0 and one in twenty above 1.64, whatever the class.
         """
         array, judged = self._judge(X, 1, probabilities=False)
-        return like(judged.novelty, array)
+        return to_backend_of(judged.novelty, array)
 
     def judge(self, X: Any, k: int = 1, *, probabilities: bool = True) -> Judged:
         """All that can be said about each sample, in one go: its ``k`` nearest classes.
@@ -400,7 +400,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             shares = likelihoods(distances, warmth) / weights[:, None]
         return array, Judged(_labels(known)[order], distances, shares, scores)
 
-    def _check_k(self, k: Any, known: Knowledge) -> None:
+    def _check_k(self, k: Any, known: ClassifierState) -> None:
         if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(known.classes):
             raise InputError(
                 f"k={k!r} must be a whole number from 1 to {len(known.classes)}, the number of "
@@ -414,15 +414,15 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         array = self._checked(X)
         order = self._nearest(array, known, int(k)).order
         labels = _labels(known)[to_numpy(order)]
-        return like(labels, array) if kind_of(labels) == "integers" else labels
+        return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
 
     def decision_function(self, X: Any) -> Any:
         """Minus the squared distance to each class, (n, n_classes), also for two classes."""
         known = self._knowing()
         array = self._checked(X)
-        return like(-self._distances(array, known), array)
+        return to_backend_of(-self._distances(array, known), array)
 
-    def _knowing(self) -> Knowledge:
+    def _knowing(self) -> ClassifierState:
         known = self._fitted()
         if not known.classes:
             raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
@@ -433,12 +433,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         validate_data(self, X=X, reset=False, skip_check_array=True)
         return array
 
-    def _distances(self, array: Array, known: Knowledge) -> Array:
+    def _distances(self, array: Array, known: ClassifierState) -> Array:
         metric = self._metric()
         queries = self._queries(array, known, metric)
         return self._derived.panel(known, metric).distances(queries)
 
-    def _nearest(self, array: Array, known: Knowledge, k: int, warmth: float = 0.0) -> Found:
+    def _nearest(self, array: Array, known: ClassifierState, k: int, warmth: float = 0.0) -> Found:
         """The nearest classes; of a temperature the weights of all that are likely."""
         metric = self._metric()
         queries = self._queries(array, known, metric)
@@ -454,10 +454,10 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             return self._derived.panel(known, metric).find(queries, k, warmth)
         return search.find(queries, k, warmth, certain=self.search != "shortlist")
 
-    def _queries(self, array: Array, known: Knowledge, metric: Metric) -> Array:
+    def _queries(self, array: Array, known: ClassifierState, metric: Metric) -> Array:
         """Samples as the classes' factors take them."""
-        queries = like(array, known.anchor)
-        check_range(queries, known.transform, known.anchor.dtype)
+        queries = to_backend_of(array, known.like)
+        check_range(queries, known.transform, known.like.dtype)
         queries = known.transform(queries)
         return unit_length(queries) if metric.unit_compare else queries
 
@@ -494,7 +494,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return state
 
 
-def novelty_limit(reject: float) -> float:
+def novelty_threshold(reject: float) -> float:
     """The novelty above which this share of samples of known classes lies.
 
     >>> round(novelty_limit(0.05), 2)
@@ -508,11 +508,11 @@ def novelty_limit(reject: float) -> float:
     return -NormalDist().inv_cdf(float(reject))
 
 
-def _labels(known: Knowledge) -> np.ndarray[Any, Any]:
+def _labels(known: ClassifierState) -> np.ndarray[Any, Any]:
     return np.asarray(list(known.classes))
 
 
-def _check_kind(labels: np.ndarray[Any, Any], known: Knowledge) -> None:
+def _check_kind(labels: np.ndarray[Any, Any], known: ClassifierState) -> None:
     taught = _labels(known)
     if len(taught) and kind_of(taught) != kind_of(labels):
         raise InputError(
@@ -535,9 +535,10 @@ def _check_mergeable(ours: FeCAMClassifier, theirs: FeCAMClassifier) -> None:
     if a is None:
         check_fits(here, read_metric(here), b)
         return
-    if a.width != b.width:
+    if a.n_features != b.n_features:
         raise InputError(
-            f"cannot merge models of {a.width} and {b.width} features. Use the same encoder."
+            f"cannot merge models of {a.n_features} and {b.n_features} features. "
+            "Use the same encoder."
         )
     if a.transform != b.transform:
         raise SettingsError(

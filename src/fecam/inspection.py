@@ -28,9 +28,9 @@ from scipy.special import ndtr
 from sklearn.neighbors import NearestNeighbors
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.arrays import like, namespace, to_numpy
+from fecam.core.arrays import namespace, to_backend_of, to_numpy
 from fecam.core.calibration import relative_variance
-from fecam.core.statistics import ClassStatistics, variances
+from fecam.core.statistics import ClassStatistics, scatter_diagonal
 
 ALL_PAIRS = 256
 """Up to so many classes every pair is measured."""
@@ -87,13 +87,13 @@ def sizes(classifier: FeCAMClassifier) -> Sizes:
     >>> sizes(clf).classes, sizes(clf).samples, sizes(clf).width
     (2, 3, 2)
     """
-    known = classifier.knowledge_
+    known = classifier.state_
     classes = known.classes.values()
-    shapes = ["none" if one.scatter is None else one.scatter.shape for one in classes]
+    shapes = ["none" if one.scatter is None else one.scatter.storage for one in classes]
     return Sizes(
         classes=len(classes),
         samples=sum(one.count for one in classes),
-        width=known.width,
+        width=known.n_features,
         bytes=sum(map(_bytes_of, classes)),
         by_shape={shape: shapes.count(shape) for shape in dict.fromkeys(shapes)},
     )
@@ -113,7 +113,7 @@ def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
     >>> pair.first, pair.second
     ('cat', 'lynx')
     """
-    known = classifier.knowledge_
+    known = classifier.state_
     labels = list(known.classes)
     if len(labels) < 2:
         return []
@@ -123,7 +123,7 @@ def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
     centres = np.stack([to_numpy(factor.centre).astype(np.float64) for factor in factors])
     pairs = _candidates(centres)
     there_and_back = np.concatenate([pairs, pairs[:, ::-1]])
-    measured = _distances(there_and_back, factors, centres, known.anchor)
+    measured = _distances(there_and_back, factors, centres, known.like)
     apart = measured.reshape(2, -1).sum(axis=0) / expected[pairs].sum(axis=1)
     chance = (1 / classifier.class_count_)[pairs].sum(axis=1)
     overlap = overlaps(apart, chance, relative_variance(known.classes.values()))
@@ -157,11 +157,11 @@ def weak_classes(classifier: FeCAMClassifier, pairs: list[Pair]) -> list[Weaknes
     for pair in pairs:
         close.setdefault(pair.first, []).append((pair.second, pair.overlap))
         close.setdefault(pair.second, []).append((pair.first, pair.overlap))
-    spreads = {label: _spread(one) for label, one in classifier.knowledge_.classes.items()}
+    spreads = {label: _spread(one) for label, one in classifier.state_.classes.items()}
     varying = [value for value in spreads.values() if value]
     usual = float(np.median(varying)) if varying else 0.0
     found = []
-    for label, one in classifier.knowledge_.classes.items():
+    for label, one in classifier.state_.classes.items():
         others = sorted(close.get(label, []), key=lambda other: -other[1])
         reasons = [*_of_count(one.count), *_of_overlap(others), *_of_spread(spreads[label], usual)]
         if reasons:
@@ -195,7 +195,7 @@ def _distances(
     for at, factor in enumerate(factors):
         rows = order[bounds[at] : bounds[at + 1]]
         if len(rows):
-            steps = like(centres[directed[rows, 0]] - centres[at], anchor)
+            steps = to_backend_of(centres[directed[rows, 0]] - centres[at], anchor)
             lengths = factor.lengths(namespace(anchor).astype(steps, anchor.dtype))
             found[rows] = to_numpy(lengths) * factor.scale
     return found
@@ -233,7 +233,7 @@ def _of_spread(spread: float | None, usual: float) -> list[str]:
 
 def _spread(one: ClassStatistics) -> float | None:
     """The variance of a class, summed over features; None of too few samples to tell."""
-    along = variances(one)
+    along = scatter_diagonal(one)
     if along is None or one.count < 3:
         return None
     return float(np.sum(to_numpy(along), dtype=np.float64)) / (one.count - 1)
@@ -241,7 +241,9 @@ def _spread(one: ClassStatistics) -> float | None:
 
 def _bytes_of(one: ClassStatistics) -> int:
     arrays = [one.raw_mean, one.mean]
-    arrays += [scatter.numbers for scatter in (one.scatter, one.averaged) if scatter is not None]
+    arrays += [
+        scatter.data for scatter in (one.scatter, one.domain_mean_covariance) if scatter is not None
+    ]
     return sum(math.prod(array.shape) * _itemsize(array) for array in arrays)
 
 

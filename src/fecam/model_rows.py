@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fecam.core.arrays import Array, to_numpy
-from fecam.core.scatter import Scatter, Shape, variances_of
-from fecam.core.statistics import ClassStatistics, Form
+from fecam.core.scatter import Scatter, Storage, diagonal_of
+from fecam.core.statistics import ClassStatistics, ScatterKind
 from fecam.errors import ModelFileError
 
 MAX_COUNT = 2**53
@@ -68,7 +68,7 @@ class Row(NamedTuple):
 class Layout(NamedTuple):
     """What is kept of each class of a model: it tells how long every array must be."""
 
-    form: Form
+    form: ScatterKind
     width: int
     dtype: str
 
@@ -99,11 +99,11 @@ class Layout(NamedTuple):
             )
         )
 
-    def shape_of(self, length: int) -> Shape:
+    def shape_of(self, length: int) -> Storage:
         """The shape of a scatter of that length, which tells a triangle from rows."""
         if self.form == "diagonal":
             return "diagonal"
-        return "triangle" if length == self.scatter_bytes else "rows"
+        return "packed" if length == self.scatter_bytes else "low_rank"
 
 
 def file_error(what: str, remedy: str = RESTORE) -> ModelFileError:
@@ -116,10 +116,10 @@ def pack_class(
 ) -> tuple[Row, Matrices]:
     """The row of one class, and its matrices."""
     text = json.dumps(int(label) if isinstance(label, bool) else label)
-    matrices = pack_scatter(one.scatter, layout), pack_scatter(one.averaged, layout)
+    matrices = pack_scatter(one.scatter, layout), pack_scatter(one.domain_mean_covariance, layout)
     unsigned = Row(
         text,
-        (one.count, one.visits, task, *one.sampled),
+        (one.count, one.n_batches, task, *one.distance_moments),
         tuple(None if some is None else len(some) for some in matrices),
         provenance[:3],
         (
@@ -150,9 +150,9 @@ def unpack_class(
         raw_mean=_unpacked(raw_mean, layout.dtype),
         mean=_unpacked(mean, "float64"),
         scatter=scatter,
-        visits=visits,
-        sampled=(sampled[0], sampled[1], sampled[2]),
-        averaged=averaged,
+        n_batches=visits,
+        distance_moments=(sampled[0], sampled[1], sampled[2]),
+        domain_mean_covariance=averaged,
     )
     return label, statistics, task
 
@@ -203,7 +203,7 @@ def check_matrices(row: Row, matrices: Matrices, layout: Layout) -> list[Scatter
     for some, scatter in zip(matrices, found, strict=True):
         _check_finite(row, some, layout.dtype)
         with np.errstate(over="ignore"):
-            if scatter is not None and not np.all(np.isfinite(variances_of(scatter))):
+            if scatter is not None and not np.all(np.isfinite(diagonal_of(scatter))):
                 raise file_error(f"class {row.label} has numbers too large to work with.", _SMALLER)
     return found
 
@@ -225,7 +225,7 @@ def parse_json(what: str, text: Any, remedy: str = RESTORE, longest: float = MAX
 
 def pack_scatter(x: Scatter | None, layout: Layout) -> bytes | None:
     """A diagonal, the rows of a matrix of low rank, or an upper triangle row by row."""
-    return None if x is None else _packed(x.numbers, layout.dtype)
+    return None if x is None else _packed(x.data, layout.dtype)
 
 
 def unpack_scatter(blob: bytes | None, layout: Layout) -> Scatter | None:
@@ -233,7 +233,7 @@ def unpack_scatter(blob: bytes | None, layout: Layout) -> Scatter | None:
     if blob is None:
         return None
     numbers, shape = _unpacked(blob, layout.dtype), layout.shape_of(len(blob))
-    if shape == "rows":
+    if shape == "low_rank":
         numbers = numbers.reshape(-1, layout.width)
     return Scatter(numbers, shape, layout.width)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-from fecam.core.knowledge import Knowledge
 from fecam.core.metric import Metric
-from fecam.core.statistics import Form
+from fecam.core.state import ClassifierState
+from fecam.core.statistics import ScatterKind
 from fecam.errors import SettingsError
 from fecam.validation import suggestion
 
@@ -27,12 +27,12 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
 
 PARAMETERS = ("tukey", "shrinkage", "pooling", "mean_uncertainty", *CHOICES)
 
-_HOLDS: Mapping[Form, tuple[Form, ...]] = {
+_HOLDS: Mapping[ScatterKind, tuple[ScatterKind, ...]] = {
     "full": ("full", "diagonal", "none"),
     "diagonal": ("diagonal", "none"),
     "none": ("none",),
 }
-_KEPT: Mapping[Form, str] = {
+_KEPT: Mapping[ScatterKind, str] = {
     "full": "a matrix a class",
     "diagonal": "only variances",
     "none": "only means",
@@ -66,7 +66,7 @@ def read_metric(params: Mapping[str, Any]) -> Metric:
     )
 
 
-def check_fits(params: Mapping[str, Any], metric: Metric, known: Knowledge) -> None:
+def check_fits(params: Mapping[str, Any], metric: Metric, known: ClassifierState) -> None:
     """Refuse settings that what was taught cannot serve.
 
     Statistics are sums of transformed features, so the transform cannot be exchanged under them,
@@ -77,18 +77,19 @@ def check_fits(params: Mapping[str, Any], metric: Metric, known: Knowledge) -> N
         raise _too_late("tukey", params["tukey"], repr(power))
     if (params["l2"] == "features") != unit:
         raise _too_late("l2", params["l2"], "'features'" if unit else "something else")
-    if not str(known.anchor.dtype).endswith(params["dtype"]):
-        raise _too_late("dtype", params["dtype"], str(known.anchor.dtype))
-    if metric.needs not in _HOLDS[known.form]:
+    if not str(known.like.dtype).endswith(params["dtype"]):
+        raise _too_late("dtype", params["dtype"], str(known.like.dtype))
+    if metric.needs not in _HOLDS[known.scatter_kind]:
         raise SettingsError(
             f"covariance={metric.covariance!r} needs matrices that were never kept: this model was "
-            f"taught with a leaner covariance, which keeps {_KEPT[known.form]}. Teach a new model."
+            f"taught with a leaner covariance, which "
+            f"keeps {_KEPT[known.scatter_kind]}. Teach a new model."
         )
     if metric.average_domains:
         for label, one in known.classes.items():
-            if one.visits > 1 and one.averaged is None:
+            if one.n_batches > 1 and one.domain_mean_covariance is None:
                 raise SettingsError(
-                    f"domains='average' needs the average over the {one.visits} visits of class "
+                    f"domains='average' needs the average over the {one.n_batches} visits of class "
                     f"{label!r}, which was taught with domains='pool'. Teach a new model."
                 )
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import to_numpy
-from fecam.core.knowledge import Knowledge
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import MissingPackageError, ModelFileError, SettingsError
 from fecam.model_file.creation import create_file
@@ -69,7 +69,7 @@ def export_model(
 ) -> None:
     """Write all that a classifier was taught to a safetensors file, or nothing at all."""
     safetensors = _package()
-    tensors = _tensors(classifier.knowledge_, classifier.dtype)
+    tensors = _tensors(classifier.state_, classifier.dtype)
     metadata = _metadata(classifier, encoder)
     target = Path(os.path.realpath(path))
     unfinished = target.with_name(f".{uuid.uuid4().hex}.safetensors")
@@ -143,7 +143,7 @@ def _package() -> Any:
 
 
 def _metadata(classifier: FeCAMClassifier, encoder: EncoderRecord | None) -> dict[str, str]:
-    known = classifier.knowledge_
+    known = classifier.state_
     packed = pack_settings(classifier, known)
     labels = [int(label) if isinstance(label, bool) else label for label in known.classes]
     return {
@@ -162,26 +162,29 @@ def _joined(values: Mapping[str, str]) -> str:
     return json.dumps({name: json.loads(text) for name, text in values.items()})
 
 
-def _tensors(known: Knowledge, dtype: str) -> dict[str, NDArray[Any]]:
+def _tensors(known: ClassifierState, dtype: str) -> dict[str, NDArray[Any]]:
     classes = list(known.classes.values())
-    shape = (len(classes), known.width)
+    shape = (len(classes), known.n_features)
 
     def stacked(arrays: list[Any], dtype: str) -> NDArray[Any]:
         return np.asarray([to_numpy(one) for one in arrays], dtype).reshape(shape)
 
     found = {
         "count": np.asarray([one.count for one in classes], np.int64),
-        "visits": np.asarray([one.visits for one in classes], np.int64),
+        "visits": np.asarray([one.n_batches for one in classes], np.int64),
         "task": np.asarray([known.tasks[label] for label in known.classes], np.int64),
-        "sampled_count": np.asarray([one.sampled[0] for one in classes], np.int64),
-        "sampled": np.asarray([one.sampled[1:] for one in classes], np.float64).reshape(-1, 2),
+        "sampled_count": np.asarray([one.distance_moments[0] for one in classes], np.int64),
+        "sampled": np.asarray([one.distance_moments[1:] for one in classes], np.float64).reshape(
+            -1, 2
+        ),
         "mean": stacked([one.mean for one in classes], "float64"),
         "raw_mean": stacked([one.raw_mean for one in classes], dtype),
     }
     for name in ("scatter", "averaged"):
         for at, one in enumerate(classes):
-            if (scatter := getattr(one, name)) is not None:
-                numbers = to_numpy(scatter.numbers)
+            scatter = one.scatter if name == "scatter" else one.domain_mean_covariance
+            if scatter is not None:
+                numbers = to_numpy(scatter.data)
                 found[f"{name}.{at}"] = np.ascontiguousarray(numbers, dtype)
     return found
 
@@ -194,7 +197,7 @@ def _read(file: Any) -> ImportedModel:
     _check_version(metadata)
     classifier, empty = _settings(metadata)
     labels = _labels(metadata)
-    layout = Layout(empty.form, empty.width, classifier.dtype)
+    layout = Layout(empty.scatter_kind, empty.n_features, classifier.dtype)
     names = set(file.keys())
     fixed = _fixed(layout, len(labels))
     each = {f"{name}.{at}" for name in ("scatter", "averaged") for at in range(len(labels))}
@@ -218,7 +221,7 @@ def _read(file: Any) -> ImportedModel:
     check_kind(list(classes))
     known = replace(empty, classes=dict(sorted(classes.items())), tasks=dict(sorted(tasks.items())))
     classifier._hold(known)._metric()
-    return ImportedModel(classifier, _encoder(metadata, empty.width))
+    return ImportedModel(classifier, _encoder(metadata, empty.n_features))
 
 
 def _check_version(metadata: Mapping[str, str]) -> None:
@@ -234,15 +237,15 @@ def _check_version(metadata: Mapping[str, str]) -> None:
         raise file_error(f"its version cannot be {version}.", _AGAIN)
 
 
-def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowledge]:
+def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, ClassifierState]:
     settings = _object(metadata, "settings", PARAMETERS)
     found = _object(metadata, "found", tuple(name.removesuffix("_") for name in FOUND))
     values = settings | {f"{name}_": value for name, value in found.items()}
     values |= {"fecam_": metadata.get("written_by", ""), "version_": 0, "prior_": None}
     classifier, empty = unpack_settings({name: json.dumps(one) for name, one in values.items()})
-    if empty.form == "full" and empty.width > MAX_MATRIX_WIDTH:
+    if empty.scatter_kind == "full" and empty.n_features > MAX_MATRIX_WIDTH:
         raise file_error(
-            f"matrices of {empty.width} features are more than fecam computes with.",
+            f"matrices of {empty.n_features} features are more than fecam computes with.",
             f"Keep less (covariance='diagonal'), or at most {MAX_MATRIX_WIDTH} features.",
         )
     return classifier, empty
@@ -344,8 +347,8 @@ def _class(
         raw_mean=table["raw_mean"][at].copy(),
         mean=table["mean"][at].copy(),
         scatter=scatter,
-        visits=visits,
-        sampled=(sampled_count, first, second),
-        averaged=averaged,
+        n_batches=visits,
+        distance_moments=(sampled_count, first, second),
+        domain_mean_covariance=averaged,
     )
     return label, statistics, task

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier
 from fecam.core import prior as prior_module
-from fecam.core.scatter import Scatter, dense
+from fecam.core.scatter import Scatter, to_dense
 from helpers.features import relu_features
 
 WIDTH = 12
@@ -31,7 +31,7 @@ def make(variant, **changes):
 
 
 def _plain(value):
-    return dense(value) if isinstance(value, Scatter) else value
+    return to_dense(value) if isinstance(value, Scatter) else value
 
 
 def statistics(clf):
@@ -39,7 +39,7 @@ def statistics(clf):
     fields = ("count", "raw_mean", "mean", "scatter")
     return {
         label: {name: _plain(getattr(one, name)) for name in fields}
-        for label, one in clf.knowledge_.classes.items()
+        for label, one in clf.state_.classes.items()
     }
 
 
@@ -153,7 +153,7 @@ def test_a_thousand_small_updates_do_not_drift(dtype):
     features = np.sqrt(X.astype(np.float64))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     expected = np.cov(features, rowvar=False)
-    got = dense(stream.knowledge_.classes[0].scatter) / 2999
+    got = to_dense(stream.state_.classes[0].scatter) / 2999
     error = np.linalg.norm(got - expected) / np.linalg.norm(expected)
     assert error < 1e-5
 
@@ -161,12 +161,12 @@ def test_a_thousand_small_updates_do_not_drift(dtype):
 def test_a_thousand_updates_and_their_undoing_leave_the_rest():
     X, y = relu_features(1, 2000, 24, 4)
     clf = FeCAMClassifier(tukey=0.5).partial_fit(X[:1000], y[:1000])
-    expected = dense(clf.knowledge_.classes[0].scatter)
+    expected = to_dense(clf.state_.classes[0].scatter)
     for rows in np.array_split(np.arange(1000, 2000), 500):
         clf.partial_fit(X[rows], y[rows])
     for rows in np.array_split(np.arange(1000, 2000), 500):
         clf.unlearn(X[rows], y[rows])
-    got = dense(clf.knowledge_.classes[0].scatter)
+    got = to_dense(clf.state_.classes[0].scatter)
     assert np.linalg.norm(got - expected) / np.linalg.norm(expected) < 1e-5
 
 
@@ -175,7 +175,7 @@ def test_long_sums_far_from_zero_stay_exact():
     X = (1000 + rng.normal(size=(40_000, 3))).astype(np.float32)
     clf = FeCAMClassifier(tukey=None, l2=None).fit(X, np.zeros(len(X), int))
     expected = np.cov(X.astype(np.float64), rowvar=False)
-    got = dense(clf.knowledge_.classes[0].scatter) / (len(X) - 1)
+    got = to_dense(clf.state_.classes[0].scatter) / (len(X) - 1)
     assert np.linalg.norm(got - expected) / np.linalg.norm(expected) < 1e-5
 
 
@@ -215,14 +215,12 @@ def test_a_lagging_prior_is_made_from_at_least_two_thirds_of_what_was_seen(monke
         stream.predict(X[:1])
         prior = stream._derived.prior
         seen = int((stream.class_count_ - 1).sum())
-        assert prior.freedom >= seen / 1.5
-        within = sum(dense(one.scatter) for one in stream.knowledge_.classes.values()) / seen
+        assert prior.dof >= seen / 1.5
+        within = sum(to_dense(one.scatter) for one in stream.state_.classes.values()) / seen
         late = sum(
-            dense(one.scatter)
-            for k, one in stream.knowledge_.classes.items()
-            if k * 9 >= prior.freedom
+            to_dense(one.scatter) for k, one in stream.state_.classes.items() if k * 9 >= prior.dof
         )
-        missing = seen - prior.freedom
+        missing = seen - prior.dof
         lagged += missing > 0
         if missing:
             bound = missing / seen * np.linalg.norm(late / missing - prior.covariance)

@@ -173,7 +173,7 @@ def test_a_sound_file_is_well(answer, fecam, model):
 
 def test_a_flipped_bit_is_a_problem_with_its_class(answer, fecam, model, place):
     content = bytearray((place / model).read_bytes())
-    mean = package.load(model).knowledge_.classes["bee"].mean.tobytes()
+    mean = package.load(model).state_.classes["bee"].mean.tobytes()
     content[content.index(mean) + 3] ^= 64
     (place / model).write_bytes(content)
     found = answer("doctor", model, code=1)

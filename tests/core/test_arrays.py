@@ -70,7 +70,7 @@ def test_other_libraries_answer_as_numpy_does(variant, kind):
 def test_the_state_follows_the_first_fit_and_answers_follow_the_question(kind):
     convert = KINDS[kind]
     clf = FeCAMClassifier().partial_fit(convert(X), Y.tolist())
-    assert type(clf.knowledge_.classes[0].scatter.numbers) is type(convert(X))
+    assert type(clf.state_.classes[0].scatter.data) is type(convert(X))
     assert isinstance(clf.predict(Q), np.ndarray)
     assert isinstance(clf.decision_function(Q), np.ndarray)
     back = FeCAMClassifier().partial_fit(X, Y)
@@ -104,21 +104,19 @@ def test_tensors_of_other_dtypes_are_widened(dtype):
 def test_a_tensor_that_wants_a_gradient_is_welcome():
     tensor = torch.asarray(X).requires_grad_()
     clf = FeCAMClassifier().fit(tensor, Y)
-    assert not clf.knowledge_.classes[0].scatter.numbers.requires_grad, (
-        "it would hold on to the samples"
-    )
+    assert not clf.state_.classes[0].scatter.data.requires_grad, "it would hold on to the samples"
     assert clf.decision_function(tensor).shape == (48, 4)
 
 
 def test_tensors_stay_on_their_device():
     """There is no GPU here; a device that computes nothing shows where tensors would go."""
     meta = torch.empty((3, 8), device="meta")
-    from fecam.core.arrays import eye, like, wide, zeros
+    from fecam.core.arrays import eye, to_backend_of, to_float64, zeros
 
     assert eye(3, meta).device.type == "meta"
     assert zeros((2, 2), meta).device.type == "meta"
-    assert wide(meta).device.type == "meta" and wide(meta).dtype == torch.float64
-    assert like(np.ones((2, 2)), meta).device.type == "meta"
+    assert to_float64(meta).device.type == "meta" and to_float64(meta).dtype == torch.float64
+    assert to_backend_of(np.ones((2, 2)), meta).device.type == "meta"
 
 
 @pytest.mark.parametrize("make", [relu_features, signed_features])
@@ -136,10 +134,10 @@ def test_a_model_can_be_moved(kind):
     clf = FeCAMClassifier.from_preset("paper").fit(X, Y)
     expected = clf.decision_function(Q)
     clf.to(KINDS[kind](Q))
-    assert type(clf.knowledge_.classes[0].scatter.numbers) is type(KINDS[kind](Q))
+    assert type(clf.state_.classes[0].scatter.data) is type(KINDS[kind](Q))
     np.testing.assert_allclose(clf.decision_function(Q), expected, rtol=1e-4)
     clf.to(Q)
-    assert isinstance(clf.knowledge_.classes[0].scatter.numbers, np.ndarray)
+    assert isinstance(clf.state_.classes[0].scatter.data, np.ndarray)
 
 
 def test_a_label_may_be_a_tensor():

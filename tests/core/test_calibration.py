@@ -11,8 +11,8 @@ from fecam.core.arrays import diagonal
 from fecam.core.covariance import normalize, shrink
 from fecam.core.factors import FramedFactor
 from fecam.core.prior import DIRECTIONS, make_prior
-from fecam.core.scatter import dense
-from fecam.core.statistics import ClassStatistics, summarize
+from fecam.core.scatter import to_dense
+from fecam.core.statistics import ClassStatistics, summarize_class
 from helpers.features import relu_features, signed_features
 
 CASES = {
@@ -48,7 +48,7 @@ def test_the_expected_distance_is_that_of_samples_left_out(case):
     X, y = relu_features(6, 14, 20, 5)
     X = X.astype(np.float64) + 0.05
     clf = FeCAMClassifier(**settings).fit(X, y)
-    expected = np.array(clf._derived.expected(clf.knowledge_, clf._metric()))
+    expected = np.array(clf._derived.expected(clf.state_, clf._metric()))
     measured = left_out(settings, X, y)
     assert expected.mean() == pytest.approx(measured.mean(), rel=0.18)
     learnt = -clf.decision_function(X)[np.arange(len(X)), y]
@@ -61,7 +61,7 @@ def test_classes_are_expected_at_their_own_distance():
     X = X * np.array([1, 2, 4, 8])[y][:, None]
     clf = FeCAMClassifier(tukey=None, l2=None, normalization=None, pooling=0.0).fit(X, y)
     clf.set_params(normalization="correlation")
-    expected = np.array(clf._derived.expected(clf.knowledge_, clf._metric()))
+    expected = np.array(clf._derived.expected(clf.state_, clf._metric()))
     measured = -clf.decision_function(X)[np.arange(len(X)), y]
     per_class = np.array([measured[y == k].mean() for k in range(4)])
     np.testing.assert_allclose(expected[1:], per_class[1:], rtol=0.5)
@@ -70,7 +70,7 @@ def test_classes_are_expected_at_their_own_distance():
 
 def test_sampled_rows_are_measured_as_if_they_had_been_left_out():
     X, y = signed_features(5, 40, 6, 2)
-    classes = [summarize(X[y == k], X[y == k], "full", np.float64) for k in range(5)]
+    classes = [summarize_class(X[y == k], X[y == k], "full", np.float64) for k in range(5)]
     prior = make_prior(classes, 1.0)
     metric = FeCAMClassifier(tukey=None, l2=None)._metric()
     number, first, second = calibration.sample_distances(X[y == 1], classes[1], metric, prior)
@@ -80,7 +80,7 @@ def test_sampled_rows_are_measured_as_if_they_had_been_left_out():
     z = rows - classes[1].mean
     plain = np.einsum("ij,jk,ik->i", z, inverse, z) * 40 / 39
     own = z / np.sqrt(np.diag(shrunk))
-    leverage = np.einsum("ij,jk,ik->i", own, inverse, own) * 40 / 39 / prior.freedom
+    leverage = np.einsum("ij,jk,ik->i", own, inverse, own) * 40 / 39 / prior.dof
     distances = plain / (1 - leverage)
     assert leverage.max() > 0.01
     assert (number, first, second) == pytest.approx(
@@ -90,7 +90,7 @@ def test_sampled_rows_are_measured_as_if_they_had_been_left_out():
 
 def test_rows_are_taken_from_all_over_a_lesson():
     X = np.repeat(np.arange(320.0), 2).reshape(320, 2)
-    one = summarize(X, X, "none", np.float64)
+    one = summarize_class(X, X, "none", np.float64)
     metric = FeCAMClassifier(covariance="identity", tukey=None, l2=None)._metric()
     _, first, _ = calibration.sample_distances(X, one, metric, None)
     chosen = X[:320:10]
@@ -99,7 +99,7 @@ def test_rows_are_taken_from_all_over_a_lesson():
 
 def test_rows_are_brought_to_unit_length_where_queries_are():
     X, _ = relu_features(1, 20, 6, 0)
-    one = summarize(X, X, "none", np.float64)
+    one = summarize_class(X, X, "none", np.float64)
     settings = {"covariance": "identity", "tukey": None}
     plain, unit = (FeCAMClassifier(l2=l2, **settings)._metric() for l2 in (None, "compare"))
     _, loud, _ = calibration.sample_distances(X, one, plain, None)
@@ -112,7 +112,7 @@ def test_rows_are_brought_to_unit_length_where_queries_are():
 
 def test_while_a_lesson_is_most_of_what_is_known_it_is_not_measured():
     X, _ = signed_features(1, 10, 12, 0)
-    one = summarize(X, X, "full", np.float64)
+    one = summarize_class(X, X, "full", np.float64)
     metric = FeCAMClassifier(tukey=None, l2=None)._metric()
     sampled = calibration.sample_distances(X, one, metric, make_prior([one], 1.0))
     assert sampled == (0, 0.0, 0.0)
@@ -122,7 +122,7 @@ def test_spread_and_temperature_to_the_digit():
     def one(*distances):
         d = np.array(distances)
         sampled = (len(d), d.sum(), (d**2).sum())
-        return ClassStatistics(10, np.zeros(2), np.zeros(2), None, sampled=sampled)
+        return ClassStatistics(10, np.zeros(2), np.zeros(2), None, distance_moments=sampled)
 
     # Around means 2 and 10: squares 1 + 1 and 16 + 16, relative to 4 and 100, over 1 + 1.
     value = (2 / 4 + 32 / 100) / 2
@@ -136,15 +136,15 @@ def test_spread_and_temperature_to_the_digit():
 @pytest.mark.parametrize("n", [4, 60])
 def test_the_automatic_strength_is_the_formula_of_the_docs(only_variances, n):
     X, y = signed_features(7, n, 10, 3)
-    classes = [summarize(X[y == k], X[y == k], "full", np.float64) for k in range(7)]
-    classes.append(summarize(X[:2], X[:2], "full", np.float64))  # too few to be compared
+    classes = [summarize_class(X[y == k], X[y == k], "full", np.float64) for k in range(7)]
+    classes.append(summarize_class(X[:2], X[:2], "full", np.float64))  # too few to be compared
     prior = make_prior(classes, "auto", only_variances=only_variances)
-    pooled = sum(dense(c.scatter) for c in classes) / (7 * (n - 1) + 1)
+    pooled = sum(to_dense(c.scatter) for c in classes) / (7 * (n - 1) + 1)
     if only_variances:
         pooled = np.diag(pooled)
         scale = pooled + pooled.mean()
         shared = pooled / scale
-        seen = [np.diag(dense(c.scatter)) / (n - 1) / scale for c in classes[:7]]
+        seen = [np.diag(to_dense(c.scatter)) / (n - 1) / scale for c in classes[:7]]
         chance, least = 2 * (shared**2).sum(), 1.0
     else:
         shrunk = shrink(pooled, (1, 0))
@@ -153,11 +153,11 @@ def test_the_automatic_strength_is_the_formula_of_the_docs(only_variances, n):
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(10, DIRECTIONS))
         axes = root @ signs / deviations[:, None] / np.sqrt(10)
         shared = axes.T @ pooled @ axes
-        seen = [axes.T @ dense(c.scatter) @ axes / (n - 1) for c in classes[:7]]
+        seen = [axes.T @ to_dense(c.scatter) @ axes / (n - 1) for c in classes[:7]]
         chance, least = (shared**2).sum() + np.trace(shared) ** 2, 5.0
     excess = sum((n - 1) * ((c - shared) ** 2).sum() - chance for c in seen)
     difference = (max(excess, 0) + 10 * chance / least) / (7 * (n - 1) + 10)
-    assert prior.strength == pytest.approx(max(least, chance / difference), rel=1e-6)
+    assert prior.pseudo_count == pytest.approx(max(least, chance / difference), rel=1e-6)
 
 
 @pytest.mark.parametrize("variant", [{}, {"pooling": 0.0}, {"covariance": "pooled"}])
@@ -178,7 +178,7 @@ def test_nothing_derived_outlives_what_it_came_from(variant):
     for step in steps:
         clf.novelty(X), clf.predict_proba(X)
         step(clf), step(fresh)
-        untouched = FeCAMClassifier(**fresh.get_params())._hold(fresh.knowledge_)
+        untouched = FeCAMClassifier(**fresh.get_params())._hold(fresh.state_)
         for ask in ("novelty", "predict_proba", "decision_function"):
             np.testing.assert_allclose(
                 getattr(clf, ask)(X), getattr(untouched, ask)(X), rtol=1e-7, atol=1e-9
@@ -193,14 +193,14 @@ def test_the_trace_of_a_scatter_under_a_metric(width, tolerance, name, framed):
     X, y = relu_features(20, 90, width, 0)
     clf = FeCAMClassifier() if name == "default" else FeCAMClassifier.from_preset(name)
     clf.fit(X, y)
-    known, metric, derived = clf.knowledge_, clf._metric(), clf._derived
+    known, metric, derived = clf.state_, clf._metric(), clf._derived
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     if framed:
         derived.factors(known, metric)
     for label, one in list(known.classes.items())[:6]:
         factor = derived._any_factor(label, known, metric, prior)
         assert isinstance(factor, FramedFactor) is framed
-        values, vectors = np.linalg.eigh(np.asarray(dense(one.scatter), np.float64))
+        values, vectors = np.linalg.eigh(np.asarray(to_dense(one.scatter), np.float64))
         rows = (vectors * np.sqrt(np.maximum(values, 0))).T
         exact = float(np.sum(factor.lengths(rows)))
         assert abs(calibration._trace(factor, one.scatter) / exact - 1) < tolerance

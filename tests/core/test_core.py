@@ -20,8 +20,8 @@ from fecam.core.calibration import (
 )
 from fecam.core.factors import Factor
 from fecam.core.prior import make_prior
-from fecam.core.scatter import dense
-from fecam.core.statistics import ClassStatistics, combine, remove, summarize
+from fecam.core.scatter import to_dense
+from fecam.core.statistics import ClassStatistics, combine, remove, summarize_class
 from fecam.errors import SingularMatrixError
 from helpers import literal
 
@@ -97,7 +97,7 @@ def test_the_prior_is_worth_its_strength_in_samples(seed, strength):
 
 
 def statistics_of(rows):
-    return summarize(rows, rows, "full", rows.dtype)
+    return summarize_class(rows, rows, "full", rows.dtype)
 
 
 @given(seed=seeds)
@@ -112,9 +112,9 @@ def test_pooled_is_the_covariance_around_each_classs_own_mean(seed):
 
 def test_pooling_leaves_the_statistics_alone():
     one = statistics_of(np.random.default_rng(0).normal(size=(5, 3)))
-    before = dense(one.scatter).copy()
+    before = to_dense(one.scatter).copy()
     covariance.pooled([one, one])
-    np.testing.assert_array_equal(dense(one.scatter), before)
+    np.testing.assert_array_equal(to_dense(one.scatter), before)
 
 
 @given(seed=seeds, n=st.integers(2, 30), cut=st.integers(1, 29))
@@ -126,7 +126,9 @@ def test_remove_undoes_combine(seed, n, cut):
         assert got.count == want.count
         np.testing.assert_allclose(got.mean, want.mean, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(got.raw_mean, want.raw_mean, rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(dense(got.scatter), dense(want.scatter), rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(
+            to_dense(got.scatter), to_dense(want.scatter), rtol=1e-8, atol=1e-9
+        )
 
 
 def test_nothing_can_be_left_of_a_removal():
@@ -219,9 +221,9 @@ def test_a_row_of_zeros_has_no_direction():
 def test_a_trace_through_random_signs_is_close_to_the_trace(seed):
     matrix, root = random_matrix(seed, 64), factors.whiten(random_matrix(seed + 1, 64))
     exact = np.trace(root.T @ matrix @ root)
-    whole = scatter.Scatter(matrix[np.triu_indices(64)], "triangle", 64)
+    whole = scatter.Scatter(matrix[np.triu_indices(64)], "packed", 64)
     assert _trace(Factor(np.zeros(64), root), whole) == pytest.approx(exact, rel=0.25)
-    rows = scatter.Scatter(scatter.root_of(whole), "rows", 64)
+    rows = scatter.Scatter(scatter.sqrt_rows(whole), "low_rank", 64)
     assert _trace(Factor(np.zeros(64), root), rows) == pytest.approx(exact)
     diagonal = np.diag(matrix).copy()
     varied = scatter.Scatter(diagonal, "diagonal", 64)
@@ -230,21 +232,21 @@ def test_a_trace_through_random_signs_is_close_to_the_trace(seed):
     )
 
 
-def with_samples(sampled, count=10):
-    return ClassStatistics(count, np.zeros(2), np.zeros(2), None, sampled=sampled)
+def with_distance_moments(sampled, count=10):
+    return ClassStatistics(count, np.zeros(2), np.zeros(2), None, distance_moments=sampled)
 
 
 def test_the_spread_is_the_relative_variance_within_classes():
     rng = np.random.default_rng(0)
     groups = [rng.gamma(4.0, scale, size=500) for scale in (0.1, 5.0, 60.0)]
-    classes = [with_samples((len(g), g.sum(), (g**2).sum())) for g in groups]
+    classes = [with_distance_moments((len(g), g.sum(), (g**2).sum())) for g in groups]
     assert relative_variance(classes) == pytest.approx(0.25, rel=0.1)
-    assert relative_variance([with_samples((0, 0.0, 0.0))]) == 0.1
-    assert relative_variance([with_samples((5, 0.0, 0.0))]) == 0.1
+    assert relative_variance([with_distance_moments((0, 0.0, 0.0))]) == 0.1
+    assert relative_variance([with_distance_moments((5, 0.0, 0.0))]) == 0.1
 
 
 def test_a_class_of_few_samples_borrows_its_expected_distance():
-    classes = [with_samples((0, 0.0, 0.0), count=n) for n in (1000, 1000, 3, 1)]
+    classes = [with_distance_moments((0, 0.0, 0.0), count=n) for n in (1000, 1000, 3, 1)]
     own = [2.0, 4.0, 9.0, None]
     expected = expected_distances(classes, own, usual_distance(classes, own))
     usual = (2000 + 4000 + 27) / 2003
@@ -269,8 +271,8 @@ def test_classes_that_differ_only_by_chance_get_a_strong_prior(seed):
     root = rng.normal(size=(16, 16))
     alike = [statistics_of(rng.normal(size=(40, 16)) @ root) for _ in range(30)]
     apart = [statistics_of(rng.normal(size=(40, 16)) * rng.uniform(0.05, 3, 16)) for _ in range(30)]
-    assert make_prior(alike, "auto").strength > 10 * make_prior(apart, "auto").strength
-    assert make_prior(apart, "auto").strength >= 8
+    assert make_prior(alike, "auto").pseudo_count > 10 * make_prior(apart, "auto").pseudo_count
+    assert make_prior(apart, "auto").pseudo_count >= 8
 
 
 @pytest.mark.parametrize("kind", ["all", "nonzero", "nonzero-twice"])
@@ -291,18 +293,20 @@ def test_a_diagonal_shrinks_as_the_diagonal_of_a_matrix_does(seed, g1):
 def test_blocks_are_added_up_in_double_precision(monkeypatch):
     rows = np.random.default_rng(0).normal(size=(20_000, 2)).astype(np.float32)
     monkeypatch.setattr(scatter, "BLOCK_ROWS", 1)
-    got = dense(summarize(rows, rows, "full", np.float32).scatter)
+    got = to_dense(summarize_class(rows, rows, "full", np.float32).scatter)
     exact = np.cov(rows.astype(np.float64), rowvar=False) * 19_999
     assert np.linalg.norm(got - exact) / np.linalg.norm(exact) < 3e-7
 
 
 def test_features_are_centred_before_they_lose_precision():
     rows = 1e6 + np.random.default_rng(0).normal(size=(500, 3))
-    got = dense(summarize(rows, rows, "full", np.float32).scatter)
+    got = to_dense(summarize_class(rows, rows, "full", np.float32).scatter)
     exact = np.cov(rows, rowvar=False) * 499
     assert np.linalg.norm(got - exact) / np.linalg.norm(exact) < 1e-5
-    fine = dense(
-        summarize(rows.astype(np.float32), rows.astype(np.float32), "full", np.float64).scatter
+    fine = to_dense(
+        summarize_class(
+            rows.astype(np.float32), rows.astype(np.float32), "full", np.float64
+        ).scatter
     )
     exact = np.cov(rows.astype(np.float32).astype(np.float64), rowvar=False) * 499
     assert np.linalg.norm(fine - exact) / np.linalg.norm(exact) < 1e-12
@@ -310,8 +314,8 @@ def test_features_are_centred_before_they_lose_precision():
 
 def test_sampled_distances_add_up_and_are_thinned_evenly():
     rows = np.random.default_rng(0).normal(size=(8, 2))
-    a = replace(statistics_of(rows[:4]), sampled=(4, 8.0, 20.0))
-    b = replace(statistics_of(rows[4:]), sampled=(2, 3.0, 5.0))
+    a = replace(statistics_of(rows[:4]), distance_moments=(4, 8.0, 20.0))
+    b = replace(statistics_of(rows[4:]), distance_moments=(2, 3.0, 5.0))
     both = combine(a, b)
-    assert both.sampled == (6, 11.0, 25.0)
-    assert remove(both, b).sampled == pytest.approx((3, 5.5, 12.5))
+    assert both.distance_moments == (6, 11.0, 25.0)
+    assert remove(both, b).distance_moments == pytest.approx((3, 5.5, 12.5))

@@ -15,7 +15,7 @@ from fecam.core import cache as cache_module
 from fecam.core import glance as glance_module
 from fecam.core.cache import FactorCache
 from fecam.core.glance import Glance, can_glance
-from fecam.core.metric import centre_of, class_covariance, scale_of
+from fecam.core.metric import class_covariance, distance_scale, prototype_of
 from fecam.core.scatter import Scatter
 from fecam.errors import SingularMatrixError
 from helpers import literal
@@ -70,7 +70,7 @@ def queries(X, n, seed=1):
 
 def at_a_glance(clf, Q, k=1):
     """The positions and distances that a glance finds, and the cache it took factors from."""
-    known, metric, derived = clf.knowledge_, clf._metric(), FactorCache()
+    known, metric, derived = clf.state_, clf._metric(), FactorCache()
     derived._use(metric)
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     labels = list(known.classes)
@@ -85,7 +85,7 @@ def at_a_glance(clf, Q, k=1):
 
 def assert_same_answers(clf, Q, ks=(1, 3), sizes=(1, 20)):
     """Those of measuring every class, but where single precision cannot tell two of them apart."""
-    assert can_glance(clf.knowledge_, clf._metric())
+    assert can_glance(clf.state_, clf._metric())
     far = -clf.decision_function(Q).astype(np.float64)
     for k in ks:
         want = clf.set_params(search="exhaustive").predict_top_k(Q, k)
@@ -180,26 +180,28 @@ def test_a_class_that_came_in_two_domains():
     X, y = lessons([30] * 10, 24)
     clf = make("official-vit", dtype="float64").partial_fit(X, y)
     clf.partial_fit(X[::-1] * 2 + X[::-1] ** 2, y[::-1])
-    assert any(one.averaged is not None for one in clf.knowledge_.classes.values())
+    assert any(one.domain_mean_covariance is not None for one in clf.state_.classes.values())
     assert_same_answers(clf, queries(X, 12))
 
 
 def exact_distances(clf, Q):
     """In double precision through the inverse of every matrix, by the book."""
-    known, metric = clf.knowledge_, clf._metric()
+    known, metric = clf.state_, clf._metric()
     derived = FactorCache()
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     rows = clf._queries(Q, known, metric).astype(np.float64)
     columns = []
     for one in known.classes.values():
         inverse = np.linalg.inv(class_covariance(one, metric, prior, derived._spare(known, metric)))
-        apart = rows - centre_of(one, metric, known.transform)
-        columns.append(np.einsum("ni,ij,nj->n", apart, inverse, apart) * scale_of(one, metric))
+        apart = rows - prototype_of(one, metric, known.transform)
+        columns.append(
+            np.einsum("ni,ij,nj->n", apart, inverse, apart) * distance_scale(one, metric)
+        )
     return np.stack(columns, axis=1)
 
 
 def all_bounds(clf, Q):
-    known, metric, derived = clf.knowledge_, clf._metric(), FactorCache()
+    known, metric, derived = clf.state_, clf._metric(), FactorCache()
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     glance = Glance(known, metric, prior)
     rows, noise = glance.shifted(clf._queries(Q, known, metric))
@@ -233,8 +235,8 @@ def test_a_limit_only_ends_the_search_for_a_bound():
     clf = make("paper").fit(X, y)
     Q = queries(X, 10)
     far = exact_distances(clf, Q)
-    glance = Glance(clf.knowledge_, clf._metric(), None)
-    rows, noise = glance.shifted(clf._queries(Q, clf.knowledge_, clf._metric()))
+    glance = Glance(clf.state_, clf._metric(), None)
+    rows, noise = glance.shifted(clf._queries(Q, clf.state_, clf._metric()))
     limit = np.median(far, axis=1)
     for at in range(8):
         lower, upper = glance.bounds(at, rows, noise, limit, lambda: 1.0)
@@ -358,12 +360,12 @@ def test_lessons_between_glances_are_seen(name, for_small_models):
     clf.forget(77)
     assert clf.predict(far_away[:1])[0] != 77
     clf.set_params(shrinkage=(3, 0))
-    fresh = FeCAMClassifier(**{**clf.get_params(), "search": "exhaustive"})._hold(clf.knowledge_)
+    fresh = FeCAMClassifier(**{**clf.get_params(), "search": "exhaustive"})._hold(clf.state_)
     Q = queries(X, 3)
     np.testing.assert_array_equal(clf.predict(Q), fresh.predict(Q))
     clf.partial_fit(far_away, np.repeat(clf.predict(Q[:1]), 30))  # whose factor is there
-    fresh._hold(clf.knowledge_)
-    _, distances, _ = clf._nearest(Q[:1], clf.knowledge_, 1)
+    fresh._hold(clf.state_)
+    _, distances, _ = clf._nearest(Q[:1], clf.state_, 1)
     np.testing.assert_allclose(distances[0, 0], -fresh.decision_function(Q[:1]).max(), rtol=1e-4)
     assert clf._derived._panel is None, "none of this was worth factors"
 
@@ -375,7 +377,7 @@ def test_one_new_factor_is_not_worth_a_glance(monkeypatch):
     clf.predict(X[:1])
     clf.set_params(search="auto").partial_fit(X[:5], y[:5])
     clf.predict(X[:1])
-    assert clf._derived._glance is None and clf._derived._panel_of is clf.knowledge_
+    assert clf._derived._glance is None and clf._derived._panel_of is clf.state_
 
 
 def test_what_cannot_be_glanced_at_is_measured(for_small_models):
@@ -420,19 +422,19 @@ class Watched(Scatter):
 
     def __init__(self, scatter):
         object.__setattr__(self, "kept", scatter)
-        object.__setattr__(self, "shape", scatter.shape)
-        object.__setattr__(self, "width", scatter.width)
+        object.__setattr__(self, "storage", scatter.storage)
+        object.__setattr__(self, "n_features", scatter.n_features)
         object.__setattr__(self, "asked", [])
 
     @property
-    def numbers(self):
+    def data(self):
         self.asked.append(1)
-        return self.kept.numbers
+        return self.kept.data
 
 
 def watched(clf):
     """The same model with watched scatters, and these."""
-    known = clf.knowledge_
+    known = clf.state_
     classes = {k: replace(one, scatter=Watched(one.scatter)) for k, one in known.classes.items()}
     clf._hold(replace(known, classes=classes))
     return [one.scatter for one in classes.values()]
@@ -445,7 +447,7 @@ def test_numbers_are_asked_for_once_a_class(name, counts, for_small_models):
     clf = make(name).fit(X, y)
     metric, prior = (
         clf._metric(),
-        clf._derived.renewed_prior(clf.knowledge_, clf._metric(), may_lag=False),
+        clf._derived.renewed_prior(clf.state_, clf._metric(), may_lag=False),
     )
     scatters = watched(clf)
     clf._derived.start_from(metric, prior if metric.has_prior else None)
@@ -493,7 +495,7 @@ def test_a_first_novelty_takes_few_factors(for_small_models):
 
 
 def own_distances(clf):
-    known, metric, derived = clf.knowledge_, clf._metric(), clf._derived
+    known, metric, derived = clf.state_, clf._metric(), clf._derived
     prior = derived.renewed_prior(known, metric, may_lag=False)
     freedom = sum(one.count - 1 for one in known.classes.values())
     return np.array(
@@ -504,10 +506,10 @@ def own_distances(clf):
 def test_more_than_64_classes_borrow_from_64():
     X, y = lessons([30] * 100, 16)
     clf = make("default").fit(X, y)
-    known, metric, derived = clf.knowledge_, clf._metric(), clf._derived
+    known, metric, derived = clf.state_, clf._metric(), clf._derived
     own = own_distances(clf)
     usual = own[::2].mean()
-    want = (1 + 1 / 30) * (30 * own + 5 * usual) / 35 * scale_of(known.classes[0], metric)
+    want = (1 + 1 / 30) * (30 * own + 5 * usual) / 35 * distance_scale(known.classes[0], metric)
     np.testing.assert_allclose(derived.expected(known, metric, range(100)), want, rtol=1e-12)
     np.testing.assert_allclose(derived.expected(known, metric), want[::2], rtol=1e-12)
     assert abs(usual / own.mean() - 1) < 0.1, "which hardly matters"
@@ -516,13 +518,13 @@ def test_more_than_64_classes_borrow_from_64():
 def test_up_to_64_classes_borrow_from_all_that_can_tell():
     X, y = lessons([30, 2] * 32, 16)
     clf = make("default").fit(X, y)
-    known, metric, derived = clf.knowledge_, clf._metric(), clf._derived
+    known, metric, derived = clf.state_, clf._metric(), clf._derived
     own = own_distances(clf)
     assert all(value is None for value in own[1::2])
     usual = np.mean(own[::2])
     expected = derived.expected(known, metric)
     assert len(expected) == 64
-    scale = scale_of(known.classes[1], metric)
+    scale = distance_scale(known.classes[1], metric)
     np.testing.assert_allclose(expected[1::2], 1.5 * usual * scale, rtol=1e-12)
     np.testing.assert_allclose(derived.expected(known, metric, [5, 4]), expected[5:3:-1])
     assert math.isfinite(clf.novelty(X[:1])[0])

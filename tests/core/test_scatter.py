@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier, load
 from fecam.core.factors import whiten
-from fecam.core.metric import centre_of, class_covariance, mean_variance, scale_of
-from fecam.core.scatter import add, dense, most_rows, subtract, times, total, variances_of
-from fecam.core.statistics import summarize
+from fecam.core.metric import class_covariance, distance_scale, mean_variance, prototype_of
+from fecam.core.scatter import (
+    add,
+    diagonal_of,
+    max_low_rank,
+    scale,
+    subtract,
+    sum_scatters,
+    to_dense,
+)
+from fecam.core.statistics import summarize_class
 from fecam.core.thin import ThinFactor
 from helpers.features import relu_features
 
@@ -26,7 +34,7 @@ def rows(n, seed, width=WIDTH):
 
 
 def scatter(X, dtype=np.float64):
-    return summarize(X, X, "full", dtype).scatter
+    return summarize_class(X, X, "full", dtype).scatter
 
 
 def literal(X):
@@ -42,11 +50,11 @@ def assert_close(got, want, scale):
 def test_every_form_holds_the_scatter(n, seed):
     X = rows(n, seed)
     kept = scatter(X)
-    assert kept.shape == ("rows" if n - 1 <= most_rows(WIDTH) else "triangle")
+    assert kept.storage == ("low_rank" if n - 1 <= max_low_rank(WIDTH) else "packed")
     want = literal(X)
-    assert_close(dense(kept), want, X**2)
-    assert_close(variances_of(kept), np.diag(want), X**2)
-    assert np.array_equal(dense(kept), dense(kept).T) or kept.shape == "rows"
+    assert_close(to_dense(kept), want, X**2)
+    assert_close(diagonal_of(kept), np.diag(want), X**2)
+    assert np.array_equal(to_dense(kept), to_dense(kept).T) or kept.storage == "low_rank"
 
 
 @given(a=counts, b=counts, seed=seeds)
@@ -55,13 +63,13 @@ def test_sums_and_differences_across_forms(a, b, seed):
     both = np.concatenate([X, Y])
     step = (X.mean(axis=0) - Y.mean(axis=0)) * (a * b / (a + b)) ** 0.5
     joined = add(scatter(X), scatter(Y), step)
-    assert_close(dense(joined), literal(both), both**2 * (a + b))
+    assert_close(to_dense(joined), literal(both), both**2 * (a + b))
     left = subtract(joined, scatter(Y), step)
     np.testing.assert_allclose(
-        dense(left), literal(X), rtol=1e-6, atol=1e-9 * np.abs(literal(both)).max()
+        to_dense(left), literal(X), rtol=1e-6, atol=1e-9 * np.abs(literal(both)).max()
     )
-    assert_close(dense(times(joined, 0.25)), literal(both) / 4, both**2 * (a + b))
-    assert_close(total([scatter(X), scatter(Y)]), literal(X) + literal(Y), both**2 * (a + b))
+    assert_close(to_dense(scale(joined, 0.25)), literal(both) / 4, both**2 * (a + b))
+    assert_close(sum_scatters([scatter(X), scatter(Y)]), literal(X) + literal(Y), both**2 * (a + b))
 
 
 @given(seed=seeds)
@@ -76,7 +84,7 @@ def test_rows_are_orthogonal_and_follow_from_the_scatter_alone(seed):
     basis = turn[:, 1:]  # orthogonal to the mean: spinning it keeps the mean and the scatter
     other = basis @ spin @ basis.T @ centred + X.mean(axis=0)
     assert np.abs(other - X).max() > 1e-3
-    kept, again = scatter(X).numbers, scatter(other).numbers
+    kept, again = scatter(X).data, scatter(other).data
     np.testing.assert_allclose(kept, again, atol=1e-6 * np.abs(kept).max())
     gram = kept @ kept.T
     np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-8 * gram.max())
@@ -90,7 +98,7 @@ def test_dead_features_do_not_let_a_sample_through():
     """A triangular root, by Householder's reflections, would keep the first sample as it is."""
     X = rows(5, 0)
     X[:, :8] = 0
-    kept = scatter(X).numbers
+    kept = scatter(X).data
     centred = X - X.mean(axis=0)
     for row in kept:
         assert np.abs(centred - row).max(axis=1).min() > 1e-3
@@ -119,7 +127,7 @@ def test_distances_through_rows_are_those_through_the_matrix(name, seed, n):
     clf = SETTINGS[name]().fit(X, y)
     Q = np.abs(X[::2] + np.random.default_rng(seed).normal(size=X[::2].shape) * 0.1)
     got = -clf.decision_function(Q)
-    known, metric = clf.knowledge_, clf._metric()
+    known, metric = clf.state_, clf._metric()
     factors = clf._derived.factors(known, metric)
     assert any(isinstance(factor, ThinFactor) for factor in factors)
     prior = clf._derived.prior if metric.has_prior else None
@@ -127,8 +135,8 @@ def test_distances_through_rows_are_those_through_the_matrix(name, seed, n):
     queries = clf._queries(Q, known, metric).astype(np.float64)
     for column, one in enumerate(known.classes.values()):
         root = whiten(class_covariance(one, metric, prior, spare), 6e-8)
-        apart = queries - centre_of(one, metric, known.transform)
-        want = scale_of(one, metric) * np.sum((apart @ root) ** 2, axis=1)
+        apart = queries - prototype_of(one, metric, known.transform)
+        want = distance_scale(one, metric) * np.sum((apart @ root) ** 2, axis=1)
         np.testing.assert_allclose(got[:, column], want, rtol=1e-4, atol=1e-6 * want.max())
 
 
@@ -136,14 +144,13 @@ def test_a_floor_that_is_too_low_takes_the_whole_matrix():
     X, y = relu_features(3, 5, 64, 0)
     clf = FeCAMClassifier.from_preset("paper", shrinkage=(1e-4, 0.0)).fit(X, y)
     assert not any(
-        isinstance(factor, ThinFactor)
-        for factor in clf._derived.factors(clf.knowledge_, clf._metric())
+        isinstance(factor, ThinFactor) for factor in clf._derived.factors(clf.state_, clf._metric())
     )
     assert clf.score(X, y) == 1
 
 
 def memory(one):
-    return one.raw_mean.nbytes + one.mean.nbytes + one.scatter.numbers.nbytes
+    return one.raw_mean.nbytes + one.mean.nbytes + one.scatter.data.nbytes
 
 
 @pytest.mark.parametrize(("n", "most"), [(5, 16 * 2**10), (500, int(0.53 * 2**20))])
@@ -152,7 +159,7 @@ def test_bytes_a_class_in_memory_and_on_disk(tmp_path, n, most):
     sizes = []
     for classes in (4, 12):
         clf = FeCAMClassifier().fit(X[y < classes], y[y < classes])
-        assert all(memory(one) <= most for one in clf.knowledge_.classes.values())
+        assert all(memory(one) <= most for one in clf.state_.classes.values())
         path = tmp_path / f"{classes}.fecam"
         clf.save(path)
         sizes.append(path.stat().st_size)
@@ -166,7 +173,7 @@ def test_nothing_of_the_size_of_a_matrix_belongs_to_a_class_of_few_samples():
     for clf in (FeCAMClassifier(), FeCAMClassifier.from_preset("paper")):
         clf.fit(X, y).predict(X[:3])
         shared = set()
-        for factor in clf._derived.factors(clf.knowledge_, clf._metric()):
+        for factor in clf._derived.factors(clf.state_, clf._metric()):
             assert isinstance(factor, ThinFactor)
             own = (factor.deviations, factor.weights, factor.rows)
             assert sum(array.size for array in own) <= 9 * 256

@@ -88,7 +88,7 @@ def assert_same_answers(clf, Q, ks=(1, 2, 5)):
                 np.testing.assert_allclose(mine, theirs, rtol=1e-5)
                 assert len(set(got[row])) == k
     clf.set_params(search="certified")
-    assert clf._derived.search(clf.knowledge_, clf._metric()) is not None, "nothing was searched"
+    assert clf._derived.search(clf.state_, clf._metric()) is not None, "nothing was searched"
 
 
 COUNTS = {
@@ -119,8 +119,8 @@ def test_probabilities_count_all_likely_classes_and_no_others(name, counts, k, m
     clf, Q = make(name).fit(X, y), queries(X)
     far, all_of_them = -clf.decision_function(Q).astype(np.float64), clf.predict_proba(Q)
     column = {label: i for i, label in enumerate(clf.classes_)}
-    variance = calibration.relative_variance(clf.knowledge_.classes.values())
-    expected = clf._derived.expected(clf.knowledge_, clf._metric())
+    variance = calibration.relative_variance(clf.state_.classes.values())
+    expected = clf._derived.expected(clf.state_, clf._metric())
     warmth, likely = calibration.temperature(expected, variance), list[int]()
     for search in ("exhaustive", "certified", "auto"):
         judged = clf.set_params(search=search).judge(Q, k)
@@ -138,14 +138,14 @@ def test_probabilities_count_all_likely_classes_and_no_others(name, counts, k, m
 def test_the_forms_that_are_tested_are_really_there():
     X, y = lessons(COUNTS["all kinds"])
     clf = make("paper").fit(X, y)
-    kinds = {type(f) for f in clf._derived.factors(clf.knowledge_, clf._metric())}
+    kinds = {type(f) for f in clf._derived.factors(clf.state_, clf._metric())}
     assert kinds == {FramedFactor, ThinFactor}
-    found = clf._derived.search(clf.knowledge_, clf._metric())
+    found = clf._derived.search(clf.state_, clf._metric())
     assert found.direct
     assert {size: len(at) for size, (at, _) in found.bounds.items()} == {10: 6, WIDTH // 4: 6}
     assert {leading.further.shape for leading in found.further.values()} == {(WIDTH // 4, 14)}
     clf = make("default").fit(X, y)
-    found = clf._derived.search(clf.knowledge_, clf._metric())
+    found = clf._derived.search(clf.state_, clf._metric())
     assert len(found.leaning.places) == 18 and set(found.bounds) == {WIDTH // 4}
 
 
@@ -169,7 +169,7 @@ def searched(seed, name):
     X, y = lessons(COUNTS["all kinds"], seed)
     clf = make(name).fit(X, y)
     Q = np.concatenate([queries(X, 20, seed), 30 * queries(X, 5, seed), X[:5]])
-    known, metric = clf.knowledge_, clf._metric()
+    known, metric = clf.state_, clf._metric()
     found = clf._derived.search(known, metric)
     (block,) = found.panel.blocks(clf._queries(Q, known, metric))
     return found, block, -clf.decision_function(Q).astype(np.float64)
@@ -300,7 +300,7 @@ def test_a_new_frame_is_taken_by_classes_that_could_have_been_rows():
     clf.fit(X[y < 16], y[y < 16]).predict(X[:5])
     clf.partial_fit(X[y >= 16], y[y >= 16])
     assert_same_answers(clf, queries(X))
-    factors = clf._derived.factors(clf.knowledge_, clf._metric())
+    factors = clf._derived.factors(clf.state_, clf._metric())
     assert len({id(f.frame) for f in factors if isinstance(f, FramedFactor)}) == 1
 
 
@@ -390,7 +390,7 @@ def test_a_shortlist_finds_classes_that_only_their_own_rows_bring_near(direction
     along += 0.1 * rng.normal(size=along.shape)
     X, Q = (np.abs(centres + times * along).astype(np.float32) for times in (1, far))
     clf = FeCAMClassifier(pooling=30).fit(X, np.repeat(np.arange(classes), count))
-    assert not clf._derived.search(clf.knowledge_, clf._metric()).leaning.is_quick
+    assert not clf._derived.search(clf.state_, clf._metric()).leaning.is_quick
     want = clf.set_params(search="exhaustive").predict(Q)
     assert np.mean(clf.set_params(search="shortlist").predict(Q) == want) >= 0.999
 
@@ -504,7 +504,7 @@ def test_it_searches_tensors_on_the_processor_too():
     got = clf.predict(torch.tensor(Q))
     assert isinstance(got, torch.Tensor)
     np.testing.assert_array_equal(got.numpy(), make("paper").fit(X, y).predict(Q))
-    assert clf._derived.search(clf.knowledge_, clf._metric()) is not None
+    assert clf._derived.search(clf.state_, clf._metric()) is not None
     twins = make("paper", search="certified").fit(
         torch.tensor(np.concatenate([X, X])), np.concatenate([y, y + 100])
     )
@@ -514,11 +514,11 @@ def test_it_searches_tensors_on_the_processor_too():
 def test_several_centres_of_a_class_share_its_rotation():
     X, y = lessons([12] * 6)
     clf = make("default").fit(X, y)
-    factors = clf._derived.factors(clf.knowledge_, clf._metric())
+    factors = clf._derived.factors(clf.state_, clf._metric())
     centres = np.asarray(queries(X, 18), np.float64)
     shared = [replace(factors[at // 3], centre=one) for at, one in enumerate(centres)]
     apart = [replace(one, deviations=one.deviations.copy()) for one in shared]
-    Q = clf._queries(queries(X, 20, 5), clf.knowledge_, clf._metric())
+    Q = clf._queries(queries(X, 20, 5), clf.state_, clf._metric())
     together, one_by_one = (panel.Panel(some, np.float32) for some in (shared, apart))
     assert together._classes._groups[0].kin and one_by_one._classes._groups[0].kin is None
     np.testing.assert_allclose(together.distances(Q), one_by_one.distances(Q), rtol=1e-4)
@@ -530,7 +530,7 @@ def test_classes_of_both_signs_side_by_side(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(100, 64)).astype(np.float32)
     clf = FeCAMClassifier(shrinkage=(1, 1)).fit(X, np.repeat(np.arange(20), 5))
-    factors = clf._derived.factors(clf.knowledge_, clf._metric())
+    factors = clf._derived.factors(clf.state_, clf._metric())
     assert {one.signs is None for one in factors} == {True, False}
     assert_same_answers(clf, X + rng.normal(size=X.shape).astype(np.float32))
 
@@ -550,5 +550,5 @@ def test_twins_are_a_tie_also_next_to_their_centre():
 def test_one_large_class_does_not_make_all_others_large():
     X, y = lessons([3] * 30 + [24])
     clf = make("default").fit(X, y)
-    found = clf._derived.search(clf.knowledge_, clf._metric()).leaning
+    found = clf._derived.search(clf.state_, clf._metric()).leaning
     assert sum(squares.columns.size for _, squares in found._along) < (30 * 4 + 32) * WIDTH

@@ -19,7 +19,7 @@ import pytest
 import fecam
 from fecam import FeCAMClassifier
 from fecam.bench import runner, spec
-from fecam.core.scatter import dense
+from fecam.core.scatter import to_dense
 from fecam.errors import ClusterError, InputError
 from helpers.features import relu_features, signed_features
 from helpers.ray_cluster import STORE, threads_outlive_it, two_nodes
@@ -74,13 +74,13 @@ def assert_same(found, expected, X):
     """The same statistics, to rounding, and the same answers."""
     assert found.classes_.tolist() == expected.classes_.tolist()
     assert found.class_count_.tolist() == expected.class_count_.tolist()
-    for label, one in expected.knowledge_.classes.items():
-        other = found.knowledge_.classes[label]
-        assert other.visits == one.visits
+    for label, one in expected.state_.classes.items():
+        other = found.state_.classes[label]
+        assert other.n_batches == one.n_batches
         for a, b in (
             (other.mean, one.mean),
             (other.raw_mean, one.raw_mean),
-            (dense(other.scatter), dense(one.scatter)),
+            (to_dense(other.scatter), to_dense(one.scatter)),
         ):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * np.abs(b).max())
     assert (found.predict(X) == expected.predict(X)).all()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fecam.core.batches import group_by_label, summarize_batch
 from fecam.core.calibration import ROWS
-from fecam.core.lessons import rows_by_label, summarize_lesson
-from fecam.core.scatter import dense
+from fecam.core.scatter import to_dense
 from fecam.core.transforms import Transform
 from fecam.encoders import wrap
 from helpers.features import relu_features
@@ -61,14 +61,14 @@ def test_cutting_and_adding_up_change_nothing(seed, count, heaps, fan):
         tables = [*tables[fan:], pack(again, account, PLAN)]
     found, account = unpack(tables[0], PLAN)
     assert account.items == len(Y) and items in (0, len(Y))
-    expected = summarize_lesson(rows_by_label(X, Y, PLAN.transform), "full", np.float32)
+    expected = summarize_batch(group_by_label(X, Y, PLAN.transform), "full", np.float32)
     whole, _ = unpack(summed(as_table(X, Y)), PLAN)
     assert found.keys() == expected.keys()
     for label, one in expected.items():
         part = found[label]
         assert part.statistics.count == one.count
         np.testing.assert_allclose(part.statistics.mean, one.mean, rtol=1e-6)
-        a, b = dense(part.statistics.scatter), dense(one.scatter)
+        a, b = to_dense(part.statistics.scatter), to_dense(one.scatter)
         np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max(), rtol=0)
         assert sorted(part.marks) == sorted(whole[label].marks)
         # The rows that are left to be measured do not depend on the cuts either.

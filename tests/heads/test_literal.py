@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.svm import LinearSVC
 
 from fecam import FeCAMClassifier
-from fecam.core.statistics import summarize
+from fecam.core.statistics import summarize_class
 from fecam.errors import SingularMatrixError
 from fecam.heads import make
 from fecam.heads.fenec import cluster
@@ -241,7 +241,7 @@ def test_rows_are_drawn_without_repeating():
 )
 def test_gaussian_samples(count, width):
     rows = signed_features(1, count, width, 7)[0].astype(np.float64)
-    one = summarize(rows, rows, "full", np.float64)
+    one = summarize_class(rows, rows, "full", np.float64)
     samples = gaussian_samples(one, 40_000, np.random.default_rng(0))
     np.testing.assert_allclose(samples.mean(axis=0), rows.mean(axis=0), atol=0.02)
     covariance = np.cov(rows, rowvar=False) if count > 1 else np.zeros((width, width))
@@ -249,7 +249,7 @@ def test_gaussian_samples(count, width):
 
 
 def test_gaussian_linear_keeps_what_fecam_keeps():
-    known = taught(make("gaussian-linear")).knowledge_.memory
+    known = taught(make("gaussian-linear")).state_.memory
     for label, one in known.classes.items():
         np.testing.assert_allclose(one.mean, X[y == label].mean(axis=0), rtol=1e-6)
         assert one.count == 20
@@ -367,7 +367,7 @@ def test_several_centroids():
     rows, labels = signed_features(3, 30, 6, 9)
     queries = QUERIES[:, :6]
     head = make("fenec", n_centroids=3, preset="vit").fit(rows, labels)
-    points = {label: some.points for label, some in head.knowledge_.centroids.items()}
+    points = {label: some.points for label, some in head.state_.centroids.items()}
     assert {len(some) for some in points.values()} == {3}
     distances = literal_fenec(rows, labels, queries, points)
     expected = -np.min(distances, axis=1).T
@@ -438,8 +438,8 @@ def test_what_was_borrowed_is_never_kept():
         head.partial_fit(rows[task], labels[task])
         plain.partial_fit(rows[task], labels[task])
     head.predict(rows)
-    for label, one in head.knowledge_.classes.items():
-        np.testing.assert_allclose(one.mean, plain.knowledge_.classes[label].mean)
+    for label, one in head.state_.classes.items():
+        np.testing.assert_allclose(one.mean, plain.state_.classes[label].mean)
 
 
 def test_a_singular_covariance_kept_in_float32_can_be_sampled():

@@ -23,9 +23,9 @@ PLAIN = {"tukey": None, "l2": None}
 def literal_pairs(clf):
     """Every pair, one at a time, by asking the classifier about the other's prototype."""
     labels, counts = clf.classes_.tolist(), clf.class_count_.tolist()
-    classes = list(clf.knowledge_.classes.values())
+    classes = list(clf.state_.classes.values())
     metric = clf._metric()
-    expected = clf._derived.expected(clf.knowledge_, metric, range(len(labels)))
+    expected = clf._derived.expected(clf.state_, metric, range(len(labels)))
     variance = relative_variance(classes)
     found = {}
     for a in range(len(labels)):
@@ -75,7 +75,7 @@ def test_two_gaussians_by_hand():
     clf = FeCAMClassifier.from_preset("ncm", dtype="float64")
     clf.fit(np.concatenate([around, around + np.array([3, 0])]), [0] * 4 + [1] * 4)
     (pair,) = close_pairs(clf)
-    expected = clf._derived.expected(clf.knowledge_, clf._metric(), [0, 1])
+    expected = clf._derived.expected(clf.state_, clf._metric(), [0, 1])
     assert pair.apart == pytest.approx(18 / sum(expected))
     # A left-out sample lies 4/3 of its distance from the mean of the others; then 1 + 1/n.
     assert expected[0] == pytest.approx(4 / 3 * 5 / 4)
@@ -157,7 +157,7 @@ def test_sizes_are_those_of_the_arrays():
     clf = FeCAMClassifier().partial_fit(X, y).partial_fit(X[:3], [9, 9, 9])
     size = sizes(clf)
     assert (size.classes, size.samples, size.width) == (5, 123, 16)
-    assert size.by_shape == {"triangle": 4, "rows": 1}
+    assert size.by_shape == {"packed": 4, "low_rank": 1}
     assert size.bytes == 5 * (16 * 4 + 16 * 8) + 4 * (16 * 17 // 2) * 4 + 2 * 16 * 4
     lean = FeCAMClassifier(covariance="identity").fit(X, y)
     assert sizes(lean).by_shape == {"none": 4}

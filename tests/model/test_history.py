@@ -53,7 +53,7 @@ def state(path):
     return (
         arrays_of(clf),
         clf.get_params(),
-        clf.decision_function(X).tolist() if len(clf.knowledge_.classes) else None,
+        clf.decision_function(X).tolist() if len(clf.state_.classes) else None,
     )
 
 
@@ -204,7 +204,7 @@ def act(path, verb, rng):
             model.merge(other)
         elif verb == "save":
             clf = load(path)
-            if not len(clf.knowledge_.classes):
+            if not len(clf.state_.classes):
                 return False
             clf.set_params(mean_uncertainty=float(rng.random())).save(path)
             model.reload()
@@ -236,7 +236,7 @@ def test_purge_leaves_no_trace(path):
     features = np.random.default_rng(3).random((9, 6)).astype(np.float32)
     teach(path)
     teach(path, features, ["secret agent"] * 9, note="of a person")
-    held = load(path).knowledge_.classes["secret agent"]
+    held = load(path).state_.classes["secret agent"]
     traces = [b"secret agent", held.mean.tobytes(), held.raw_mean.tobytes()]
     assert all(trace in path.read_bytes() for trace in traces)
     with fecam.open(path) as model:
@@ -295,13 +295,13 @@ def test_lazily_or_not_is_the_same(path, monkeypatch):
     monkeypatch.setattr("fecam.model_file.file.EAGER_BYTES", 0)
     monkeypatch.setattr("fecam.model_file.lazy_matrices.CACHE_BYTES", 100)  # about one class
     lazy = load(path)
-    assert isinstance(lazy.knowledge_.classes["owl"].scatter, lazy_matrices.LazyScatter)
+    assert isinstance(lazy.state_.classes["owl"].scatter, lazy_matrices.LazyScatter)
     for ask in ("decision_function", "predict_proba", "novelty", "predict"):
         np.testing.assert_array_equal(getattr(lazy, ask)(X), getattr(eager, ask)(X))
     assert arrays_of(lazy) == arrays_of(eager)
     for other in (pickle.loads(pickle.dumps(load(path))), copy.deepcopy(load(path))):
         assert arrays_of(other) == arrays_of(eager)
-        assert type(other.knowledge_.classes["owl"].scatter).__name__ == "Scatter"
+        assert type(other.state_.classes["owl"].scatter).__name__ == "Scatter"
     lazy.save(path.with_name("copy"))
     assert arrays_of(load(path.with_name("copy"))) == arrays_of(eager)
 
@@ -332,7 +332,7 @@ def test_many_threads_may_read_a_lazy_model(path, lazily):
 def test_a_flipped_bit_is_reported_by_class(path, lazily):
     features, labels = relu_features(4, 40, 24, 0)
     teach(path, features, NAMES[labels])
-    scatter = load(path).knowledge_.classes["owl"].scatter.numbers.tobytes()
+    scatter = load(path).state_.classes["owl"].scatter.data.tobytes()
     content = bytearray(path.read_bytes())
     at = content.index(scatter[:100])
     content[at + 50] ^= 16
@@ -387,10 +387,10 @@ def test_a_reader_that_sleeps_too_long_is_told(path, lazily):
 def test_reloading_keeps_what_did_not_change(path):
     teach(path)
     with fecam.open(path) as reader:
-        held = reader.classifier.knowledge_.classes
+        held = reader.classifier.state_.classes
         teach(path, X[:5] + 1, ["cat"] * 5)
         assert reader.reload()
-        now = reader.classifier.knowledge_.classes
+        now = reader.classifier.state_.classes
         assert [now[name] is held[name] for name in NAMES] == [False, True, True, True]
 
 

@@ -286,7 +286,7 @@ def test_a_large_model_that_was_closed(path, monkeypatch):
     with fecam.open(path) as model:
         pass
     with pytest.raises(FecamError, match=r"was closed. Open it again"):
-        model.classifier.knowledge_.classes["cat"].scatter.numbers.sum()
+        model.classifier.state_.classes["cat"].scatter.data.sum()
 
 
 def test_a_file_that_may_not_be_written_is_told_before_the_work(path, monkeypatch):

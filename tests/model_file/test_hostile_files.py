@@ -232,7 +232,7 @@ def test_a_mean_cannot_be_empty_but_a_class_that_never_varied_has_no_rows(path):
         changed(path, update(column, b""))
         refused(sign(path), "class 1")
     FeCAMClassifier().fit(X[:1], Y[:1]).save(path)
-    assert load(path).knowledge_.classes[Y[0]].scatter.numbers.shape == (0, 6)
+    assert load(path).state_.classes[Y[0]].scatter.data.shape == (0, 6)
 
 
 def older_model():

@@ -16,7 +16,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from fecam import FeCAMClassifier, load, model_rows
-from fecam.core.scatter import Scatter, dense
+from fecam.core.scatter import Scatter, to_dense
 from fecam.errors import ModelFileError, SettingsError
 from fecam.presets import PRESETS
 from helpers.features import relu_features, signed_features
@@ -54,8 +54,8 @@ def test_averaged_domains_come_back(path):
     clf = FeCAMClassifier(domains="average").partial_fit(X, Y).partial_fit(NEW_X, NEW_Y)
     clf.save(path)
     loaded = load(path)
-    assert loaded.knowledge_.classes[0].averaged is not None
-    assert loaded.knowledge_.classes[3].averaged is None
+    assert loaded.state_.classes[0].domain_mean_covariance is not None
+    assert loaded.state_.classes[3].domain_mean_covariance is None
     assert_same(loaded, clf)
 
 
@@ -81,7 +81,7 @@ def test_labels_of_all_kinds(path, labels):
 def test_truth_values_come_back_as_numbers(path):
     FeCAMClassifier().fit(X, Y == 1).save(path)
     assert load(path).classes_.tolist() == [0, 1]
-    assert not any(type(label) is bool for label in load(path).knowledge_.classes)
+    assert not any(type(label) is bool for label in load(path).state_.classes)
 
 
 def test_tensors_come_back_as_numpy_arrays(path):
@@ -89,8 +89,8 @@ def test_tensors_come_back_as_numpy_arrays(path):
     clf = FeCAMClassifier().fit(torch.asarray(X), torch.asarray(Y))
     clf.save(path)
     loaded = load(path)
-    assert isinstance(loaded.knowledge_.classes[0].scatter.numbers, np.ndarray)
-    scatter = dense(loaded.knowledge_.classes[0].scatter)
+    assert isinstance(loaded.state_.classes[0].scatter.data, np.ndarray)
+    scatter = to_dense(loaded.state_.classes[0].scatter)
     assert np.array_equal(scatter, scatter.T)
     np.testing.assert_allclose(
         loaded.decision_function(X), clf.decision_function(X), rtol=1e-3, atol=1e-4
@@ -148,7 +148,7 @@ def test_a_loaded_model_goes_on(path):
         return loaded
 
     loaded = both(lambda m: m.partial_fit(NEW_X, NEW_Y))
-    assert loaded.knowledge_.tasks == {0: 0, 1: 0, 2: 0, 3: 1}
+    assert loaded.state_.tasks == {0: 0, 1: 0, 2: 0, 3: 1}
     assert both(lambda m: m.forget(1)).classes_.tolist() == [0, 2]
     assert both(lambda m: m.unlearn(X[:6], Y[:6])).class_count_.tolist() == [6, 12, 12]
     assert both(lambda m: m.merge(clf)).class_count_.tolist() == [24, 24, 24]
@@ -288,7 +288,7 @@ def test_a_process_killed_while_saving_leaves_a_whole_file(path):
 
 def overflown(**changes):
     clf = FeCAMClassifier().fit(X, Y)
-    known = clf.knowledge_
+    known = clf.state_
     classes = {**known.classes, 1: replace(known.classes[1], **changes)}
     clf._taught = replace(known, classes=classes)
     return clf
@@ -302,9 +302,9 @@ def test_what_cannot_be_loaded_is_not_saved(path):
     with pytest.raises(SettingsError, match="shrinkage"):
         clf.save(path)
     with pytest.raises(ModelFileError, match=r"was not written: class 1 .*finite.*Forget it"):
-        overflown(scatter=Scatter(np.full(21, np.inf, np.float32), "triangle", 6)).save(path)
+        overflown(scatter=Scatter(np.full(21, np.inf, np.float32), "packed", 6)).save(path)
     with pytest.raises(ModelFileError, match=r"class 1: its sampled distances are \(nan, 0.0\)"):
-        overflown(sampled=(1, np.nan, 0.0)).save(path)
+        overflown(distance_moments=(1, np.nan, 0.0)).save(path)
     with pytest.raises(ModelFileError, match=r"was not written.*less than 4096"):
         FeCAMClassifier().fit(X, np.where(Y == 1, "x" * 5000, "y")).save(path)
     assert os.listdir(path.parent) == []

@@ -32,19 +32,22 @@ def path(tmp_path):
 
 def arrays_of(clf):
     """Everything that was learnt, as bytes and plain numbers."""
-    known = clf.knowledge_
+    known = clf.state_
     return {
         label: [
-            (one.count, one.visits, one.sampled, known.tasks[label]),
+            (one.count, one.n_batches, one.distance_moments, known.tasks[label]),
             *(
                 None if x is None else (str(x.dtype), x.shape, x.tobytes())
                 for x in (
                     one.raw_mean,
                     one.mean,
-                    *(None if s is None else s.numbers for s in (one.scatter, one.averaged)),
+                    *(
+                        None if s is None else s.data
+                        for s in (one.scatter, one.domain_mean_covariance)
+                    ),
                 )
             ),
-            *(None if s is None else s.shape for s in (one.scatter, one.averaged)),
+            *(None if s is None else s.storage for s in (one.scatter, one.domain_mean_covariance)),
         ]
         for label, one in known.classes.items()
     }
@@ -52,7 +55,7 @@ def arrays_of(clf):
 
 def assert_same(ours, theirs, queries):
     assert theirs.get_params() == ours.get_params()
-    assert theirs.knowledge_.transform == ours.knowledge_.transform
+    assert theirs.state_.transform == ours.state_.transform
     assert theirs.classes_.dtype == ours.classes_.dtype
     assert arrays_of(theirs) == arrays_of(ours)
     ours.refresh()
@@ -89,8 +92,8 @@ def test_every_preset_comes_back(path, name):
 def test_averaged_domains_and_rows_come_back(path):
     wide, y = relu_features(3, 4, 40, 0)
     clf = FeCAMClassifier(domains="average").partial_fit(wide, y).partial_fit(wide[:4] + 1, y[:4])
-    assert clf.knowledge_.classes[0].averaged is not None
-    assert clf.knowledge_.classes[1].scatter.shape == "rows"
+    assert clf.state_.classes[0].domain_mean_covariance is not None
+    assert clf.state_.classes[1].scatter.storage == "low_rank"
     export_model(clf, path)
     assert_same(clf, import_model(path).classifier, wide)
 

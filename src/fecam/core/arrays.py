@@ -34,7 +34,7 @@ def detached(x: Array) -> Array:
     return x.detach() if compat.is_torch_array(x) else x
 
 
-def like(x: Array, other: Array) -> Array:
+def to_backend_of(x: Array, other: Array) -> Array:
     """``x`` as an array of the library and on the device of ``other``; its dtype is kept."""
     if type(x) is type(other) and compat.device(x) == compat.device(other):
         return x
@@ -45,20 +45,20 @@ def like(x: Array, other: Array) -> Array:
     return xp.asarray(plain, device=compat.device(other))
 
 
-def on_host(x: Array) -> bool:
+def is_cpu(x: Array) -> bool:
     """Whether an array lies where NumPy can look at it without a copy."""
     return compat.is_numpy_array(x) or (compat.is_torch_array(x) and str(x.device) == "cpu")
 
 
-def wide_dtype(x: Array) -> Any:
+def accumulation_dtype(x: Array) -> Any:
     """The dtype for long sums: float64, except on devices that have none (Apple's GPUs)."""
     xp = namespace(x)
     return xp.float32 if "mps" in str(compat.device(x)) else xp.float64
 
 
-def wide(x: Array) -> Array:
+def to_float64(x: Array) -> Array:
     """``x`` in the precision of long sums."""
-    return namespace(x).astype(x, wide_dtype(x), copy=False)
+    return namespace(x).astype(x, accumulation_dtype(x), copy=False)
 
 
 def eye(size: int, like_this: Array) -> Array:

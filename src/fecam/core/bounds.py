@@ -142,8 +142,8 @@ def _leading(factor: AnyFactor, frame: Frame, size: int, dtype: Any) -> Leading:
     if isinstance(factor, FramedFactor):
         triangle = factor.blocks[0].astype(np.float64)
         rest = sum(float(np.sum(block[size:].astype(np.float64) ** 2)) for block in factor.blocks)
-        width = factor.blocks[-1].shape[0]
-        return Leading(triangle @ triangle.T, factor.floor + rest / max(width - size, 1))
+        n_features = factor.blocks[-1].shape[0]
+        return Leading(triangle @ triangle.T, factor.floor + rest / max(n_features - size, 1))
     if isinstance(factor, Factor):
         raise TypeError("a factor without a triangle or rows has no bound")
     axes = to_numpy(frame.axes)

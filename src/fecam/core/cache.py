@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fecam.core.arrays import Array, add_to_diagonal, namespace, on_host
+from fecam.core.arrays import Array, add_to_diagonal, is_cpu, namespace
 from fecam.core.calibration import (
     evenly,
     expected_distances,
@@ -23,19 +23,19 @@ from fecam.core.calibration import (
 from fecam.core.covariance import pooled, scatter_of
 from fecam.core.factors import Factor, Frame, framed_factor, make_frame, whiten
 from fecam.core.glance import Glance, can_glance
-from fecam.core.knowledge import Knowledge
 from fecam.core.metric import (
     Metric,
-    centre_of,
     class_covariance,
+    distance_scale,
     mean_variance,
-    scale_of,
+    prototype_of,
     shared_covariance,
 )
 from fecam.core.panel import AnyFactor, Found, Panel
 from fecam.core.prior import Prior, is_stale, make_prior
-from fecam.core.scatter import variances_of
+from fecam.core.scatter import diagonal_of
 from fecam.core.search import Search
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.thin import Spectrum, ThinFactor, is_thin, spectrum_of, thin_factor
 from fecam.errors import SingularMatrixError
@@ -77,12 +77,12 @@ class FactorCache:
     _by_class: dict[Hashable, _Made] = field(default_factory=dict)
     _shared: tuple[tuple[ClassStatistics, ...], list[Factor]] | None = None
     _own: dict[Hashable, tuple[AnyFactor, float | None]] = field(default_factory=dict)
-    _expected: tuple[Knowledge, Prior | None, dict[int, float]] | None = None
+    _expected: tuple[ClassifierState, Prior | None, dict[int, float]] | None = None
     """Of what was known, under which prior, the expected distances by position."""
     _spectrum: Spectrum | None = None
-    _spared: tuple[Knowledge, float] | None = None
+    _spared: tuple[ClassifierState, float] | None = None
     _panel: Panel | None = None
-    _panel_of: Knowledge | None = None
+    _panel_of: ClassifierState | None = None
     _search: Search | None = None
     _glance: Glance | None = None
     _glanced: float = 0.0
@@ -97,18 +97,18 @@ class FactorCache:
         self._use(metric)
         self.prior, self._panel_of = prior, None
 
-    def panel(self, known: Knowledge, metric: Metric) -> Panel:
+    def panel(self, known: ClassifierState, metric: Metric) -> Panel:
         """All classes, ready to be measured against."""
         self._use(metric)
         if self._panel is None or self._panel_of is not known:
             factors = self.factors(known, metric)
             if self._panel is None or not _same(self._panel.factors, factors):
-                self._panel = Panel(factors, known.anchor.dtype)
+                self._panel = Panel(factors, known.like.dtype)
             self._panel_of, self._glance, self._glanced = known, None, 0.0
         return self._panel
 
     def at_a_glance(
-        self, queries: Array, k: int, known: Knowledge, metric: Metric, warmth: float = 0.0
+        self, queries: Array, k: int, known: ClassifierState, metric: Metric, warmth: float = 0.0
     ) -> Found | None:
         """The nearest classes of a few queries, sooner than factors could be made.
 
@@ -123,7 +123,7 @@ class FactorCache:
         missing = self._missing_ranks(known, metric, prior)
         looks = len(known.classes) + k * LOOKS * max(missing, default=0)
         price = self._glanced + queries.shape[0] * looks
-        if sum(missing) * known.width**2 < WORTH_A_GLANCE or price > LOOKS * sum(missing):
+        if sum(missing) * known.n_features**2 < WORTH_A_GLANCE or price > LOOKS * sum(missing):
             return None
         self._glanced = price
         if self._glance is None or not _same(self._glance.made_of, (known, prior)):
@@ -137,23 +137,23 @@ class FactorCache:
             warmth=warmth,
         )
 
-    def search(self, known: Knowledge, metric: Metric) -> Search | None:
+    def search(self, known: ClassifierState, metric: Metric) -> Search | None:
         """A search that need not measure every class; None where it would not be worth it."""
         panel = self.panel(known, metric)
-        if self.frame is None or metric.is_shared or not on_host(known.anchor):
+        if self.frame is None or metric.is_shared or not is_cpu(known.like):
             return None
         if self._search is None or self._search.panel is not panel:
             self._search = Search(panel, self.frame, self._search)
         return self._search
 
-    def prepare(self, known: Knowledge, metric: Metric) -> None:
+    def prepare(self, known: ClassifierState, metric: Metric) -> None:
         """Make all that answers need, without an answer."""
         if (search := self.search(known, metric)) is not None:
             search.prepare()
         self.expected(known, metric)
         self.expected(known, metric, range(len(known.classes)))
 
-    def factors(self, known: Knowledge, metric: Metric) -> list[AnyFactor]:
+    def factors(self, known: ClassifierState, metric: Metric) -> list[AnyFactor]:
         """One factor a class, in the order of the classes."""
         self._use(metric)
         if metric.is_shared:
@@ -168,37 +168,39 @@ class FactorCache:
             factors.append(made.factor)
         return factors
 
-    def _missing_ranks(self, known: Knowledge, metric: Metric, prior: Prior | None) -> list[int]:
+    def _missing_ranks(
+        self, known: ClassifierState, metric: Metric, prior: Prior | None
+    ) -> list[int]:
         """The ranks of the matrices whose factors would have to be made: what these take."""
         ranks, new_frame = [], self._needs_new_frame(known, metric)
         for label, one in known.classes.items():
             made = self._kept(label, known, metric, prior)
             thin = made is not None and isinstance(made.factor, ThinFactor)
             if not thin and (new_frame or made is None or made.frame is not self.frame):
-                ranks.append(one.count - 1 if is_thin(one, metric) else known.width)
+                ranks.append(one.count - 1 if is_thin(one, metric) else known.n_features)
         return ranks
 
-    def _needs_new_frame(self, known: Knowledge, metric: Metric) -> bool:
+    def _needs_new_frame(self, known: ClassifierState, metric: Metric) -> bool:
         """Whether there is none, or one for less than half or more than all of the classes."""
         count = len(known.classes)
         if not _is_framed(known, metric):
             return False
         return self.frame is None or not self.frame.classes <= count <= 2 * self.frame.classes
 
-    def _renewed_frame(self, known: Knowledge, metric: Metric) -> Frame | None:
+    def _renewed_frame(self, known: ClassifierState, metric: Metric) -> Frame | None:
         """The frame, made anew when there are twice as many classes; none for few classes."""
         if not self._needs_new_frame(known, metric):
             return self.frame if _is_framed(known, metric) else None
         count = len(known.classes)
         within, _ = pooled(known.classes.values())
         xp = namespace(within)
-        centres = [centre_of(one, metric, known.transform) for one in known.classes.values()]
+        centres = [prototype_of(one, metric, known.transform) for one in known.classes.values()]
         if metric.unit_compare:
             lengths = [mean_square_length(one) for one in known.classes.values()]
             within = within * (count / sum(lengths))
         return make_frame(within, xp.stack(centres, axis=0))
 
-    def renew(self, known: Knowledge) -> None:
+    def renew(self, known: ClassifierState) -> None:
         """Drop the prior, and all that came from statistics that are no longer known."""
         self.prior = self._shared = self.frame = None
         self._panel = self._panel_of = self._search = self._glance = None
@@ -208,14 +210,16 @@ class FactorCache:
         self._own.clear()
         self._expected = None
 
-    def renewed_prior(self, known: Knowledge, metric: Metric, *, may_lag: bool) -> Prior | None:
+    def renewed_prior(
+        self, known: ClassifierState, metric: Metric, *, may_lag: bool
+    ) -> Prior | None:
         """The prior, made anew if it lags too far behind; None if no scatter is kept.
 
         Where it ``may_lag`` (it is only a yardstick) it does so even where a new one is cheap.
         """
         self._use(metric)
         statistics = list(known.classes.values())
-        if known.form == "none":
+        if known.scatter_kind == "none":
             return None
         if self.prior is None or is_stale(self.prior, statistics, may_lag=may_lag):
             diagonal = metric.covariance == "diagonal"
@@ -223,7 +227,7 @@ class FactorCache:
         return self.prior
 
     def expected(
-        self, known: Knowledge, metric: Metric, positions: Sequence[int] | None = None
+        self, known: ClassifierState, metric: Metric, positions: Sequence[int] | None = None
     ) -> list[float]:
         """The squared distance expected of a new sample of some classes, as `factors` measure it.
 
@@ -240,15 +244,15 @@ class FactorCache:
         return [kept[2][at] for at in asked]
 
     def _new_expected(
-        self, known: Knowledge, metric: Metric, asked: Sequence[int]
+        self, known: ClassifierState, metric: Metric, asked: Sequence[int]
     ) -> dict[int, float]:
         labels, classes = list(known.classes), list(known.classes.values())
         telling = evenly([at for at, one in enumerate(classes) if is_telling(one)])
         if telling:
             prior = self.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
-            freedom = sum(one.count - 1 for one in classes)
+            dof = sum(one.count - 1 for one in classes)
             own = {
-                at: self._own_distance(labels[at], known, metric, prior, freedom)
+                at: self._own_distance(labels[at], known, metric, prior, dof)
                 for at in {*telling, *asked}
             }
         else:  # while no class has samples enough
@@ -258,12 +262,12 @@ class FactorCache:
         some = [classes[at] for at in asked]
         values = expected_distances(some, [own[at] for at in asked], usual)
         return {
-            at: value * scale_of(one, metric)
+            at: value * distance_scale(one, metric)
             for at, value, one in zip(asked, values, some, strict=True)
         }
 
     def _own_distance(
-        self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None, freedom: int
+        self, label: Hashable, known: ClassifierState, metric: Metric, prior: Prior | None, dof: int
     ) -> float | None:
         one = known.classes[label]
         if not is_telling(one):
@@ -271,7 +275,7 @@ class FactorCache:
         factor = self._any_factor(label, known, metric, prior)
         made = self._own.get(label)
         if made is None or made[0] is not factor:
-            value = own_distance(one, factor, metric, prior, freedom)
+            value = own_distance(one, factor, metric, prior, dof)
             made = self._own[label] = (factor, value)
         return made[1]
 
@@ -284,7 +288,7 @@ class FactorCache:
             self._expected = None
 
     def _any_factor(
-        self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None
+        self, label: Hashable, known: ClassifierState, metric: Metric, prior: Prior | None
     ) -> AnyFactor:
         """The factor of one class, in whatever frame there is, or in none."""
         if metric.is_shared:
@@ -293,7 +297,7 @@ class FactorCache:
         return (made or self._make(label, known, metric, prior)).factor
 
     def _kept(
-        self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None
+        self, label: Hashable, known: ClassifierState, metric: Metric, prior: Prior | None
     ) -> _Made | None:
         """The factor that was made of just this."""
         made = self._by_class.get(label)
@@ -303,7 +307,7 @@ class FactorCache:
         return made if same else None
 
     def _make(
-        self, label: Hashable, known: Knowledge, metric: Metric, prior: Prior | None
+        self, label: Hashable, known: ClassifierState, metric: Metric, prior: Prior | None
     ) -> _Made:
         one, spare = known.classes[label], None
         if metric.normalization is None and not _varies(one, metric, prior):
@@ -315,7 +319,7 @@ class FactorCache:
         made = self._by_class[label] = _Made(factor, one, prior, spare, self.frame)
         return made
 
-    def _spare(self, known: Knowledge, metric: Metric) -> float:
+    def _spare(self, known: ClassifierState, metric: Metric) -> float:
         """The variance for a class without any: only unnormalised matrices have a size to match."""
         if metric.normalization is not None:
             return 1.0
@@ -327,13 +331,13 @@ class FactorCache:
         self,
         one: ClassStatistics,
         metric: Metric,
-        known: Knowledge,
+        known: ClassifierState,
         prior: Prior | None,
         spare: float,
     ) -> AnyFactor:
         """Through its rows if it has few, through a triangle in the frame, or just through any."""
-        centre = centre_of(one, metric, known.transform)
-        dtype, scale = known.anchor.dtype, scale_of(one, metric)
+        centre = prototype_of(one, metric, known.transform)
+        dtype, scale = known.like.dtype, distance_scale(one, metric)
         factor: AnyFactor | None = None
         if is_thin(one, metric):
             spectrum = None if prior is None else self._spectrum_of(prior, dtype)
@@ -352,24 +356,28 @@ class FactorCache:
             self._spectrum = spectrum_of(prior, dtype)
         return self._spectrum
 
-    def _shared_factors(self, known: Knowledge, metric: Metric) -> list[Factor]:
+    def _shared_factors(self, known: ClassifierState, metric: Metric) -> list[Factor]:
         statistics = tuple(known.classes.values())
         if self._shared is None or not _same(self._shared[0], statistics):
             whitening = _cast(_shared_whitening(known, metric), known)
             factors = [
-                Factor(centre_of(one, metric, known.transform), whitening, scale_of(one, metric))
+                Factor(
+                    prototype_of(one, metric, known.transform),
+                    whitening,
+                    distance_scale(one, metric),
+                )
                 for one in statistics
             ]
             self._shared = (statistics, factors)
         return self._shared[1]
 
 
-def _is_framed(known: Knowledge, metric: Metric) -> bool:
+def _is_framed(known: ClassifierState, metric: Metric) -> bool:
     """Whether there are classes enough, of features enough, to share a frame."""
     return (
         metric.covariance == "class"
         and len(known.classes) >= FRAME_CLASSES
-        and known.width >= FRAME_WIDTH
+        and known.n_features >= FRAME_WIDTH
     )
 
 
@@ -377,11 +385,11 @@ def _varies(one: ClassStatistics, metric: Metric, prior: Prior | None) -> bool:
     """Whether the matrix of a class is anything but zero."""
     if prior is not None and prior.whitening is not None:
         return True
-    kept = variances_of(scatter_of(one, average_domains=metric.average_domains))
+    kept = diagonal_of(scatter_of(one, average_domains=metric.average_domains))
     return bool(namespace(kept).any(kept != 0))
 
 
-def _shared_whitening(known: Knowledge, metric: Metric) -> Array | None:
+def _shared_whitening(known: ClassifierState, metric: Metric) -> Array | None:
     if metric.covariance == "identity":
         return None
     tasks: dict[int, list[ClassStatistics]] = {}
@@ -403,12 +411,12 @@ def _from_centres(panel: Panel) -> list[float | None]:
     return [float(value) / 4 for value in xp.min(apart, axis=1)]
 
 
-def _precision(known: Knowledge) -> float:
-    return float(namespace(known.anchor).finfo(known.anchor.dtype).eps)
+def _precision(known: ClassifierState) -> float:
+    return float(namespace(known.like).finfo(known.like.dtype).eps)
 
 
-def _cast(x: Array | None, known: Knowledge) -> Array | None:
-    return None if x is None else namespace(x).astype(x, known.anchor.dtype, copy=False)
+def _cast(x: Array | None, known: ClassifierState) -> Array | None:
+    return None if x is None else namespace(x).astype(x, known.like.dtype, copy=False)
 
 
 def _explained(what: str, metric: Metric, error: SingularMatrixError) -> SingularMatrixError:

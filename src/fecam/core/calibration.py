@@ -22,13 +22,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fecam.core.arrays import Array, diagonal, like, namespace, wide
+from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64
 from fecam.core.factors import Factor, apply_whitening
 from fecam.core.metric import Metric
 from fecam.core.panel import AnyFactor
 from fecam.core.prior import COMPARED, Prior
-from fecam.core.scatter import Scatter, dense, root_of, variances_of
-from fecam.core.statistics import ClassStatistics, variances
+from fecam.core.scatter import Scatter, diagonal_of, sqrt_rows, to_dense
+from fecam.core.statistics import ClassStatistics, scatter_diagonal
 from fecam.core.thin import ThinFactor
 from fecam.core.transforms import unit_length
 
@@ -66,7 +66,7 @@ def sample_distances(
     if metric.unit_compare:
         rows = unit_length(rows) * _length(one)
     left_out = one.count / (one.count - 1)
-    z = wide(rows) - one.mean
+    z = to_float64(rows) - one.mean
     if prior is None or prior.whitening is None:
         distances = xp.sum(z * z, axis=1) * left_out
     else:
@@ -74,7 +74,7 @@ def sample_distances(
         distances = _square_lengths(apply_whitening(z, prior.whitening)) * left_out
         if prior.whitening.ndim == 2:  # of a diagonal, a sample makes up next to nothing
             own = _square_lengths(apply_whitening(z / prior.deviations, prior.whitening))
-            leverage = own * (left_out / max(prior.freedom, 1))
+            leverage = own * (left_out / max(prior.dof, 1))
             if float(xp.max(leverage)) > MOST_LEVERAGE:
                 return 0, 0.0, 0.0  # so little is known yet that these rows *are* the yardstick
             distances = distances / (1 - leverage)
@@ -82,26 +82,26 @@ def sample_distances(
 
 
 def _square_lengths(rows: Array) -> Array:
-    return wide(namespace(rows).sum(rows * rows, axis=1))
+    return to_float64(namespace(rows).sum(rows * rows, axis=1))
 
 
 def relative_variance(classes: Iterable[ClassStatistics]) -> float:
     """The variance of squared distances within a class, relative to their squared mean."""
-    total, freedom = 0.0, 0
+    total, dof = 0.0, 0
     for one in classes:
-        number, first, second = one.sampled
+        number, first, second = one.distance_moments
         if number >= 2 and first > 0:
             mean = first / number
             if mean**2 == 0:
                 continue  # features so small that their fourth powers vanish
             total += max(second - first * mean, 0.0) / mean**2
-            freedom += number - 1
-    return max(total / freedom, 1e-4) if freedom and total > 0 else USUAL_SPREAD
+            dof += number - 1
+    return max(total / dof, 1e-4) if dof and total > 0 else USUAL_SPREAD
 
 
 def is_telling(one: ClassStatistics) -> bool:
     """Whether a class knows how far its samples lie: two say nothing about a third."""
-    return one.count > 2 and (one.scatter is not None or one.sampled[0] > 0)
+    return one.count > 2 and (one.scatter is not None or one.distance_moments[0] > 0)
 
 
 def evenly(positions: Sequence[int]) -> Sequence[int]:
@@ -114,7 +114,7 @@ def evenly(positions: Sequence[int]) -> Sequence[int]:
 
 
 def own_distance(
-    one: ClassStatistics, factor: AnyFactor, metric: Metric, prior: Prior | None, freedom: int
+    one: ClassStatistics, factor: AnyFactor, metric: Metric, prior: Prior | None, dof: int
 ) -> float | None:
     """The expected squared distance of one more sample to this class, from its statistics alone.
 
@@ -123,18 +123,18 @@ def own_distance(
     """
     if not is_telling(one):
         return None
-    offset = one.mean / (_length(one) if metric.unit_compare else 1.0) - wide(factor.centre)
+    offset = one.mean / (_length(one) if metric.unit_compare else 1.0) - to_float64(factor.centre)
     xp = namespace(offset)
     bias = float(factor.lengths(xp.astype(offset, one.raw_mean.dtype)[None, :])[0])
     scale = _length(one) ** -2 if metric.unit_compare else 1.0
     if one.scatter is None:
-        number, first, _ = one.sampled
+        number, first, _ = one.distance_moments
         return first / number * scale + bias
     scatter = one.scatter
     if metric.covariance == "diagonal":
-        scatter = Scatter(variances_of(scatter), "diagonal", scatter.width)
+        scatter = Scatter(diagonal_of(scatter), "diagonal", scatter.n_features)
     spread = _trace(factor, scatter) / (one.count - 1)
-    leverage = _leverage(one, factor, metric, prior, freedom, scatter)
+    leverage = _leverage(one, factor, metric, prior, dof, scatter)
     return spread / (1 - min(leverage, 0.9)) * scale + bias
 
 
@@ -178,10 +178,10 @@ def surprise(distances: Array, expected: Array, variance: float) -> Array:
 
 def mean_square_length(one: ClassStatistics) -> float:
     """The mean squared length of a class's transformed features."""
-    spread = variances(one)
+    spread = scatter_diagonal(one)
     square = float(namespace(one.mean).sum(one.mean * one.mean))
     if spread is not None:
-        square += float(namespace(spread).sum(wide(spread))) / one.count
+        square += float(namespace(spread).sum(to_float64(spread))) / one.count
     return square or 1.0
 
 
@@ -194,32 +194,32 @@ def _leverage(
     factor: AnyFactor,
     metric: Metric,
     prior: Prior | None,
-    freedom: int,
+    dof: int,
     scatter: Scatter,
 ) -> float:
     """What part of a class's matrix one of its samples is, on the average, in its own direction."""
     left_out = one.count / (one.count - 1)
     if metric.is_shared:
-        share, deviations = 1 / max(freedom, 1), None
+        share, deviations = 1 / max(dof, 1), None
     else:
-        strength = 0.0 if prior is None else prior.strength
-        through_prior = 0.0 if prior is None else strength / max(prior.freedom, 1)
-        share = (1 + through_prior) / (one.count - 2 + strength)
+        pseudo_count = 0.0 if prior is None else prior.pseudo_count
+        through_prior = 0.0 if prior is None else pseudo_count / max(prior.dof, 1)
+        share = (1 + through_prior) / (one.count - 2 + pseudo_count)
         deviations = _deviations(one, metric, prior)
     whole = left_out * share * _trace(factor, scatter, deviations) / one.count
     # The variances of a diagonal matrix are estimated one by one, each from all samples.
-    return whole / scatter.width if scatter.shape == "diagonal" else whole
+    return whole / scatter.n_features if scatter.storage == "diagonal" else whole
 
 
 def _deviations(one: ClassStatistics, metric: Metric, prior: Prior | None) -> Array:
     """The square roots of what normalisation divided the diagonal of a class's matrix by."""
     xp = namespace(one.mean)
-    spread = wide(variances(one))
+    spread = to_float64(scatter_diagonal(one))
     blended = spread / (one.count - 1)
     if prior is not None:
         shared = prior.covariance
         shared = shared if shared.ndim == 1 else diagonal(shared)
-        blended = (spread + prior.strength * shared) / (one.count - 1 + prior.strength)
+        blended = (spread + prior.pseudo_count * shared) / (one.count - 1 + prior.pseudo_count)
     shrunk = blended + metric.shrinkage[0] * xp.mean(blended)
     if metric.normalization == "correlation" and metric.covariance != "diagonal":
         return xp.sqrt(xp.where(shrunk > 0, shrunk, xp.ones_like(shrunk)))
@@ -235,22 +235,22 @@ def _trace(factor: AnyFactor, scatter: Scatter, deviations: Array | None = None)
     They are divided by the deviations first, if given. Exact for few rows, for few features and
     for diagonal matrices; through fixed random signs (Hutchinson) for others.
     """
-    xp = namespace(scatter.numbers)
-    if scatter.shape == "diagonal":
-        weights = wide(scatter.numbers) if deviations is None else scatter.numbers / deviations**2
+    xp = namespace(scatter.data)
+    if scatter.storage == "diagonal":
+        weights = to_float64(scatter.data) if deviations is None else scatter.data / deviations**2
         if isinstance(factor, Factor) and factor.whitening is not None:
-            weights = weights * wide(factor.whitening) ** 2
+            weights = weights * to_float64(factor.whitening) ** 2
         return float(xp.sum(weights))
-    if scatter.shape == "rows" or isinstance(factor, ThinFactor):
-        rows = wide(root_of(scatter))
+    if scatter.storage == "low_rank" or isinstance(factor, ThinFactor):
+        rows = to_float64(sqrt_rows(scatter))
         rows = rows if deviations is None else rows / deviations
-        return float(xp.sum(factor.lengths(xp.astype(rows, scatter.numbers.dtype))))
-    signs = np.eye(scatter.width)
-    if scatter.width > EXACT:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.width, PROBES))
+        return float(xp.sum(factor.lengths(xp.astype(rows, scatter.data.dtype))))
+    signs = np.eye(scatter.n_features)
+    if scatter.n_features > EXACT:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.n_features, PROBES))
         signs /= PROBES**0.5
-    probes = like(signs, scatter.numbers)
+    probes = to_backend_of(signs, scatter.data)
     ours = probes if deviations is None else probes / deviations[:, None]
-    spread = wide(dense(scatter)) @ ours
+    spread = to_float64(to_dense(scatter)) @ ours
     spread = spread if deviations is None else spread / deviations[:, None]
     return float(xp.sum(factor.precision(probes) * spread))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from fecam.core.arrays import Array, add_to_diagonal, diagonal, namespace
-from fecam.core.scatter import Scatter, times, total
+from fecam.core.scatter import Scatter, scale, sum_scatters
 from fecam.core.statistics import ClassStatistics
 
 Normalization = Literal["correlation", "variance"]
@@ -23,8 +23,8 @@ def scatter_of(statistics: ClassStatistics, *, average_domains: bool = False) ->
 
     With ``average_domains`` it is the one whose covariance is the average over the class's visits.
     """
-    if average_domains and statistics.averaged is not None:
-        return times(statistics.averaged, statistics.count - 1)
+    if average_domains and statistics.domain_mean_covariance is not None:
+        return scale(statistics.domain_mean_covariance, statistics.count - 1)
     if statistics.scatter is None:
         raise ValueError("these statistics hold no scatter")
     return statistics.scatter
@@ -36,8 +36,8 @@ def pooled(statistics: Iterable[ClassStatistics]) -> tuple[Array, int]:
     Classes of one sample say nothing of a spread; with no others the matrix is zero.
     """
     classes = list(statistics)
-    freedom = sum(one.count - 1 for one in classes)
-    return total(scatter_of(one) for one in classes) / max(freedom, 1), freedom
+    dof = sum(one.count - 1 for one in classes)
+    return sum_scatters(scatter_of(one) for one in classes) / max(dof, 1), dof
 
 
 def common(tasks: Sequence[Sequence[ClassStatistics]]) -> Array:
@@ -59,20 +59,20 @@ def total_covariance(task: Sequence[ClassStatistics]) -> Array:
     count = sum(one.count for one in task)
     mean = sum(one.mean * (one.count / count) for one in task)
     steps = [(one.mean - mean) * one.count**0.5 for one in task]
-    within = total(scatter_of(one) for one in task)
+    within = sum_scatters(scatter_of(one) for one in task)
     rows = namespace(within).stack(steps, axis=0)
     between = rows.T @ rows if within.ndim == 2 else namespace(rows).sum(rows * rows, axis=0)
     return (within + between) / max(count - 1, 1)
 
 
-def with_prior(scatter: Array, count: int, prior: Array | None, strength: float) -> Array:
+def with_prior(scatter: Array, count: int, prior: Array | None, pseudo_count: float) -> Array:
     r"""A class's covariance, pulled to the pooled matrix :math:`W` by ``strength`` samples.
 
     :math:`(S + p\,W) / (n - 1 + p)`; with :math:`p = 0` it is the sample covariance.
     """
-    if prior is None or strength == 0:
+    if prior is None or pseudo_count == 0:
         return scatter / max(count - 1, 1)
-    return (scatter + strength * prior) / (count - 1 + strength)
+    return (scatter + pseudo_count * prior) / (count - 1 + pseudo_count)
 
 
 def shrink(

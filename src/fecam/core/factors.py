@@ -12,7 +12,7 @@ from fecam.core.arrays import (
     diagonal,
     invert_lower_triangle,
     namespace,
-    wide,
+    to_float64,
     zeros,
 )
 from fecam.errors import SingularMatrixError
@@ -43,13 +43,13 @@ class Factor:
     def lengths(self, differences: Array) -> Array:
         """The squared distances of rows that lie so far from the centre, without the scale."""
         white = apply_whitening(differences, self.whitening)
-        return wide(namespace(white).sum(white * white, axis=-1))
+        return to_float64(namespace(white).sum(white * white, axis=-1))
 
     def precision(self, columns: Array) -> Array:
         r""":math:`\Sigma^{-1}` times columns."""
         if self.whitening is None:
             return columns
-        whitening = wide(self.whitening)
+        whitening = to_float64(self.whitening)
         if whitening.ndim == 1:
             return whitening[:, None] ** 2 * columns
         return whitening @ (whitening.T @ columns)
@@ -91,19 +91,19 @@ class FramedFactor:
         """The same for differences that are given in the coordinates of the frame."""
         xp = namespace(turned)
         rest = turned[..., self.blocks[0].shape[0] :]
-        square = self.floor * wide(xp.vecdot(rest, rest))
+        square = self.floor * to_float64(xp.vecdot(rest, rest))
         for block in self.blocks:
             white = turned[..., : block.shape[0]] @ block
-            square = square + wide(xp.vecdot(white, white))
+            square = square + to_float64(xp.vecdot(white, white))
         return square
 
     def precision(self, columns: Array) -> Array:
         """The matrix of the squared distance times columns."""
         xp = namespace(columns)
-        axes, first = wide(self.frame.axes), self.blocks[0].shape[0]
+        axes, first = to_float64(self.frame.axes), self.blocks[0].shape[0]
         turned = axes.T @ columns
         found = xp.concat([0 * turned[:first, :], self.floor * turned[first:, :]], axis=0)
-        for block in map(wide, self.blocks):
+        for block in map(to_float64, self.blocks):
             high = block.shape[0]
             part = block @ (block.T @ turned[:high, :])
             found = found + xp.concat([part, 0 * turned[high:, :]], axis=0)
@@ -119,11 +119,11 @@ def make_frame(within: Array, centres: Array) -> Frame:
     return Frame(xp.asarray(xp.flip(vectors, axis=1), copy=True), centres.shape[0])
 
 
-def frame_levels(width: int) -> list[int]:
+def frame_levels(n_features: int) -> list[int]:
     """Where the blocks of a triangle end: each is a step of a search that mostly ends early."""
-    ends = [max(min(FIRST_LEVEL, width // 4), 1)]
-    while ends[-1] < width:
-        ends.append(min(math.ceil(ends[-1] * LEVEL_GROWTH), width))
+    ends = [max(min(FIRST_LEVEL, n_features // 4), 1)]
+    while ends[-1] < n_features:
+        ends.append(min(math.ceil(ends[-1] * LEVEL_GROWTH), n_features))
     return ends
 
 

@@ -30,13 +30,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs
 
-from fecam.core.arrays import Array, on_host, to_numpy
+from fecam.core.arrays import Array, is_cpu, to_numpy
 from fecam.core.covariance import passes, scatter_of
-from fecam.core.knowledge import Knowledge
-from fecam.core.metric import Metric, centre_of, scale_of
+from fecam.core.metric import Metric, distance_scale, prototype_of
 from fecam.core.panel import REACH, AnyFactor, Found, Panel, middle
 from fecam.core.prior import Prior
-from fecam.core.scatter import Scatter, dense, diagonal_places, packed_numbers
+from fecam.core.scatter import Scatter, diagonal_places, packed_data, to_dense
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.threads import in_parallel
 
@@ -65,7 +65,7 @@ class Yardstick:
 
     def __init__(self, prior: Prior, metric: Metric, dtype: Any) -> None:
         covariance = to_numpy(prior.covariance)
-        self.strength = prior.strength
+        self.pseudo_count = prior.pseudo_count
         self.unit = float(np.trace(covariance)) / len(covariance)
         """The mean variance; the matrix is kept as a multiple of it."""
         whole = covariance / (self.unit or 1.0)
@@ -93,29 +93,29 @@ class ClassMatrix:
     """How many times the length of a difference its distance may be, at most."""
 
 
-def can_glance(known: Knowledge, metric: Metric) -> bool:
+def can_glance(known: ClassifierState, metric: Metric) -> bool:
     """Whether there is a matrix a class, with a floor, where NumPy can look at it."""
     return (
         metric.covariance == "class"
         and metric.shrinkage[0] >= LEAST_FLOOR
         and (metric.off_diagonal == "all" or not metric.has_prior)
-        and on_host(known.anchor)
+        and is_cpu(known.like)
     )
 
 
 class Glance:
     """All classes of a model, before they have factors."""
 
-    def __init__(self, known: Knowledge, metric: Metric, prior: Prior | None) -> None:
+    def __init__(self, known: ClassifierState, metric: Metric, prior: Prior | None) -> None:
         self.made_of, self.metric = (known, prior), metric
-        self._model_dtype = known.anchor.dtype
+        self._model_dtype = known.like.dtype
         self._classes = list(known.classes.values())
-        self._scales = np.asarray([scale_of(one, metric) for one in self._classes])
-        listed = [to_numpy(centre_of(one, metric, known.transform)) for one in self._classes]
+        self._scales = np.asarray([distance_scale(one, metric) for one in self._classes])
+        listed = [to_numpy(prototype_of(one, metric, known.transform)) for one in self._classes]
         centres = np.stack(listed).astype(np.float64)
         self._origin = middle(centres)
         self._centres = centres - self._origin
-        self._dtype = to_numpy(known.anchor).dtype
+        self._dtype = to_numpy(known.like).dtype
         self._eps = float(np.finfo(self._dtype).eps)
         self._noise = self._eps * np.linalg.norm(self._centres, axis=1)
         self._yardstick = None if prior is None else Yardstick(prior, metric, self._dtype)
@@ -210,28 +210,28 @@ def class_matrix(
     All of it is in units of the mean variance, so that features may have any scale.
     """
     kept = scatter_of(one, average_domains=metric.average_domains)
-    thin = kept.shape == "rows" and metric.off_diagonal == "all"
-    numbers, width = to_numpy(kept.numbers if thin else packed_numbers(kept)), kept.width
-    variance = np.square(numbers, dtype=np.float64).sum(axis=0) if thin else _diagonal(numbers)
-    strength = 0.0 if yardstick is None else yardstick.strength
-    own = 1 / ((one.count - 1 + strength) or 1)
-    shared = 0.0 if yardstick is None else strength * own * yardstick.unit
+    thin = kept.storage == "low_rank" and metric.off_diagonal == "all"
+    data, n_features = to_numpy(kept.data if thin else packed_data(kept)), kept.n_features
+    variance = np.square(data, dtype=np.float64).sum(axis=0) if thin else _diagonal(data)
+    pseudo_count = 0.0 if yardstick is None else yardstick.pseudo_count
+    own = 1 / ((one.count - 1 + pseudo_count) or 1)
+    shared = 0.0 if yardstick is None else pseudo_count * own * yardstick.unit
     unit = own * float(np.mean(variance)) + shared
     if unit == 0:
-        return _alike(width, metric, yardstick, spare)
+        return _alike(n_features, metric, yardstick, spare)
     own, shared = own / unit, shared / unit
-    number = numbers.dtype.type
-    numbers = numbers * number(math.sqrt(own) if thin else own)
+    number = data.dtype.type
+    data = data * number(math.sqrt(own) if thin else own)
     variance = own * variance
     if yardstick is not None:
         variance = variance + shared * yardstick.variances
-    first, second = _shrinkage(numbers, shared, yardstick, variance, metric)
+    first, second = _shrinkage(data, shared, yardstick, variance, metric)
     # The matrix of ones has the eigenvalue ``width``, and zeros.
-    floor = first - second + min(width * second, 0.0)
+    floor = first - second + min(n_features * second, 0.0)
     variance = variance + first
     if not (floor > LEAST_FLOOR and np.min(variance) > 0 and np.all(np.isfinite(variance))):
         return None
-    multiplied = _by_rows(numbers) if thin else _by_triangle(numbers, width)
+    multiplied = _by_rows(data) if thin else _by_triangle(data, n_features)
 
     def times(rows: Matrix) -> Matrix:
         product = multiplied(rows) + rows * number(first - second)
@@ -245,49 +245,49 @@ def class_matrix(
     if yardstick is not None:
         least = floor / yardstick.added
         least = min(least, shared) if shared else least
-    rounding = ROUNDING * float(np.finfo(numbers.dtype).eps) * float(np.sum(variance)) / floor
+    rounding = ROUNDING * float(np.finfo(data.dtype).eps) * float(np.sum(variance)) / floor
     stretch = _stretch(variance, unit, metric)
     steepest = float(np.max(stretch)) / math.sqrt(floor)
     return ClassMatrix(times, stretch, least, SLACK + rounding, steepest)
 
 
 def _alike(
-    width: int, metric: Metric, yardstick: Yardstick | None, spare: Callable[[], float]
+    n_features: int, metric: Metric, yardstick: Yardstick | None, spare: Callable[[], float]
 ) -> ClassMatrix:
     """The matrix of a class that never varied: a multiple of the identity, as is the yardstick."""
     unit = spare() if metric.normalization is None else 1.0
     least = 1.0 if yardstick is None else 1 / yardstick.added
-    stretch = _stretch(np.ones(width), unit, metric)
+    stretch = _stretch(np.ones(n_features), unit, metric)
     return ClassMatrix(lambda rows: rows, stretch, least, SLACK, float(np.max(stretch)))
 
 
 def _shrinkage(
-    numbers: Matrix, shared: float, yardstick: Yardstick | None, variance: Matrix, metric: Metric
+    data: Matrix, shared: float, yardstick: Yardstick | None, variance: Matrix, metric: Metric
 ) -> tuple[float, float]:
     """What shrinkage adds to the diagonal of a matrix, and to all else of it."""
-    width, trace = len(variance), float(np.sum(variance))
-    others = all_others = width * (width - 1)
+    n_features, trace = len(variance), float(np.sum(variance))
+    others = all_others = n_features * (n_features - 1)
     first = second = apart = 0.0
     if metric.shrinkage[1] != 0 and others:
-        apart = _entries(numbers) - trace
+        apart = _entries(data) - trace
         if yardstick is not None:
             apart += shared * yardstick.entries
         if metric.off_diagonal != "all":
-            kept = np.count_nonzero(numbers) - np.count_nonzero(_diagonal(numbers))
+            kept = np.count_nonzero(data) - np.count_nonzero(_diagonal(data))
             others = max(2 * int(kept), 1)
     for g1, g2 in passes(metric.shrinkage, metric.off_diagonal):
-        first += g1 * (first + trace / width)
+        first += g1 * (first + trace / n_features)
         added = g2 * apart / max(others, 1)
         if added:  # nothing is zero any more
             second, apart, others = second + added, apart + added * all_others, all_others
     return first, second
 
 
-def _entries(numbers: Matrix) -> float:
+def _entries(data: Matrix) -> float:
     """The sum of all entries of a matrix, out of its rows or its upper triangle."""
-    if numbers.ndim == 2:
-        return float(np.sum(np.sum(numbers, axis=1, dtype=np.float64) ** 2))
-    return 2 * float(np.sum(numbers, dtype=np.float64)) - float(np.sum(_diagonal(numbers)))
+    if data.ndim == 2:
+        return float(np.sum(np.sum(data, axis=1, dtype=np.float64) ** 2))
+    return 2 * float(np.sum(data, dtype=np.float64)) - float(np.sum(_diagonal(data)))
 
 
 def _diagonal(packed: Matrix) -> Matrix:
@@ -295,7 +295,7 @@ def _diagonal(packed: Matrix) -> Matrix:
     return np.asarray(packed[diagonal_places(math.isqrt(2 * len(packed)))], np.float64)
 
 
-def _by_triangle(packed: Matrix, width: int) -> Callable[[Matrix], Matrix]:
+def _by_triangle(packed: Matrix, n_features: int) -> Callable[[Matrix], Matrix]:
     """Products with a matrix of which there is the upper triangle."""
     multiply = get_blas_funcs("spmv", dtype=packed.dtype)
     whole: list[Matrix] = []
@@ -303,9 +303,9 @@ def _by_triangle(packed: Matrix, width: int) -> Callable[[Matrix], Matrix]:
     def times(rows: Matrix) -> Matrix:
         if len(rows) <= SINGLE:
             # The upper triangle row by row is, to Fortran, the lower one column by column.
-            return np.stack([multiply(width, 1.0, packed, row, lower=1) for row in rows])
+            return np.stack([multiply(n_features, 1.0, packed, row, lower=1) for row in rows])
         if not whole:
-            whole.append(dense(Scatter(packed, "triangle", width)))
+            whole.append(to_dense(Scatter(packed, "packed", n_features)))
         return np.asarray(rows @ whole[0])
 
     return times

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fecam.core.arrays import Array, diagonal, eye, namespace, wide
+from fecam.core.arrays import Array, diagonal, eye, namespace, to_float64
 from fecam.core.covariance import (
     Normalization,
     OffDiagonal,
@@ -18,8 +18,8 @@ from fecam.core.covariance import (
     with_prior,
 )
 from fecam.core.prior import Prior
-from fecam.core.scatter import dense, variances_of
-from fecam.core.statistics import ClassStatistics, Form, variances
+from fecam.core.scatter import diagonal_of, to_dense
+from fecam.core.statistics import ClassStatistics, ScatterKind, scatter_diagonal
 from fecam.core.transforms import Transform, unit_length
 
 Covariance = Literal["class", "common", "pooled", "diagonal", "identity"]
@@ -40,7 +40,7 @@ class Metric:
     average_domains: bool
 
     @property
-    def needs(self) -> Form:
+    def needs(self) -> ScatterKind:
         """How much of a scatter the statistics must hold."""
         if self.covariance == "identity":
             return "none"
@@ -57,18 +57,18 @@ class Metric:
         return not self.is_shared and self.pooling != 0
 
 
-def centre_of(statistics: ClassStatistics, metric: Metric, transform: Transform) -> Array:
+def prototype_of(statistics: ClassStatistics, metric: Metric, transform: Transform) -> Array:
     """The prototype a query is compared with."""
     centre = statistics.mean
     if metric.transform_of_mean and (transform.power is not None or transform.unit):
-        raw = wide(statistics.raw_mean)
+        raw = to_float64(statistics.raw_mean)
         if transform.power is not None:
             raw = namespace(raw).maximum(raw, 0 * raw)  # unlearning may leave -1e-17 of a zero
         centre = transform(raw)
     return unit_length(centre) if metric.unit_compare else centre
 
 
-def scale_of(statistics: ClassStatistics, metric: Metric) -> float:
+def distance_scale(statistics: ClassStatistics, metric: Metric) -> float:
     r"""What a squared distance is multiplied by: :math:`1 / (1 + u / n)`.
 
     The prototype of :math:`n` samples is itself off by :math:`1/n` of the class's variance; without
@@ -85,9 +85,9 @@ def class_covariance(
     ``spare`` is the variance assumed of a class that never varied, a single sample, say.
     """
     kept = scatter_of(statistics, average_domains=metric.average_domains)
-    scatter = wide(variances_of(kept) if metric.covariance == "diagonal" else dense(kept))
-    shared, strength = (None, 0.0) if prior is None else (prior.covariance, prior.strength)
-    covariance = with_prior(scatter, statistics.count, shared, strength)
+    scatter = to_float64(diagonal_of(kept) if metric.covariance == "diagonal" else to_dense(kept))
+    shared, pseudo_count = (None, 0.0) if prior is None else (prior.covariance, prior.pseudo_count)
+    covariance = with_prior(scatter, statistics.count, shared, pseudo_count)
     return normalize(_shrunk(covariance, metric, spare), metric.normalization)
 
 
@@ -110,9 +110,9 @@ def _shrunk(covariance: Array, metric: Metric, spare: float) -> Array:
 
 def mean_variance(statistics: Iterable[ClassStatistics]) -> float:
     """The variance of a feature within a class, averaged over features and classes; 1 if none."""
-    total, freedom = 0.0, 0
+    total, dof = 0.0, 0
     for one in statistics:
-        spread = variances(one)
+        spread = scatter_diagonal(one)
         total += 0.0 if spread is None else float(namespace(spread).mean(spread))
-        freedom += one.count - 1
-    return total / freedom if total > 0 else 1.0
+        dof += one.count - 1
+    return total / dof if total > 0 else 1.0

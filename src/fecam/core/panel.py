@@ -15,7 +15,15 @@ import numpy as np
 from array_api_compat import device
 from numpy.typing import NDArray
 
-from fecam.core.arrays import Array, contiguous, like, namespace, row_slices, wide, zeros
+from fecam.core.arrays import (
+    Array,
+    contiguous,
+    namespace,
+    row_slices,
+    to_backend_of,
+    to_float64,
+    zeros,
+)
 from fecam.core.factors import Factor, FramedFactor, apply_whitening
 from fecam.core.thin import ThinFactor
 
@@ -58,7 +66,7 @@ class Classes:
             places = namespace(centres).stack([centres[at, :] for at in positions], axis=0)
             self._groups.append(kind([factors[at] for at in positions], places))
         order = np.argsort([at for positions in kinds.values() for at in positions])
-        self._order = None if len(kinds) == 1 else like(order, centres)
+        self._order = None if len(kinds) == 1 else to_backend_of(order, centres)
 
     def measure(self, block: Array) -> Array:
         """The squared distance of each row to each class, without their scales."""
@@ -74,7 +82,7 @@ class Panel:
 
     def __init__(self, factors: Sequence[AnyFactor], dtype: Any) -> None:
         xp = namespace(factors[0].centre)
-        centres = xp.stack([wide(factor.centre) for factor in factors], axis=0)
+        centres = xp.stack([to_float64(factor.centre) for factor in factors], axis=0)
         # Far from zero, rounded coordinates would drown the differences between classes: so all
         # are shifted by a centre in the middle before anything is rounded.
         self.origin = middle(centres)
@@ -87,8 +95,8 @@ class Panel:
     @property
     def block_rows(self) -> int:
         """How many queries at most are looked at together."""
-        count, width = self.centres.shape
-        return int(max(1, BLOCK_BYTES // (8 * max(count, width))))
+        count, n_features = self.centres.shape
+        return int(max(1, BLOCK_BYTES // (8 * max(count, n_features))))
 
     def shifted(self, queries: Array) -> Array:
         """Queries around the origin of the panel, in the precision of the model."""
@@ -205,8 +213,8 @@ class AlikeGroup:
         if self.centres.shape[0] == 1:
             white = apply_whitening(block - self.centres, self.whitening)
             return xp.sum(white * white, axis=1)[:, None]
-        a = wide(apply_whitening(block, self.whitening))
-        b = wide(apply_whitening(self.centres, self.whitening))
+        a = to_float64(apply_whitening(block, self.whitening))
+        b = to_float64(apply_whitening(self.centres, self.whitening))
         square = xp.sum(a * a, axis=1)[:, None] - 2 * (a @ b.T) + xp.sum(b * b, axis=1)[None, :]
         return xp.maximum(square, 0 * square)
 
@@ -218,7 +226,9 @@ class FramedGroup:
         xp = namespace(centres)
         self.factors = factors
         self.axes = xp.astype(factors[0].frame.axes, centres.dtype)
-        self.places = xp.astype(wide(centres) @ wide(factors[0].frame.axes), centres.dtype)
+        self.places = xp.astype(
+            to_float64(centres) @ to_float64(factors[0].frame.axes), centres.dtype
+        )
 
     def measure(self, block: Array) -> Array:
         """The squared distance of each row to each class, without their scales."""
@@ -235,14 +245,14 @@ class WeightedSquares:
 
     def __init__(self, roots: Array, centres: Array) -> None:
         xp = namespace(centres)
-        self.omega = wide(roots) ** 2
-        self.linear = -2 * self.omega * wide(centres)
-        self.constant = xp.sum(self.omega * wide(centres) ** 2, axis=1)
+        self.omega = to_float64(roots) ** 2
+        self.linear = -2 * self.omega * to_float64(centres)
+        self.constant = xp.sum(self.omega * to_float64(centres) ** 2, axis=1)
 
     def measure(self, block: Array) -> Array:
         """(queries, centres), in double precision."""
         xp = namespace(block)
-        fine = wide(block)
+        fine = to_float64(block)
         terms = (fine * fine) @ self.omega.T + self.constant
         square = terms + fine @ self.linear.T
         # What is zero but for rounding is zero: for two classes alike, nothing else is a tie.
@@ -254,9 +264,9 @@ class Squares:
 
     def __init__(self, rows: list[Array], signs: list[Array | None], centres: Array) -> None:
         padded = _padded(rows)
-        count, self.few, width = padded.shape
+        count, self.few, n_features = padded.shape
         xp = namespace(padded)
-        self.columns = contiguous(xp.reshape(padded, (count * self.few, width)).T)
+        self.columns = contiguous(xp.reshape(padded, (count * self.few, n_features)).T)
         self.signs = _signs(signs, self.few)
         middle = xp.astype(centres, padded.dtype)
         self.bias = (padded @ middle[:, :, None])[:, :, 0]
@@ -275,7 +285,7 @@ class Squares:
             along = xp.reshape(block @ columns, shape) - self.bias[some, :]
             signed = along if self.signs is None else along * self.signs[some, :]
             parts.append(xp.vecdot(along, signed))
-        return wide(xp.concat(parts, axis=1))
+        return to_float64(xp.concat(parts, axis=1))
 
 
 class ThinGroup:
@@ -287,7 +297,7 @@ class ThinGroup:
 
     def __init__(self, factors: list[ThinFactor], centres: Array) -> None:
         xp = namespace(centres)
-        roots = [wide(one.deviations) * wide(one.weights) for one in factors]
+        roots = [to_float64(one.deviations) * to_float64(one.weights) for one in factors]
         self.weighted = WeightedSquares(xp.stack(roots, axis=0), centres)
         rows = [
             one.rows * xp.astype(root, one.rows.dtype)
@@ -326,8 +336,8 @@ class LeaningGroup:
         if self.kin is not None:
             columns = {at: found for some in self.kin for at, found in self._to_kin(block, some)}
             return xp.stack([columns[at] for at in range(len(columns))], axis=1)
-        count, width = self.centres.shape
-        step = max(1, BLOCK_BYTES // (8 * block.shape[0] * width))
+        count, n_features = self.centres.shape
+        step = max(1, BLOCK_BYTES // (8 * block.shape[0] * n_features))
         parts = [
             self.between(block[None, :, :] - self.centres[some, None, :], some)
             for some in row_slices(count, step)
@@ -358,7 +368,7 @@ def _less_squares(u: Array, rows: Array, signs: Array | None) -> Array:
     along = u @ xp.matrix_transpose(rows)
     along = along * along
     along = along if signs is None else along * signs
-    square = wide(xp.sum(u * u, axis=-1)) - wide(xp.sum(along, axis=-1))
+    square = to_float64(xp.sum(u * u, axis=-1)) - to_float64(xp.sum(along, axis=-1))
     return xp.maximum(square, 0 * square)
 
 

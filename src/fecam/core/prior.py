@@ -26,10 +26,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fecam.core.arrays import Array, diagonal, like, namespace, wide
+from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64
 from fecam.core.covariance import normalize, pooled, scatter_of, shrink
 from fecam.core.factors import whiten
-from fecam.core.scatter import seen_along, variances_of
+from fecam.core.scatter import diagonal_of, project
 from fecam.core.statistics import ClassStatistics
 
 GROWTH = 1.5
@@ -47,8 +47,8 @@ class Prior:
     """The pooled matrix at some moment, and what was derived from it."""
 
     covariance: Array
-    strength: float
-    freedom: int
+    pseudo_count: float
+    dof: int
     """Degrees of freedom, sum of (n - 1), that the matrix was made from."""
     whitening: Array | None
     """That of the shrunk and normalised matrix; None where no class has any spread."""
@@ -58,21 +58,21 @@ class Prior:
 
 def make_prior(
     statistics: Sequence[ClassStatistics],
-    strength: float | Literal["auto"],
+    pseudo_count: float | Literal["auto"],
     *,
     only_variances: bool = False,
 ) -> Prior:
     """The prior that these classes give, as a matrix or as the diagonal of one."""
-    covariance, freedom = pooled(statistics)
+    covariance, dof = pooled(statistics)
     if only_variances and covariance.ndim == 2:
         covariance = diagonal(covariance)
-    prior = derive_prior(covariance, 0.0, freedom, statistics[0].raw_mean.dtype)
-    if strength == "auto":
-        strength = _auto_strength(statistics, covariance, prior.whitening, prior.deviations)
-    return replace(prior, strength=float(strength))
+    prior = derive_prior(covariance, 0.0, dof, statistics[0].raw_mean.dtype)
+    if pseudo_count == "auto":
+        pseudo_count = _auto_strength(statistics, covariance, prior.whitening, prior.deviations)
+    return replace(prior, pseudo_count=float(pseudo_count))
 
 
-def derive_prior(covariance: Array, strength: float, freedom: int, dtype: Any) -> Prior:
+def derive_prior(covariance: Array, pseudo_count: float, dof: int, dtype: Any) -> Prior:
     """A prior with this matrix, and what follows from it in the precision of the model."""
     xp = namespace(covariance)
     whitening = deviations = None
@@ -81,16 +81,20 @@ def derive_prior(covariance: Array, strength: float, freedom: int, dtype: Any) -
         # From here on only used to compare and to sample: the precision of the model will do.
         whitening = xp.astype(whiten(normalize(shrunk, "correlation")), dtype)
         deviations = xp.astype(xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk)), dtype)
-    return Prior(covariance, strength, freedom, whitening, deviations)
+    return Prior(covariance, pseudo_count, dof, whitening, deviations)
 
 
 def is_stale(prior: Prior, statistics: Sequence[ClassStatistics], *, may_lag: bool) -> bool:
     """Whether so much has been learnt since that the prior must be renewed."""
     seen = sum(one.count - 1 for one in statistics)
-    width = prior.covariance.shape[0]
-    cost = len(statistics) * width**3 if prior.covariance.ndim == 2 else len(statistics) * width
+    n_features = prior.covariance.shape[0]
+    cost = (
+        len(statistics) * n_features**3
+        if prior.covariance.ndim == 2
+        else len(statistics) * n_features
+    )
     growth = GROWTH if may_lag or cost > CHEAP else 1.0
-    return seen > growth * prior.freedom
+    return seen > growth * prior.dof
 
 
 def _auto_strength(
@@ -99,18 +103,22 @@ def _auto_strength(
     whitening: Array | None,
     deviations: Array | None,
 ) -> float:
-    width = covariance.shape[0]
-    least = width / 2 if covariance.ndim == 2 else 1.0
+    n_features = covariance.shape[0]
+    least = n_features / 2 if covariance.ndim == 2 else 1.0
     compared = [one for one in statistics if one.count > 2]
     if whitening is None or deviations is None or not compared:
         return least
     compared = compared[:: -(-len(compared) // COMPARED)]
-    axes = wide(deviations)
+    axes = to_float64(deviations)
     if covariance.ndim == 2:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(width, DIRECTIONS))
-        axes = wide(whitening) @ like(signs, covariance) / (axes[:, None] * width**0.5)
-    chance, excess, freedom = _compare(compared, covariance, axes)
-    difference = (max(excess, 0.0) + width * chance / least) / (freedom + width)
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(n_features, DIRECTIONS))
+        axes = (
+            to_float64(whitening)
+            @ to_backend_of(signs, covariance)
+            / (axes[:, None] * n_features**0.5)
+        )
+    chance, excess, dof = _compare(compared, covariance, axes)
+    difference = (max(excess, 0.0) + n_features * chance / least) / (dof + n_features)
     return float(max(least, chance / difference))
 
 
@@ -124,11 +132,11 @@ def _compare(
     square = float(xp.sum(shared * shared))
     trace = float(xp.sum(diagonal(shared))) if shared.ndim == 2 else 0.0
     chance = square + trace**2 if shared.ndim == 2 else 2 * square
-    excess, freedom = 0.0, 0
+    excess, dof = 0.0, 0
     for one in statistics:
         kept = scatter_of(one)
-        seen = seen_along(kept, axes) if axes.ndim == 2 else wide(variances_of(kept)) / axes**2
+        seen = project(kept, axes) if axes.ndim == 2 else to_float64(diagonal_of(kept)) / axes**2
         gap = seen / (one.count - 1) - shared
         excess += (one.count - 1) * float(xp.sum(gap * gap)) - chance
-        freedom += one.count - 1
-    return chance, excess, freedom
+        dof += one.count - 1
+    return chance, excess, dof

@@ -11,10 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fecam.core.arrays import Array, namespace, wide, wide_dtype
-from fecam.core.scatter import Scatter, add, scatter_of_rows, subtract, times, variances_of, without
+from fecam.core.arrays import Array, accumulation_dtype, namespace, to_float64
+from fecam.core.scatter import (
+    Scatter,
+    add,
+    diagonal_of,
+    mask_features,
+    scale,
+    scatter_of_rows,
+    subtract,
+)
 
-Form = Literal["full", "diagonal", "none"]
+ScatterKind = Literal["full", "diagonal", "none"]
 """How much of a class's scatter is kept: the matrix, its diagonal, or nothing."""
 
 
@@ -31,22 +39,24 @@ class ClassStatistics:
     raw_mean: Array
     mean: Array
     scatter: Scatter | None
-    visits: int = 1
+    n_batches: int = 1
     """In how many lessons the class came."""
-    sampled: tuple[int, float, float] = (0, 0.0, 0.0)
+    distance_moments: tuple[int, float, float] = (0, 0.0, 0.0)
     """Number, sum and sum of squares of distances taken while learning: see `calibration`."""
-    averaged: Scatter | None = None
+    domain_mean_covariance: Scatter | None = None
     """Under ``domains="average"``: the covariance averaged over the visits of this class."""
 
 
-def form_of(statistics: ClassStatistics) -> Form:
+def scatter_kind_of(statistics: ClassStatistics) -> ScatterKind:
     """How much of the scatter these statistics hold."""
     if statistics.scatter is None:
         return "none"
-    return "diagonal" if statistics.scatter.shape == "diagonal" else "full"
+    return "diagonal" if statistics.scatter.storage == "diagonal" else "full"
 
 
-def summarize(raw: Array, features: Array, form: Form, dtype: object) -> ClassStatistics:
+def summarize_class(
+    raw: Array, features: Array, scatter_kind: ScatterKind, dtype: object
+) -> ClassStatistics:
     """The statistics of one batch of one class.
 
     ``raw`` and ``features`` are the same rows before and after the transform; ``dtype`` is the
@@ -55,18 +65,22 @@ def summarize(raw: Array, features: Array, form: Form, dtype: object) -> ClassSt
     xp = namespace(raw)
     mean = mean_of_rows(features)
     raw_mean = xp.astype(mean if features is raw else mean_of_rows(raw), dtype, copy=False)
-    return ClassStatistics(raw.shape[0], raw_mean, mean, _scatter(features, mean, form, dtype))
+    return ClassStatistics(
+        raw.shape[0], raw_mean, mean, _scatter(features, mean, scatter_kind, dtype)
+    )
 
 
 def mean_of_rows(x: Array) -> Array:
     """The mean of the rows, summed in double precision."""
-    return namespace(x).sum(x, axis=0, dtype=wide_dtype(x)) / x.shape[0]
+    return namespace(x).sum(x, axis=0, dtype=accumulation_dtype(x)) / x.shape[0]
 
 
-def _scatter(features: Array, mean: Array, form: Form, dtype: object) -> Scatter | None:
-    if form == "none":
+def _scatter(
+    features: Array, mean: Array, scatter_kind: ScatterKind, dtype: object
+) -> Scatter | None:
+    if scatter_kind == "none":
         return None
-    scatter = scatter_of_rows(features, mean, dtype, only_diagonal=form == "diagonal")
+    scatter = scatter_of_rows(features, mean, dtype, only_diagonal=scatter_kind == "diagonal")
     return _without_rounding(scatter, mean, features)
 
 
@@ -74,8 +88,8 @@ def _without_rounding(scatter: Scatter, mean: Array, features: Array) -> Scatter
     """Zero for features that are constant but for rounding, whose correlations would be noise."""
     xp = namespace(mean)
     rounding = 4 * float(xp.finfo(features.dtype).eps) * mean
-    varies = wide(variances_of(scatter)) > features.shape[0] * rounding * rounding
-    return scatter if bool(xp.all(varies)) else without(scatter, varies)
+    varies = to_float64(diagonal_of(scatter)) > features.shape[0] * rounding * rounding
+    return scatter if bool(xp.all(varies)) else mask_features(scatter, varies)
 
 
 def combine(a: ClassStatistics, b: ClassStatistics) -> ClassStatistics:
@@ -95,8 +109,8 @@ def combine(a: ClassStatistics, b: ClassStatistics) -> ClassStatistics:
         raw_mean=a.raw_mean + (b.raw_mean - a.raw_mean) * share,
         mean=a.mean + delta * share,
         scatter=scatter,
-        visits=a.visits + b.visits,
-        sampled=add_samples(a.sampled, b.sampled),
+        n_batches=a.n_batches + b.n_batches,
+        distance_moments=add_samples(a.distance_moments, b.distance_moments),
     )
 
 
@@ -112,14 +126,14 @@ def remove(whole: ClassStatistics, part: ClassStatistics) -> ClassStatistics:
         step = (part.mean - mean) * (count * part.count / whole.count) ** 0.5
         scatter = subtract(whole.scatter, part.scatter, step)
         if count == 1:
-            scatter = times(scatter, 0.0)  # one sample has none: drop the rounding
+            scatter = scale(scatter, 0.0)  # one sample has none: drop the rounding
     return ClassStatistics(
         count=count,
         raw_mean=whole.raw_mean + (whole.raw_mean - part.raw_mean) * ratio,
         mean=mean,
         scatter=scatter,
-        visits=whole.visits,
-        sampled=_thinned(whole.sampled, count / whole.count),
+        n_batches=whole.n_batches,
+        distance_moments=_thinned(whole.distance_moments, count / whole.count),
     )
 
 
@@ -130,16 +144,16 @@ def add_samples(
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
 
 
-def _thinned(sampled: tuple[int, float, float], share: float) -> tuple[int, float, float]:
+def _thinned(distance_moments: tuple[int, float, float], share: float) -> tuple[int, float, float]:
     """Fewer samples with the same mean and spread: which ones went cannot be told any more."""
-    number = int(sampled[0] * share)
-    keep = number / sampled[0] if sampled[0] else 0.0
-    return number, sampled[1] * keep, sampled[2] * keep
+    number = int(distance_moments[0] * share)
+    keep = number / distance_moments[0] if distance_moments[0] else 0.0
+    return number, distance_moments[1] * keep, distance_moments[2] * keep
 
 
-def variances(statistics: ClassStatistics) -> Array | None:
+def scatter_diagonal(statistics: ClassStatistics) -> Array | None:
     """The diagonal of the scatter, whatever its form."""
-    return None if statistics.scatter is None else variances_of(statistics.scatter)
+    return None if statistics.scatter is None else diagonal_of(statistics.scatter)
 
 
 def average_visits(before: ClassStatistics, visit: ClassStatistics) -> Scatter | None:
@@ -148,11 +162,11 @@ def average_visits(before: ClassStatistics, visit: ClassStatistics) -> Scatter |
     current = averaged_covariance(visit)
     if previous is None or current is None:
         return None
-    return add(times(previous, 0.5), times(current, 0.5))
+    return add(scale(previous, 0.5), scale(current, 0.5))
 
 
 def averaged_covariance(statistics: ClassStatistics) -> Scatter | None:
     """The covariance of a class under ``domains="average"``."""
-    if statistics.averaged is not None or statistics.scatter is None:
-        return statistics.averaged
-    return times(statistics.scatter, 1 / max(statistics.count - 1, 1))
+    if statistics.domain_mean_covariance is not None or statistics.scatter is None:
+        return statistics.domain_mean_covariance
+    return scale(statistics.scatter, 1 / max(statistics.count - 1, 1))

@@ -25,7 +25,7 @@ from fecam.core.arrays import (
     eye,
     invert_lower_triangle,
     namespace,
-    wide,
+    to_float64,
 )
 from fecam.core.covariance import scatter_of
 from fecam.core.metric import Metric
@@ -79,7 +79,7 @@ class ThinFactor:
             u = ((u * self.deviations) @ self.vectors) * self.weights
         along = u @ self.rows.T
         signed = along if self.signs is None else along * self.signs
-        square = wide(xp.vecdot(u, u)) - wide(xp.vecdot(along, signed))
+        square = to_float64(xp.vecdot(u, u)) - to_float64(xp.vecdot(along, signed))
         return xp.maximum(square, 0 * square)
 
 
@@ -97,9 +97,9 @@ def is_thin(statistics: ClassStatistics, metric: Metric) -> bool:
     """Whether a class is kept as few rows, under a metric that leaves it so."""
     if metric.covariance != "class" or metric.off_diagonal != "all":
         return False
-    averaged = statistics.averaged if metric.average_domains else None
-    kept = statistics.scatter if averaged is None else averaged
-    return kept is not None and kept.shape == "rows"  # without a look at its numbers
+    domain_mean_covariance = statistics.domain_mean_covariance if metric.average_domains else None
+    kept = statistics.scatter if domain_mean_covariance is None else domain_mean_covariance
+    return kept is not None and kept.storage == "low_rank"  # without a look at its numbers
 
 
 def thin_factor(
@@ -113,29 +113,29 @@ def thin_factor(
     spare: float = 1.0,
 ) -> ThinFactor | None:
     """The factor of a thin class; None where its matrix is too close to singular for this way."""
-    rows = wide(scatter_of(statistics, average_domains=metric.average_domains).numbers)
+    rows = to_float64(scatter_of(statistics, average_domains=metric.average_domains).data)
     xp = namespace(rows)
-    width = rows.shape[1]
-    strength = 0.0 if spectrum is None else spectrum.prior.strength
-    own = 1 / ((statistics.count - 1 + strength) or 1)
-    shared = strength * own if spectrum is not None else 0.0
+    n_features = rows.shape[1]
+    pseudo_count = 0.0 if spectrum is None else spectrum.prior.pseudo_count
+    own = 1 / ((statistics.count - 1 + pseudo_count) or 1)
+    shared = pseudo_count * own if spectrum is not None else 0.0
     rows = rows * own**0.5
     variance = xp.sum(rows * rows, axis=0)
     if spectrum is not None:
         variance = variance + shared * spectrum.variances
     trace = float(xp.sum(variance))
     g1, g2 = metric.shrinkage
-    first = g1 * trace / width
+    first = g1 * trace / n_features
     second = 0.0
-    if g2 != 0 and width > 1:
+    if g2 != 0 and n_features > 1:
         along = xp.sum(rows, axis=1)
         entries = float(xp.sum(along * along))
         entries += shared * spectrum.total if spectrum is not None else 0.0
-        second = g2 * (entries - trace) / (width * (width - 1))
+        second = g2 * (entries - trace) / (n_features * (n_features - 1))
     floor = first - second
     if trace == 0:  # a class that never varied, a single sample, say
         floor, first, second = spare, spare, 0.0
-    elif not floor > LEAST_FLOOR * trace / width:
+    elif not floor > LEAST_FLOOR * trace / n_features:
         return None
     base = floor + 0 * variance if spectrum is None else shared * spectrum.values + floor
     weights = 1 / xp.sqrt(base)

@@ -34,29 +34,29 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
 
 @contextmanager
-def leave_a_core(processes: int = 1) -> Iterator[None]:
+def reserve_core(processes: int = 1) -> Iterator[None]:
     """Let BLAS have one core less than this process may use, for something else goes on there.
 
     ``processes`` share the machine. Threads of BLAS wait for work by turning in circles, so it
     must not have the core that is needed meanwhile.
     """
-    with on_threads(max(1, min(threads_of_blas(), cores() // processes - 1))):
+    with blas_threads(max(1, min(n_blas_threads(), n_cores() // processes - 1))):
         yield
 
 
 @contextmanager
-def on_threads(count: int) -> Iterator[None]:
+def blas_threads(count: int) -> Iterator[None]:
     """Let BLAS have so many threads for a while."""
     with _blas().limit(limits=count):
         yield
 
 
-def threads_of_blas() -> int:
+def n_blas_threads() -> int:
     """How many threads BLAS has now."""
     return max((one.num_threads or 1 for one in _blas().lib_controllers), default=1)
 
 
-def cores() -> int:
+def n_cores() -> int:
     """How many this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -80,7 +80,7 @@ def _one_thread_each() -> Iterator[int]:
     global _users
     with _lock:
         if not _users:
-            _held[:] = [(threads_of_blas(), _blas().limit(limits=1))]
+            _held[:] = [(n_blas_threads(), _blas().limit(limits=1))]
         _users += 1
         threads, limit = _held[0]
     try:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fecam.classifier import FeCAMClassifier, novelty_limit
+from fecam.classifier import FeCAMClassifier, novelty_threshold
 from fecam.data.content_hashes import content_hashes
 from fecam.distributed.cluster import over_blocks, rows_in, the_ray, told_by
 from fecam.distributed.columns import item_columns, items_of
@@ -145,7 +145,7 @@ def _check_asked(top: int, reject: float | None) -> None:
     if type(top) is not int or top < 1:
         raise InputError(f"top={top!r} must be a whole number of at least 1.")
     if reject is not None:
-        novelty_limit(reject)
+        novelty_threshold(reject)
 
 
 def _over(

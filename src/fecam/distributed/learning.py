@@ -195,9 +195,10 @@ class _Known:
                 "features. Use the same, or teach another file."
             )
         before = self.classifier._knowledge
-        if before is not None and before.width != glance.width:
+        if before is not None and before.n_features != glance.width:
             raise InputError(
-                f"the features have {glance.width} numbers, those taught before {before.width}. "
+                f"the features have {glance.width} numbers, the model has "
+                f"{before.n_features}. "
                 "Use the same encoder, or teach another model."
             )
 
@@ -208,7 +209,9 @@ class _Known:
             before = self.classifier._begin(
                 np.full((1, glance.width), glance.lowest, dtype), metric
             )
-        return Plan(before.transform, before.form, glance.width, dtype, self.path is not None)
+        return Plan(
+            before.transform, before.scatter_kind, glance.width, dtype, self.path is not None
+        )
 
 
 # -- the work --------------------------------------------------------------------------------------
@@ -330,7 +333,7 @@ def absorb(
         label: sample_distances(np.array(some), after.classes[label], metric, prior)
         for label, some in rows
     }
-    classifier._hold(after.with_samples(sampled)).refresh()
+    classifier._hold(after.with_distance_moments(sampled)).refresh()
 
 
 def _written(

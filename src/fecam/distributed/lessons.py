@@ -16,9 +16,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from fecam.core.batches import group_by_label, summarize_batch
 from fecam.core.calibration import ROWS
-from fecam.core.lessons import rows_by_label, summarize_lesson
-from fecam.core.statistics import ClassStatistics, Form, combine
+from fecam.core.statistics import ClassStatistics, ScatterKind, combine
 from fecam.core.transforms import Transform
 from fecam.distributed.reading import Account, Block, marks_in
 from fecam.errors import InputError
@@ -31,7 +31,7 @@ class Plan:
     """What is to be kept of each class."""
 
     transform: Transform
-    form: Form
+    form: ScatterKind
     width: int
     dtype: str
     marked: bool
@@ -85,9 +85,9 @@ def parts_of(
             "come of one encoder."
         )
     check_range(block.features, plan.transform, np.dtype(plan.dtype), name="a block")
-    rows = rows_by_label(block.features, block.labels, plan.transform)
+    rows = group_by_label(block.features, block.labels, plan.transform)
     by_label = by_code(block.labels, marks) if plan.marked else dict.fromkeys(rows, marks)
-    found = summarize_lesson(rows, plan.form, np.dtype(plan.dtype))
+    found = summarize_batch(rows, plan.form, np.dtype(plan.dtype))
     return {
         label: Part(one, _sample(*rows[label], plan.dtype), by_label[label])
         for label, one in found.items()
@@ -242,6 +242,6 @@ def _own(one: ClassStatistics) -> ClassStatistics:
         one,
         raw_mean=np.array(one.raw_mean),
         mean=np.array(one.mean),
-        scatter=None if kept is None else kept.with_numbers(np.array(kept.numbers)),
-        visits=1,
+        scatter=None if kept is None else kept.with_data(np.array(kept.data)),
+        n_batches=1,
     )

@@ -9,9 +9,9 @@ import numpy as np
 
 from fecam.core.cache import FactorCache
 from fecam.core.covariance import scatter_of
-from fecam.core.knowledge import Knowledge
 from fecam.core.panel import Panel
-from fecam.core.scatter import Scatter, dense
+from fecam.core.scatter import Scatter, to_dense
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import unit_length
 from fecam.heads.head import Floats, Head, Labels, softmax
@@ -19,7 +19,7 @@ from fecam.heads.mahalanobis import labels_of, learn, metric_of, queries_of
 from fecam.validation import check_int, check_number
 
 
-class CalibratedFeCAM(Head[Knowledge]):
+class CalibratedFeCAM(Head[ClassifierState]):
     r"""FeCAM whose few-shot classes borrow from similar base classes (Goswami et al. 2024).
 
     Base classes are those of the first task. A later class n of few samples looks at base class b
@@ -82,27 +82,29 @@ class CalibratedFeCAM(Head[Knowledge]):
         check_int("max_samples", self.max_samples, minimum=0)
         metric_of(self._fecam_settings())
 
-    def _learn(self, before: Knowledge | None, X: Floats, y: Labels) -> Knowledge:
+    def _learn(self, before: ClassifierState | None, X: Floats, y: Labels) -> ClassifierState:
         return learn(before, X, y, self._fecam_settings())
 
     def merge(self, other: Self) -> Self:
         """Add all that another head was taught, exactly as if it had been taught here."""
-        return self._combine(other, Knowledge.merge)
+        return self._combine(other, ClassifierState.merge)
 
-    def _labels(self, known: Knowledge) -> Labels:
+    def _labels(self, known: ClassifierState) -> Labels:
         return labels_of(known)
 
-    def _derive(self, known: Knowledge) -> tuple[Knowledge, Panel]:
+    def _derive(self, known: ClassifierState) -> tuple[ClassifierState, Panel]:
         borrowed = calibrated(known, self.alpha, self.softmax_scale, self.max_samples)
         return known, FactorCache().panel(borrowed, metric_of(self._fecam_settings()))
 
-    def _score(self, derived: tuple[Knowledge, Panel], X: Floats) -> Floats:
+    def _score(self, derived: tuple[ClassifierState, Panel], X: Floats) -> Floats:
         known, panel = derived
         queries = queries_of(X, known, metric_of(self._fecam_settings()))
         return -np.asarray(panel.distances(queries), np.float64)
 
 
-def calibrated(known: Knowledge, alpha: float, softmax_scale: float, max_samples: int) -> Knowledge:
+def calibrated(
+    known: ClassifierState, alpha: float, softmax_scale: float, max_samples: int
+) -> ClassifierState:
     """The same knowledge, but with what the later classes of few samples borrow."""
     first = min(known.tasks.values())
     base = [one for label, one in known.classes.items() if known.tasks[label] == first]
@@ -118,8 +120,8 @@ def calibrated(known: Knowledge, alpha: float, softmax_scale: float, max_samples
     weights = softmax(softmax_scale * unit_length(means) @ directions.T)
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     means = alpha * means + (1 - alpha) * lengths * unit_length(weights @ directions)
-    upper = np.triu_indices(known.width)
-    lent = weights.astype(known.anchor.dtype) @ np.stack([_covariance(one)[upper] for one in base])
+    upper = np.triu_indices(known.n_features)
+    lent = weights.astype(known.like.dtype) @ np.stack([_covariance(one)[upper] for one in base])
     changed = {
         label: _with_moments(one, mean, numbers + _covariance(one)[upper], known)
         for (label, one), mean, numbers in zip(few_shot.items(), means, lent, strict=True)
@@ -128,12 +130,12 @@ def calibrated(known: Knowledge, alpha: float, softmax_scale: float, max_samples
 
 
 def _covariance(one: ClassStatistics) -> Floats:
-    return np.asarray(dense(scatter_of(one)) / max(one.count - 1, 1), one.raw_mean.dtype)
+    return np.asarray(to_dense(scatter_of(one)) / max(one.count - 1, 1), one.raw_mean.dtype)
 
 
 def _with_moments(
-    one: ClassStatistics, mean: Floats, covariance: Floats, known: Knowledge
+    one: ClassStatistics, mean: Floats, covariance: Floats, known: ClassifierState
 ) -> ClassStatistics:
     """Statistics that give this mean and, by its upper triangle, this covariance."""
     numbers = covariance * max(one.count - 1, 1)
-    return replace(one, mean=mean, scatter=Scatter(numbers, "triangle", known.width))
+    return replace(one, mean=mean, scatter=Scatter(numbers, "packed", known.n_features))

@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from fecam.core.knowledge import Knowledge
-from fecam.core.lessons import rows_by_label
+from fecam.core.batches import group_by_label
 from fecam.core.panel import Panel
+from fecam.core.state import ClassifierState
 from fecam.core.transforms import unit_length
 from fecam.heads.head import Floats, Head, Labels
 from fecam.heads.mahalanobis import factors_of, labels_of, learn, metric_of, queries_of
@@ -33,7 +33,7 @@ class Centroids:
 class Clusters:
     """FeCAM's statistics, and the centroids of each class in its transformed features."""
 
-    statistics: Knowledge
+    statistics: ClassifierState
     centroids: Mapping[Hashable, Centroids]
 
     @property
@@ -95,7 +95,7 @@ class FeNeC(Head[Clusters]):
 
     def _learn(self, before: Clusters | None, X: Floats, y: Labels) -> Clusters:
         known = learn(None if before is None else before.statistics, X, y, self._fecam_settings())
-        rows = rows_by_label(X, y, known.transform)
+        rows = group_by_label(X, y, known.transform)
         task = {
             label: cluster(some.features, np.ones(len(some.features)), self.n_centroids, self.seed)
             for label, some in rows.items()
@@ -131,7 +131,7 @@ class FeNeC(Head[Clusters]):
             points = np.asarray(known.centroids[label].points, np.float64)
             points = unit_length(points) if metric.unit_compare else points
             factors += [replace(factor, centre=point) for point in points]
-        return known, Panel(factors, known.statistics.anchor.dtype)
+        return known, Panel(factors, known.statistics.like.dtype)
 
     def _score(self, derived: tuple[Clusters, Panel], X: Floats) -> Floats:
         known, panel = derived

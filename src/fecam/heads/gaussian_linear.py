@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fecam.core.batches import group_by_label, summarize_batch
 from fecam.core.covariance import scatter_of
-from fecam.core.knowledge import Knowledge
-from fecam.core.lessons import rows_by_label, summarize_lesson
-from fecam.core.scatter import dense
+from fecam.core.scatter import to_dense
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform
 from fecam.errors import SingularMatrixError
@@ -18,7 +18,7 @@ JITTERS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 """Added to the variances, in parts of their mean, so that a covariance has a Cholesky factor."""
 
 
-class GaussianLinear(RehearsalHead[Knowledge]):
+class GaussianLinear(RehearsalHead[ClassifierState]):
     """A mean and a covariance a class, and a linear classifier: the paper's counter-example.
 
     At each task a past class is stood for by samples of the Gaussian with its mean and covariance.
@@ -41,15 +41,17 @@ class GaussianLinear(RehearsalHead[Knowledge]):
     ['a', 'c']
     """
 
-    def _update_memory(self, memory: Knowledge | None, X: Floats, y: Labels) -> Knowledge:
+    def _update_memory(
+        self, memory: ClassifierState | None, X: Floats, y: Labels
+    ) -> ClassifierState:
         if memory is None:
             anchor = np.zeros(0, np.float32)
-            memory = Knowledge(Transform(None, unit=False), "full", X.shape[1], anchor)
-        rows = rows_by_label(X, y, memory.transform)
-        return memory.learn(summarize_lesson(rows, memory.form, memory.anchor.dtype))
+            memory = ClassifierState(Transform(None, unit=False), "full", X.shape[1], anchor)
+        rows = group_by_label(X, y, memory.transform)
+        return memory.learn(summarize_batch(rows, memory.scatter_kind, memory.like.dtype))
 
     def _pseudo_samples(
-        self, memory: Knowledge, X: Floats, y: Labels, rng: np.random.Generator
+        self, memory: ClassifierState, X: Floats, y: Labels, rng: np.random.Generator
     ) -> tuple[Floats, Labels]:
         here = set(np.unique(y).tolist())
         past = {label: one for label, one in memory.classes.items() if label not in here}
@@ -64,10 +66,10 @@ def gaussian_samples(one: ClassStatistics, count: int, rng: np.random.Generator)
     mean, freedom = np.asarray(one.mean), max(one.count - 1, 1)
     scatter = scatter_of(one)
     factor: Floats
-    if scatter.shape == "rows":  # already a factor: R^T R is the scatter
-        factor = np.asarray(scatter.numbers, np.float64)
+    if scatter.storage == "low_rank":  # already a factor: R^T R is the scatter
+        factor = np.asarray(scatter.data, np.float64)
     else:
-        factor = _factor(np.asarray(dense(scatter), np.float64))
+        factor = _factor(np.asarray(to_dense(scatter), np.float64))
     samples: Floats = mean + rng.normal(size=(count, len(factor))) @ factor / freedom**0.5
     return samples
 

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
-from fecam.core.arrays import Array, like, to_numpy
+from fecam.core.arrays import Array, to_backend_of, to_numpy
 from fecam.core.transforms import Transform
 from fecam.errors import InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
@@ -121,10 +121,10 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
     @property
     def classes_(self) -> Labels:
         """The labels taught so far, sorted."""
-        return self._labels(self.knowledge_)
+        return self._labels(self.state_)
 
     @property
-    def knowledge_(self) -> K:
+    def state_(self) -> K:
         """All that is kept between tasks, as one value."""
         known = self._known
         if known is None:
@@ -137,15 +137,15 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
         """The nearest class of each sample."""
         array = self._checked(X)
         labels = self.classes_[self._scores(array).argmax(axis=1)]
-        return like(labels, array) if kind_of(labels) == "integers" else labels
+        return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
 
     def decision_function(self, X: Any) -> Any:
         """How near each sample is to each class, (n, n_classes), also for two classes."""
         array = self._checked(X)
-        return like(self._scores(array), array)
+        return to_backend_of(self._scores(array), array)
 
     def _checked(self, X: Any) -> Array:
-        _ = self.knowledge_  # before anything is said about X
+        _ = self.state_  # before anything is said about X
         self._check_settings()
         self._check_fixed()
         array = check_features(X)
@@ -158,7 +158,7 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
     @property
     def _derived(self) -> Any:
         """Made anew when the knowledge is another, or a setting."""
-        known, settings = self.knowledge_, self.get_params()
+        known, settings = self.state_, self.get_params()
         made = self._made
         if not made or made[0] is not known or made[1] != settings:
             made[:] = known, settings, self._derive(known)

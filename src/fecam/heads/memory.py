@@ -24,7 +24,7 @@ def state_nbytes(head: Any) -> int:
     """
     if not hasattr(head, "__sklearn_is_fitted__"):
         return array_nbytes(vars(head))
-    return array_nbytes(head.knowledge_) if head.__sklearn_is_fitted__() else 0
+    return array_nbytes(head.state_) if head.__sklearn_is_fitted__() else 0
 
 
 def array_nbytes(value: Any) -> int:

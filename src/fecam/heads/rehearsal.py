@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from fecam.core.arrays import like
+from fecam.core.arrays import to_backend_of
 from fecam.heads.head import Floats, Head, Labels, softmax
 from fecam.heads.linear import KINDS, Linear, train
 from fecam.validation import check_choice, check_int
@@ -75,7 +75,7 @@ class RehearsalHead(Head[Rehearsed[M]], Generic[M]):
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class, of the logistic regression only."""
         array = self._checked(X)
-        return like(softmax(self._scores(array)), array)
+        return to_backend_of(softmax(self._scores(array)), array)
 
     def _derive(self, known: Rehearsed[M]) -> Linear:
         return known.linear

@@ -79,7 +79,7 @@ class Ridge(Head[Regression]):
     @property
     def ridge_(self) -> float:
         """The ridge in use."""
-        return chosen_ridge(self.knowledge_) if self.ridge == "auto" else float(self.ridge)
+        return chosen_ridge(self.state_) if self.ridge == "auto" else float(self.ridge)
 
     def _derive(self, known: Regression) -> Floats:
         return weights_of(known.moments, self.ridge_)

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from fecam.core.arrays import like
+from fecam.core.arrays import to_backend_of
 from fecam.errors import SingularMatrixError
 from fecam.heads.head import Floats, Head, Labels, softmax
 from fecam.heads.moments import Moments, add_moments, moments_of
@@ -47,7 +47,7 @@ class StreamingLDA(Head[Moments]):
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class if classes are Gaussian and equally frequent."""
         array = self._checked(X)
-        return like(softmax(self._scores(array)), array)
+        return to_backend_of(softmax(self._scores(array)), array)
 
     def _derive(self, known: Moments) -> tuple[Floats, Floats]:
         """Weights and offsets of the linear scores."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fecam.classifier import FeCAMClassifier, novelty_limit
+from fecam.classifier import FeCAMClassifier, novelty_threshold
 from fecam.errors import InputError
 from fecam.model_file import Step
 from fecam.model_file.records import Label
@@ -55,8 +55,8 @@ def predictions_of(
     """What a classifier makes of each row of features: its ``k`` nearest classes, or all it has."""
     if type(k) is not int or k < 1:
         raise InputError(f"k={k!r} must be a whole number of at least 1.")
-    found = classifier.judge(X, min(k, len(classifier.knowledge_.classes)))
-    limit = np.inf if reject is None else novelty_limit(reject)
+    found = classifier.judge(X, min(k, len(classifier.state_.classes)))
+    limit = np.inf if reject is None else novelty_threshold(reject)
     rows = zip(*(values.tolist() for values in found), strict=True)
     return [
         Prediction(

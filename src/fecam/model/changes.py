@@ -55,7 +55,7 @@ def take_samples(
 ) -> None:
     """Take samples back out; those that were never taught are an error."""
     working.classifier.unlearn(X, labels)
-    left = working.classifier.knowledge_.classes
+    left = working.classifier.state_.classes
     for label, some in by_label(labels, marks).items():
         working.content_hashes[label] = without(working.content_hashes.get(label, b""), some)
         samples = left[label].count if label in left else 0

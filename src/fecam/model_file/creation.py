@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-from fecam.core.knowledge import Knowledge
+from fecam.core.state import ClassifierState
 from fecam.errors import ModelFileError
 from fecam.model_file.header import APPLICATION_ID, VERSION
 from fecam.model_file.priors import insert_prior
@@ -49,7 +49,7 @@ def create_file(
 
 
 def _write(path: Path, working: WorkingCopy, what: str, note: str, key: str) -> None:
-    classifier, known = working.classifier, working.classifier.knowledge_
+    classifier, known = working.classifier, working.classifier.state_
     layout, time = layout_of(classifier), now()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         # Small pages waste less at the end of a row, large ones are read faster.
@@ -88,11 +88,9 @@ def _write(path: Path, working: WorkingCopy, what: str, note: str, key: str) -> 
         db.execute("COMMIT")
 
 
-def _is_bulky(known: Knowledge) -> bool:
+def _is_bulky(known: ClassifierState) -> bool:
     """Whether most classes take many small pages."""
-    numbers = [
-        math.prod(one.scatter.numbers.shape) for one in known.classes.values() if one.scatter
-    ]
+    numbers = [math.prod(one.scatter.data.shape) for one in known.classes.values() if one.scatter]
     return bool(sum(numbers) > 2**15 * len(numbers))
 
 

@@ -152,7 +152,7 @@ class ModelFile:
                 change(working)
                 number = write_step(db, before, working, what, note, idempotency_key)
                 if number is not None and purge:
-                    kept = working.classifier.knowledge_.classes
+                    kept = working.classifier.state_.classes
                     gone = [o.row.label for label, o in before.rows.items() if label not in kept]
                     purge_classes(db, gone, number)
                 if number is not None:

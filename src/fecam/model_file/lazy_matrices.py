@@ -72,7 +72,7 @@ class LazyMatrixStore:
                 self._bytes += _size(row)
             while self._bytes > CACHE_BYTES and len(self._kept) > 1:
                 _, gone = self._kept.popitem(last=False)
-                self._bytes -= sum(one.numbers.nbytes for one in gone if one is not None)
+                self._bytes -= sum(one.data.nbytes for one in gone if one is not None)
         return pair
 
     def _fetch(self, number: int, row: Row) -> tuple[Any, Any]:
@@ -125,8 +125,8 @@ class LazyScatter(Scatter):
         self, store: LazyMatrixStore, number: int, row: Row, layout: Layout, which: int
     ) -> None:
         values = {
-            "shape": layout.shape_of(row.lengths[which]),
-            "width": layout.width,
+            "storage": layout.shape_of(row.lengths[which]),
+            "n_features": layout.width,
             "_store": store,
             "_number": number,
             "_row": row,
@@ -137,13 +137,13 @@ class LazyScatter(Scatter):
             object.__setattr__(self, name, value)
 
     @property
-    def numbers(self) -> Array:
+    def data(self) -> Array:
         """From the file, or from what was read last."""
         found = self._store.read(self._number, self._row, self._layout)[self._which]
-        return found.numbers if found is not None else None
+        return found.data if found is not None else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Scatter, (self.numbers, self.shape, self.width)
+        return Scatter, (self.data, self.storage, self.n_features)
 
 
 def _size(row: Row) -> int:

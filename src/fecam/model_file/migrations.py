@@ -80,7 +80,7 @@ def _upgrade(db: sqlite3.Connection, size: int) -> None:
     signed = settings.pop("checksum_")
     settings |= {"encoder_": "null", "version_": "1", "prior_": "null"}
     classifier, empty = unpack_settings(settings)
-    layout = Layout(empty.form, empty.width, classifier.dtype)
+    layout = Layout(empty.scatter_kind, empty.n_features, classifier.dtype)
     old = list(_old_rows(db, layout, size))
     about = {name: settings[name] for name in (*PARAMETERS, *FOUND, "fecam_")}
     if json.dumps(_old_file_checksum(about, {row[0]: row[7] for row in old})) != signed:

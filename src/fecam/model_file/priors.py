@@ -11,7 +11,7 @@ import numpy as np
 
 from fecam.core.arrays import to_numpy
 from fecam.core.prior import Prior, derive_prior
-from fecam.core.scatter import Scatter, dense
+from fecam.core.scatter import Scatter, to_dense
 from fecam.model_rows import MAX_COUNT, Layout, checksum, file_error
 
 
@@ -21,8 +21,8 @@ def insert_prior(db: sqlite3.Connection, number: int, prior: Prior) -> None:
     if covariance.ndim == 2:
         covariance = covariance[np.triu_indices(len(covariance))]
     blob = covariance.astype("<f8").tobytes()
-    signed = _checksum(prior.strength, prior.freedom, blob)
-    values = (number, prior.strength, prior.freedom, signed, blob)
+    signed = _checksum(prior.pseudo_count, prior.dof, blob)
+    values = (number, prior.pseudo_count, prior.dof, signed, blob)
     db.execute("INSERT INTO priors VALUES (?, ?, ?, ?, ?)", values)
 
 
@@ -54,7 +54,7 @@ def read_prior(db: sqlite3.Connection, number: int, layout: Layout) -> Prior:
     if not np.all(np.isfinite(numbers)):
         raise file_error("its prior has a number that is not finite.")
     if len(blob) == lengths[1] and width > 1:
-        numbers = dense(Scatter(numbers, "triangle", width))
+        numbers = to_dense(Scatter(numbers, "packed", width))
     elif layout.form == "full" and width == 1:
         numbers = numbers.reshape(1, 1)
     return derive_prior(numbers, strength, freedom, np.dtype(layout.dtype))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.knowledge import Knowledge
+from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
 from fecam.model_rows import MAX_TEXT, file_error, parse_json
 from fecam.settings import read_metric
@@ -24,7 +24,7 @@ ABOUT = ("fecam_", "encoder_", "version_", "prior_", "checksum_")
 """Of the file: who wrote it, for which encoder, how often it changed, and where its prior is."""
 
 
-def pack_settings(classifier: FeCAMClassifier, known: Knowledge) -> dict[str, str]:
+def pack_settings(classifier: FeCAMClassifier, known: ClassifierState) -> dict[str, str]:
     """The parameters of a classifier and what it found while learning, each as JSON."""
     from fecam import __version__  # the package is still being imported while this module is
 
@@ -33,8 +33,8 @@ def pack_settings(classifier: FeCAMClassifier, known: Knowledge) -> dict[str, st
     values = {name: parameters[name] for name in PARAMETERS} | {
         "tukey_": known.transform.power,
         "unit_": known.transform.unit,
-        "form_": known.form,
-        "n_features_in_": known.width,
+        "form_": known.scatter_kind,
+        "n_features_in_": known.n_features,
         "feature_names_in_": None if names is None else list(names),
         "fecam_": __version__,
     }
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else float(value)
 
 
-def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowledge]:
+def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, ClassifierState]:
     """A classifier with these settings, and the empty knowledge that it starts from."""
     values = {name: json.loads(text) for name, text in settings.items()}
     power, width, names = values["tukey_"], values["n_features_in_"], values["feature_names_in_"]
@@ -75,7 +75,7 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Knowl
         classifier.feature_names_in_ = np.asarray(names, dtype=object)
     transform = Transform(None if power is None else float(power), values["unit_"])
     anchor = np.zeros(0, dtype=classifier.dtype)
-    return classifier, Knowledge(transform, values["form_"], width, anchor)
+    return classifier, ClassifierState(transform, values["form_"], width, anchor)
 
 
 def read_settings(db: sqlite3.Connection) -> dict[str, str]:

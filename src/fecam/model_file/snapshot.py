@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.knowledge import Knowledge
 from fecam.core.prior import Prior
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import SettingsError
 from fecam.model_file.lazy_matrices import LazyMatrixStore, fetch
@@ -142,11 +142,11 @@ def read_snapshot(
     checksum = settings.pop("checksum_")
     classifier, empty = _unpacked(settings)
     encoder = unpack_encoder(settings["encoder_"])
-    if encoder is not None and encoder.width != empty.width:
+    if encoder is not None and encoder.width != empty.n_features:
         raise file_error(
-            f"its encoder gives {encoder.width} features, its classes have {empty.width}."
+            f"its encoder gives {encoder.width} features, its classes have {empty.n_features}."
         )
-    layout = Layout(empty.form, empty.width, classifier.dtype)
+    layout = Layout(empty.scatter_kind, empty.n_features, classifier.dtype)
     known = {}
     if before is not None and before.layout == layout:
         known = {one.number: (label, one) for label, one in before.rows.items()}
@@ -176,7 +176,7 @@ def read_snapshot(
     return Snapshot(settings, classifier, layout, rows, prior, checksum)
 
 
-def _unpacked(settings: dict[str, str]) -> tuple[FeCAMClassifier, Knowledge]:
+def _unpacked(settings: dict[str, str]) -> tuple[FeCAMClassifier, ClassifierState]:
     try:
         return unpack_settings(settings)
     except SettingsError as error:
@@ -221,7 +221,7 @@ def _read_class_rows(
         else:
             label, statistics, task = unpack_class(row, layout, None, None)
             scatter, averaged = check_matrices(row, fetch(db, number, row), layout)
-            statistics = replace(statistics, scatter=scatter, averaged=averaged)
+            statistics = replace(statistics, scatter=scatter, domain_mean_covariance=averaged)
         pairs.append((label, ClassRow(number, row, statistics, task)))
     return pairs
 

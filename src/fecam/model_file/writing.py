@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.knowledge import Knowledge
 from fecam.core.prior import Prior
+from fecam.core.state import ClassifierState
 from fecam.errors import InputError
 from fecam.model_file.priors import insert_prior
 from fecam.model_file.records import EncoderRecord, Label
@@ -71,7 +71,7 @@ def pack_file_settings(working: WorkingCopy, version: int, prior: int | None) ->
     """All settings but the checksum."""
     encoder = None if working.encoder is None else vars(working.encoder)
     about = {"encoder_": encoder, "version_": version, "prior_": prior}
-    known = working.classifier.knowledge_
+    known = working.classifier.state_
     return pack_settings(working.classifier, known) | {
         name: json.dumps(value) for name, value in about.items()
     }
@@ -80,18 +80,18 @@ def pack_file_settings(working: WorkingCopy, version: int, prior: int | None) ->
 def prior_of(working: WorkingCopy) -> Prior | None:
     """The prior that a classifier leans on now; None if it is to be made when needed."""
     classifier = working.classifier
-    if not classifier.knowledge_.classes:
+    if not classifier.state_.classes:
         return None
     if working.needs_prior:
         metric = classifier._metric()
-        classifier._derived.renewed_prior(classifier.knowledge_, metric, may_lag=False)
+        classifier._derived.renewed_prior(classifier.state_, metric, may_lag=False)
     return classifier._derived.prior
 
 
 def layout_of(classifier: FeCAMClassifier) -> Layout:
     """What is kept of each class."""
-    known = classifier.knowledge_
-    return Layout(known.form, known.width, classifier.dtype)
+    known = classifier.state_
+    return Layout(known.scatter_kind, known.n_features, classifier.dtype)
 
 
 def insert(db: sqlite3.Connection, number: int, row: Row, matrices: Matrices) -> None:
@@ -128,7 +128,7 @@ def write_step(
     """Write what a working copy changed, as one step; None if that is nothing."""
     check_texts(note=note, key=key)
     time, version = now(), before.version + 1
-    layout, known = layout_of(working.classifier), working.classifier.knowledge_
+    layout, known = layout_of(working.classifier), working.classifier.state_
     check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
     changes: dict[str, tuple[int | None, int | None]] = {}
     counts: dict[str, int] = {}
@@ -179,7 +179,12 @@ def set_current(db: sqlite3.Connection, text: str, number: int | None) -> None:
 
 
 def _changed(
-    before: Snapshot, working: WorkingCopy, layout: Layout, known: Knowledge, time: str, note: str
+    before: Snapshot,
+    working: WorkingCopy,
+    layout: Layout,
+    known: ClassifierState,
+    time: str,
+    note: str,
 ) -> Iterable[tuple[Row, Matrices, ClassRow | None]]:
     """The rows of all classes that are not as they were."""
     same = layout == before.layout

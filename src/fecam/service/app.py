@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fecam import __version__
-from fecam.core.threads import leave_a_core
+from fecam.core.threads import reserve_core
 from fecam.errors import FecamError
 from fecam.service import logs
 from fecam.service.access import Access
@@ -56,7 +56,7 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with leave_a_core(settings.workers):
+        with reserve_core(settings.workers):
             await engine.start()
             try:
                 yield

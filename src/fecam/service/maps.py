@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import to_numpy
-from fecam.core.scatter import dense, seen_along
+from fecam.core.scatter import project, to_dense
 from fecam.core.statistics import ClassStatistics
 
 
@@ -25,7 +25,7 @@ def map_of(classifier: FeCAMClassifier) -> dict[str, Any]:
     >>> [(one["label"], one["x"]) for one in found["points"]], found["explained"]
     ([('cat', -4.0), ('dog', 4.0)], 1.0)
     """
-    classes = classifier.knowledge_.classes
+    classes = classifier.state_.classes
     if not classes:
         return {"points": [], "explained": None}
     means = np.stack([np.asarray(to_numpy(one.mean), float) for one in classes.values()])
@@ -53,10 +53,10 @@ def _two_axes(turned: NDArray[Any], width: int) -> NDArray[Any]:
 def _ellipse(one: ClassStatistics, axes: NDArray[Any]) -> dict[str, float]:
     spread = np.zeros((2, 2))
     if one.scatter is not None and one.count > 1:
-        if one.scatter.shape == "diagonal":
-            scatter = axes.T @ (np.asarray(to_numpy(dense(one.scatter)), float)[:, None] * axes)
+        if one.scatter.storage == "diagonal":
+            scatter = axes.T @ (np.asarray(to_numpy(to_dense(one.scatter)), float)[:, None] * axes)
         else:
-            scatter = np.asarray(seen_along(one.scatter, axes))
+            scatter = np.asarray(project(one.scatter, axes))
         spread = scatter / (one.count - 1)
     values, vectors = np.linalg.eigh(spread)
     short, long = np.sqrt(np.maximum(values, 0)).tolist()

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from fecam.core.threads import cores
+from fecam.core.threads import n_cores
 from fecam.model_file.snapshot import Snapshot
 from fecam.service.frames import Outcomes
 from fecam.service.logs import log
@@ -34,7 +34,7 @@ def predict_worker_count(settings: ServiceSettings) -> int:
     """How many processes judge for each service; if nothing is said, one if there is a core."""
     if settings.predict_workers is not None:
         return settings.predict_workers
-    return int(cores() >= 2 * settings.workers)
+    return int(n_cores() >= 2 * settings.workers)
 
 
 class PredictionPool:

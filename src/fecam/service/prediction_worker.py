@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from fecam.core.threads import cores, leave_a_core, on_threads, threads_of_blas
+from fecam.core.threads import blas_threads, n_blas_threads, n_cores, reserve_core
 from fecam.errors import FecamError
 from fecam.model import Model, open_model
 from fecam.service.frames import Batch, decode_batch, got, put
@@ -42,14 +42,14 @@ def run(
         return
     gc.collect()
     gc.freeze()
-    most = max(1, min(threads_of_blas(), cores() // share))
-    with leave_a_core(share), model, questions:
+    most = max(1, min(n_blas_threads(), n_cores() // share))
+    with reserve_core(share), model, questions:
         known, inbox = ModelFollower(model, search), RequestQueue(questions)
         threading.Thread(target=known.follow, args=(news,), daemon=True).start()
         threading.Thread(target=inbox.fill, daemon=True).start()
         while asked := inbox.take():
             queries = [query for some in asked for query in some]
-            with on_threads(most) if _are_large(queries) else nullcontext():
+            with blas_threads(most) if _are_large(queries) else nullcontext():
                 outcomes = predict_batch(known.view, queries)
             try:
                 for some in asked:

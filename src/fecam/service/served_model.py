@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from fecam.classifier import FeCAMClassifier, novelty_limit
+from fecam.classifier import FeCAMClassifier, novelty_threshold
 from fecam.errors import FecamError, InputError
 from fecam.model_file import ClassRecord, EncoderRecord
 from fecam.model_file.records import Label
@@ -108,13 +108,13 @@ class EncodedAnswers(NamedTuple):
 
 def warm(snapshot: Snapshot | None) -> None:
     """Derive all that an answer needs, so that the first one comes as fast as the others."""
-    if snapshot is not None and snapshot.classifier.knowledge_.classes:
+    if snapshot is not None and snapshot.classifier.state_.classes:
         snapshot.classifier.prepare()
 
 
 def predict_batch(view: ServedModel, queries: Sequence[Query]) -> list[EncodedAnswers | Exception]:
     """An answer, or an error, for each query; those that ask alike are judged in one product."""
-    known = 0 if view.classifier is None else len(view.classifier.knowledge_.classes)
+    known = 0 if view.classifier is None else len(view.classifier.state_.classes)
     if view.classifier is None or not known:
         return [model_empty_error()] * len(queries)
     found: list[EncodedAnswers | Exception] = [model_empty_error()] * len(queries)
@@ -167,7 +167,7 @@ def _answers(
     shares: list[list[float]],
     novelty: list[float],
 ) -> list[Answer]:
-    limit = np.inf if query.reject is None else novelty_limit(query.reject)
+    limit = np.inf if query.reject is None else novelty_threshold(query.reject)
     return [
         {
             "label": None if novel > limit else names[0],

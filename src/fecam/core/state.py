@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 
 from array_api_compat import device
 
-from fecam.core.arrays import Array, like, namespace, wide
+from fecam.core.arrays import Array, namespace, to_backend_of, to_float64
 from fecam.core.scatter import Scatter
 from fecam.core.statistics import (
     ClassStatistics,
-    Form,
+    ScatterKind,
     add_samples,
     average_visits,
     combine,
     remove,
-    variances,
+    scatter_diagonal,
 )
 from fecam.core.transforms import Transform
 from fecam.errors import InputError, SettingsError, UnknownLabelError
@@ -29,20 +29,20 @@ Lesson = Mapping[Hashable, ClassStatistics]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Knowledge:
+class ClassifierState:
     """The statistics of every class, and what they are statistics of."""
 
     transform: Transform
-    form: Form
-    width: int
-    anchor: Array
+    scatter_kind: ScatterKind
+    n_features: int
+    like: Array
     """An array without entries: it says which library, device and dtype the state lives in."""
     classes: Mapping[Hashable, ClassStatistics] = field(default_factory=dict)
     """In the order of their labels."""
     tasks: Mapping[Hashable, int] = field(default_factory=dict)
     """The lesson in which each class first came: what Eq. 6 calls its task."""
 
-    def learn(self, lesson: Lesson, *, average_domains: bool = False) -> Knowledge:
+    def learn(self, lesson: Lesson, *, average_domains: bool = False) -> ClassifierState:
         """What is known after one more lesson."""
         classes = dict(self.classes)
         for label, visit in lesson.items():
@@ -52,15 +52,19 @@ class Knowledge:
         tasks = {**{label: task for label in lesson}, **self.tasks}
         return self._with(classes, tasks)
 
-    def with_samples(self, sampled: Mapping[Hashable, tuple[int, float, float]]) -> Knowledge:
+    def with_distance_moments(
+        self, distance_moments: Mapping[Hashable, tuple[int, float, float]]
+    ) -> ClassifierState:
         """The same knowledge with a few more distances taken: see `fecam.core.calibration`."""
         classes = dict(self.classes)
-        for label, triple in sampled.items():
+        for label, triple in distance_moments.items():
             one = classes[label]
-            classes[label] = replace(one, sampled=add_samples(one.sampled, triple))
+            classes[label] = replace(
+                one, distance_moments=add_samples(one.distance_moments, triple)
+            )
         return replace(self, classes=classes)
 
-    def unlearn(self, lesson: Lesson) -> Knowledge:
+    def unlearn(self, lesson: Lesson) -> ClassifierState:
         """What would be known had the samples of this lesson never come."""
         classes = dict(self.classes)
         for label, part in lesson.items():
@@ -74,12 +78,12 @@ class Knowledge:
                 classes[label] = rest
         return self._with(classes, self.tasks)
 
-    def forget(self, label: Hashable) -> Knowledge:
+    def forget(self, label: Hashable) -> ClassifierState:
         """What would be known had this class never come."""
         self._known(label)
         return self._with({k: v for k, v in self.classes.items() if k != label}, self.tasks)
 
-    def merge(self, other: Knowledge, *, average_domains: bool = False) -> Knowledge:
+    def merge(self, other: ClassifierState, *, average_domains: bool = False) -> ClassifierState:
         """What both were taught. Classes of the other keep their grouping into tasks."""
         classes = dict(self.classes)
         for label, theirs in other.classes.items():
@@ -89,12 +93,12 @@ class Knowledge:
         moved = {label: first + task for label, task in other.tasks.items()}
         return self._with(classes, {**moved, **self.tasks})
 
-    def on(self, anchor: Array) -> Knowledge:
+    def on(self, like: Array) -> ClassifierState:
         """The same knowledge, held by the library, on the device and in the dtype of an array."""
-        if _same_place(anchor, self.anchor):
+        if _same_place(like, self.like):
             return self
-        moved = {label: _move(one, anchor) for label, one in self.classes.items()}
-        return replace(self, anchor=anchor, classes=moved)
+        moved = {label: _move(one, like) for label, one in self.classes.items()}
+        return replace(self, like=like, classes=moved)
 
     def _known(self, label: Hashable) -> ClassStatistics:
         try:
@@ -106,7 +110,7 @@ class Knowledge:
 
     def _with(
         self, classes: Mapping[Hashable, ClassStatistics], tasks: Mapping[Hashable, int]
-    ) -> Knowledge:
+    ) -> ClassifierState:
         ordered = dict(sorted(classes.items(), key=lambda item: item[0]))  # type: ignore[arg-type, return-value]
         return replace(self, classes=ordered, tasks={label: tasks[label] for label in ordered})
 
@@ -115,25 +119,25 @@ def _same_place(a: Array, b: Array) -> bool:
     return type(a) is type(b) and device(a) == device(b) and a.dtype == b.dtype
 
 
-def _move(one: ClassStatistics, anchor: Array) -> ClassStatistics:
+def _move(one: ClassStatistics, like: Array) -> ClassStatistics:
     def narrow(x: Array) -> Array:
-        return namespace(anchor).astype(like(x, anchor), anchor.dtype)
+        return namespace(like).astype(to_backend_of(x, like), like.dtype)
 
     def moved(scatter: Scatter | None) -> Scatter | None:
-        return None if scatter is None else scatter.with_numbers(narrow(scatter.numbers))
+        return None if scatter is None else scatter.with_data(narrow(scatter.data))
 
     return replace(
         one,
         raw_mean=narrow(one.raw_mean),
-        mean=wide(like(one.mean, anchor)),
+        mean=to_float64(to_backend_of(one.mean, like)),
         scatter=moved(one.scatter),
-        averaged=moved(one.averaged),
+        domain_mean_covariance=moved(one.domain_mean_covariance),
     )
 
 
 def _join(before: ClassStatistics, visit: ClassStatistics, average: bool) -> ClassStatistics:
     both = combine(before, visit)
-    return replace(both, averaged=average_visits(before, visit)) if average else both
+    return replace(both, domain_mean_covariance=average_visits(before, visit)) if average else both
 
 
 def _listed(labels: list[Hashable], limit: int = 8) -> str:
@@ -144,10 +148,10 @@ def _listed(labels: list[Hashable], limit: int = 8) -> str:
 
 
 def _check_removal(label: Hashable, whole: ClassStatistics, part: ClassStatistics) -> None:
-    if whole.averaged is not None:
+    if whole.domain_mean_covariance is not None:
         raise SettingsError(
-            f"class {label!r} was averaged over {whole.visits} visits (domains='average'), which "
-            "cannot be undone. Use domains='pool' to be able to unlearn, or forget the class."
+            f"class {label!r} was averaged over {whole.n_batches} visits (domains='average'), "
+            "which cannot be undone. Use domains='pool' to be able to unlearn, or forget the class."
         )
     if part.count > whole.count:
         raise InputError(
@@ -162,12 +166,12 @@ def _check_remainder(
     label: Hashable, whole: ClassStatistics, part: ClassStatistics, rest: ClassStatistics
 ) -> None:
     """No sum of squares gets negative by taking out what was put in, beyond rounding."""
-    before, taken = variances(whole), variances(part)
+    before, taken = scatter_diagonal(whole), scatter_diagonal(part)
     if before is None or taken is None:
         return
     xp = namespace(before)
     step = part.mean - rest.mean
-    after = wide(before) - taken - step * step * (rest.count * part.count / whole.count)
+    after = to_float64(before) - taken - step * step * (rest.count * part.count / whole.count)
     if float(xp.min(after)) < -1e-3 * float(xp.max(before)):
         raise _not_learnt(label)
 
@@ -182,5 +186,5 @@ def _not_learnt(label: Hashable) -> InputError:
 def _distance(a: Array, b: Array) -> float:
     """The largest difference, relative to the largest entry."""
     xp = namespace(a)
-    scale = float(xp.max(xp.abs(wide(a)))) or 1.0
+    scale = float(xp.max(xp.abs(to_float64(a)))) or 1.0
     return float(xp.max(xp.abs(a - b))) / scale

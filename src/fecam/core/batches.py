@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import device
 
 from fecam.core.arrays import Array, namespace
-from fecam.core.statistics import ClassStatistics, Form, summarize
+from fecam.core.statistics import ClassStatistics, ScatterKind, summarize_class
 from fecam.core.transforms import Transform
 
 
@@ -20,7 +20,7 @@ class Rows(NamedTuple):
     features: Array
 
 
-def rows_by_label(
+def group_by_label(
     X: Array, labels: np.ndarray[Any, Any], transform: Transform
 ) -> dict[Hashable, Rows]:
     """The rows of each label in a batch, transformed once."""
@@ -40,10 +40,11 @@ def rows_by_label(
     return lesson
 
 
-def summarize_lesson(
-    lesson: Mapping[Hashable, Rows], form: Form, dtype: object
+def summarize_batch(
+    lesson: Mapping[Hashable, Rows], scatter_kind: ScatterKind, dtype: object
 ) -> dict[Hashable, ClassStatistics]:
     """The statistics of each label in a batch."""
     return {
-        label: summarize(rows.raw, rows.features, form, dtype) for label, rows in lesson.items()
+        label: summarize_class(rows.raw, rows.features, scatter_kind, dtype)
+        for label, rows in lesson.items()
     }
