@@ -137,7 +137,7 @@ def test_images_are_prepared_as_transformers_prepares_them(processor, model_type
     ("settings", "model_type", "said"),
     [
         ({"size": 224, "resample": 2}, "vit", "both sides to 224 (bilinear), (pixel / 255 - 0.5)"),
-        ({"size": 256, "crop_size": 224}, "deit", "shorter side to 256 (bicubic), centre 224"),
+        ({"size": 256, "crop_size": 224}, "deit", "shorter side to 256 (bicubic), center 224"),
         ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, "convnext", "shorter side to 256"),
         ({}, "clip_vision_model", "both sides to 32 (bicubic), (pixel / 255 - (0.481455,"),
         ({}, "dinov2", "both sides to 32 (bicubic), (pixel / 255 - (0.485,"),
@@ -151,11 +151,11 @@ def test_older_and_absent_settings_are_understood(settings, model_type, said):
     ("settings", "said"),
     [
         ({"size": {"height": 24, "width": 48}}, "not square"),
-        ({"size": {"longest_edge": 24}}, "none we know"),
-        ({"size": "large"}, "none we know"),
+        ({"size": {"longest_edge": 24}}, "not supported"),
+        ({"size": "large"}, "not supported"),
         ({"resample": 77}, "resample=77"),
         ({"image_std": [0, 0, 0]}, "std"),
-        ({"size": {"height": 10**9, "width": 10**9}}, "whole pixels"),
+        ({"size": {"height": 10**9, "width": 10**9}}, "must be an integer"),
     ],
 )
 def test_settings_we_cannot_follow_are_refused(settings, said):
@@ -176,7 +176,7 @@ def test_the_processor_is_read_from_either_file(tmp_path):
 
 def test_a_size_the_network_cannot_take_is_an_error(tmp_path):
     write_vision(tmp_path, "vit", processor={"size": 48})
-    with pytest.raises(EncoderError, match="refuses an image of 48 x 48"):
+    with pytest.raises(EncoderError, match="rejects an image of 48 x 48"):
         load(f"hf:{tmp_path}")
 
 
@@ -219,7 +219,7 @@ def test_what_sentence_transformers_saved_is_followed(bert, tmp_path):
     (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Normalize"}]')
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
     encoder = load(f"hf:{folder}")
-    assert (encoder.pooling, encoder.normalise, encoder.max_tokens) == ("cls", True, 5)
+    assert (encoder.pooling, encoder.normalize, encoder.max_tokens) == ("cls", True, 5)
     np.testing.assert_allclose(np.linalg.norm(encoder.encode(TEXTS), axis=1), 1, rtol=1e-5)
     assert encoder.fingerprint != plain.fingerprint
 
@@ -265,7 +265,7 @@ def test_what_the_hub_cache_holds_is_used_without_asking_the_hub(folders, monkey
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c/d", "hf:../nowhere", "hf:a b"])
 def test_what_is_no_model_is_refused(name, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(EncoderError, match=r"cannot be had|needs a model"):
+    with pytest.raises(EncoderError, match=r"cannot be loaded|needs a model"):
         load(name)
 
 
@@ -355,7 +355,7 @@ def test_a_file_is_not_a_folder(folders):
 
 
 def test_an_unknown_pooling_is_refused(folders):
-    with pytest.raises(EncoderError, match="cls, mean, pooler"):
+    with pytest.raises(EncoderError, match="'cls', 'mean', 'pooler'"):
         load(f"hf:{folders[0] / 'vit'}", pooling="max")
 
 

@@ -96,7 +96,7 @@ def test_the_fingerprint_is_of_the_file_and_the_options(own, tmp_path):
 
 
 def test_what_cannot_be_written_is_refused(own, tmp_path):
-    with pytest.raises(EncoderError, match="cannot be turned into ONNX"):
+    with pytest.raises(EncoderError, match="cannot be converted to ONNX"):
         catalogue.export(wrap(len, name="f", kind="texts", n_features=1), tmp_path / "f.onnx")
     with pytest.raises(EncoderError, match="was not written"):
         catalogue.export(own[0], tmp_path / "no" / "such" / "folder.onnx")
@@ -153,14 +153,14 @@ def channel_means(steps, items):
 def test_the_shape_of_the_input_tells_size_order_and_batch(tmp_path, shape):
     encoder = load(foreign(tmp_path / "it.onnx", shape))
     assert encoder.n_features == 3
-    assert encoder.preprocessing.startswith("shorter side to 24 (bicubic), centre 24 x 24")
+    assert encoder.preprocessing.startswith("shorter side to 24 (bicubic), center 24 x 24")
     same(encoder.encode(pictures()), channel_means(ImagePreprocessing(24), pictures()))
     same(encoder.embed([encoder.prepare(item) for item in pictures()]), encoder.encode(pictures()))
 
 
 def test_options_say_what_the_file_does_not(tmp_path):
     name = foreign(tmp_path / "it.onnx", ["n", 3, "h", "w"])
-    with pytest.raises(EncoderError, match=r"does not say how large.*size=224"):
+    with pytest.raises(EncoderError, match=r"does not give the size.*size=224"):
         load(name)
     options = {"size": 20, "resize": 30, "mean": [127] * 3, "std": 128, "scale": 1}
     encoder = load(name, **options, interpolation="bilinear", squash=True)
@@ -180,7 +180,7 @@ def test_half_precision_and_bytes_are_fed_as_such(tmp_path):
 def test_one_of_several_outputs_is_chosen(tmp_path):
     outputs = ["tokens", "maps", "flat", "mean"]
     name = foreign(tmp_path / "it.onnx", ["n", 3, 24, 24], outputs=outputs)
-    with pytest.raises(EncoderError, match=r"output 'tokens'.*choose with output=.*maps"):
+    with pytest.raises(EncoderError, match=r"output 'tokens'.*Choose with output=.*maps"):
         load(name)
     with pytest.raises(EncoderError, match=r"no output 'other'.*tokens"):
         load(name, output="other")

@@ -10,14 +10,9 @@ import pytest
 import torch
 
 from fecam.encoders.preprocessing import ImagePreprocessing
-from fecam.encoders.resnet import (
-    ResNet18,
-    fuse_batchnorm,
-    load_encoder,
-    read_tensors,
-    save_encoder,
-    write_tensors,
-)
+from fecam.encoders.resnet import ResNet18, load_encoder, save_encoder
+from fecam.encoders.tensor_files import read_tensors, write_tensors
+from fecam.encoders.torch_runtime import fuse_batchnorm
 from fecam.errors import EncoderError
 
 
@@ -93,7 +88,7 @@ def test_folding_changes_no_feature():
 
 @pytest.mark.parametrize("wrong", [{"width": 0}, {"width": 10**9}, {"stem": "medium"}])
 def test_impossible_networks_are_refused(wrong):
-    with pytest.raises(EncoderError, match="choose"):
+    with pytest.raises(EncoderError, match="must be"):
         ResNet18(**wrong)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fecam.encoders.resnet import read_tensors, write_tensors
+from fecam.encoders.tensor_files import read_tensors, write_tensors
 from fecam.errors import TrainingError
 from fecam.training.augmentation import Augmentation
 from fecam.training.hooks import Hooks

@@ -1,4 +1,4 @@
-"""Frozen encoders: from images and texts to features. What is heavy is imported when it is used."""
+"""Frozen encoders from images and texts to features."""
 
 from fecam.encoders.callables import wrap
 from fecam.encoders.catalogue import available, load

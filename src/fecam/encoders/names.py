@@ -1,4 +1,4 @@
-"""Names of encoders, with the options that were chosen: ``efficientnet-lite0?resolution=128``."""
+"""Names of encoders with options, as in ``efficientnet-lite0?resolution=128``."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fecam.errors import EncoderError
 
 
 def with_options(name: str, options: Mapping[str, Any]) -> str:
-    """The name under which the same encoder is had again; options that are None are left out.
+    """Return a name that contains the options which are not None.
 
     >>> with_options("efficientnet-lite0", {"resolution": 128, "squash": None})
     'efficientnet-lite0?resolution=128'
     """
-    chosen = [
+    pairs = [
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in options.items()
         if value is not None
     ]
-    return name + ("?" + "&".join(chosen) if chosen else "")
+    return name + ("?" + "&".join(pairs) if pairs else "")
 
 
 def split_options(name: str) -> tuple[str, dict[str, Any]]:
-    """The name alone, and its options; values are numbers, true, false, lists or text.
+    """Return the name alone and its options, whose values are JSON or plain text.
 
     >>> split_options("hf:folder?pooling=mean&half=true")
     ('hf:folder', {'pooling': 'mean', 'half': True})
@@ -35,8 +35,8 @@ def split_options(name: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = pair.partition("=")
         if not equals or not key.isidentifier():
             raise EncoderError(
-                f"the encoder {name!r} with {pair!r}: options look like "
-                "efficientnet-lite0?resolution=128"
+                f"the option {pair!r} of the encoder {name!r} must be key=value, as in "
+                "efficientnet-lite0?resolution=128."
             )
         try:
             options[key] = json.loads(value)

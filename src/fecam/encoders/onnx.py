@@ -1,16 +1,17 @@
 """`onnx:<file>`: networks in ONNX files, run by onnxruntime without torch; and how to write one.
 
-A file of ours takes 8-bit pixels (n, 3, size, size) and normalises them itself; how the pixels come
-about, and who the encoder is, stands in its metadata. Of other files we know what their input's
-shape tells; the rest are options.
+A file that `export` wrote takes 8-bit pixels (n, 3, size, size) and normalizes them itself; its
+metadata holds the preprocessing and the encoder's name. For other files the shape of the input
+gives the size, and options give the remaining preprocessing.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from fecam.data.dataset import fingerprint_of
-from fecam.encoders.encoder import Encoder, Features
+from fecam.encoders.encoder import Encoder, Features, ImageEncoder, first_line
+from fecam.encoders.files import write_atomically
 from fecam.encoders.names import with_options
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.errors import EncoderError
@@ -34,8 +36,8 @@ _PROVIDERS = {
     "cuda": ("CUDAExecutionProvider",),
     "any": ("CUDAExecutionProvider", "CPUExecutionProvider"),
 }
-_OURS = "features"
-"""What the output is called in files of ours."""
+_OUTPUT = "features"
+"""The name of the output in files that `export` wrote."""
 
 
 def load_encoder(
@@ -51,16 +53,17 @@ def load_encoder(
     scale: float | None = None,
     output: str | None = None,
 ) -> OnnxEncoder:
-    """The network in an ONNX file.
+    """Return the network of an ONNX file.
 
-    The options say what the file does not: the preprocessing (else ImageNet's usual numbers, and
-    the size that the input's shape tells), and which ``output`` holds the features.
+    The options give the preprocessing, by default that of the file's metadata, else ImageNet's with
+    the size of the input's shape; and the ``output`` that holds the features.
     """
+    name = f"onnx:{os.fspath(path)}"
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise EncoderError(f"onnx:{path} cannot be read: {error.strerror}. Give a file") from None
-    given = {
+        raise EncoderError(f"{name} cannot be read: {error.strerror}. Give a file.") from None
+    options = {
         "size": size,
         "resize": resize,
         "squash": squash,
@@ -69,24 +72,21 @@ def load_encoder(
         "std": std,
         "scale": scale,
     }
-    session = _session(content, f"onnx:{path}", device)
-    chosen = {key: value for key, value in given.items() if value is not None}
-    steps = _preprocessing(session, f"onnx:{path}", chosen)
+    options = {key: value for key, value in options.items() if value is not None}
+    session = _session(content, name, device)
+    steps = _preprocessing(session, name, options)
     return OnnxEncoder(
         session,
         steps,
-        name=with_options(f"onnx:{os.fspath(path)}", {**chosen, "output": output}),
-        # Of the file itself: what it says about where it came from is not proof of anything.
+        name=with_options(name, {**options, "output": output}),
+        # A hash of the file itself: the fingerprint in its metadata proves nothing.
         fingerprint=fingerprint_of(["onnx", content, steps.fingerprint, str(output)]),
         output=output,
     )
 
 
-class OnnxEncoder(Encoder):
-    """A network that onnxruntime runs; ``source`` is the one of torch that it was made from."""
-
-    kind = "images"
-    batch_size = 16
+class OnnxEncoder(ImageEncoder):
+    """A network that onnxruntime runs; ``source`` is the torch encoder that it was made from."""
 
     def __init__(
         self,
@@ -98,77 +98,60 @@ class OnnxEncoder(Encoder):
         output: str | None = None,
         source: TorchImageEncoder | None = None,
     ) -> None:
-        self.name, self.fingerprint = name, fingerprint
-        self.source = source
-        self.steps, self.preprocessing = steps, steps.describe()
-        self._session = session
+        super().__init__(name, steps, fingerprint)
+        self.source, self._session = source, session
         self._input = session.get_inputs()[0]
         self._channels_last = _is_channels_last(self._input.shape)
-        self._output = _chosen_output(session, output, name)
+        outputs = {node.name: node.shape for node in session.get_outputs()}
+        listed = ", ".join(f"{key} {shape}" for key, shape in outputs.items())[:300]
+        remedy = f"Choose with output=... from {listed}."
+        if output not in (None, *outputs):
+            raise EncoderError(f"{name} has no output {output!r}. {remedy}")
+        self._output = output or (_OUTPUT if _OUTPUT in outputs else next(iter(outputs)))
         if isinstance(fixed := self._input.shape[0], int):
             self.batch_size = fixed
-        self.n_features = self._dry_run()
-
-    def prepare(self, item: Any) -> Any:
-        """One image, resized and cropped, 8-bit."""
-        return self.steps.pixels(item)
+        base = name.partition("?")[0]
+        self.n_features = self._dry_run(
+            f"Choose another size, as in {base}?size=224.",
+            f"This is the output {self._output!r}. {remedy}",
+        )
 
     def embed(self, prepared: Sequence[Any]) -> Features:
-        """The features of prepared images, one row each."""
-        if not len(prepared):
-            return np.zeros((0, self.n_features), np.float32)
+        """Return the features of prepared images, in batches of the network's fixed size if any."""
         fixed = self._input.shape[0]
-        step = fixed if isinstance(fixed, int) else len(prepared)
-        parts = [self._run(prepared[at : at + step]) for at in range(0, len(prepared), step)]
-        return np.concatenate(parts)
+        step = fixed if isinstance(fixed, int) else max(1, len(prepared))
+        starts = range(0, len(prepared), step)
+        parts = [self._run(prepared[start : start + step]) for start in starts]
+        return np.concatenate([np.zeros((0, self.n_features), np.float32), *parts])
 
     def _run(self, prepared: Sequence[Any]) -> Features:
         pixels = np.stack(prepared)
-        # A file for batches of one length only gets the last one filled up.
+        # Pads the last batch of a network whose batch size is fixed.
         if isinstance(fixed := self._input.shape[0], int) and len(pixels) < fixed:
             pixels = np.concatenate([pixels, np.repeat(pixels[-1:], fixed - len(pixels), axis=0)])
-        shown: NDArray[Any] = pixels
-        if self._input.type != "tensor(uint8)":  # else the network normalises itself
-            shown = self.steps.normalised(pixels).astype(_TYPES[self._input.type], copy=False)
+        images: NDArray[Any] = pixels
+        if self._input.type != "tensor(uint8)":  # else the network normalizes
+            images = self.steps.normalize(pixels).astype(_TYPES[self._input.type], copy=False)
         if self._channels_last:
-            shown = shown.transpose(0, 2, 3, 1)
-        feed = {self._input.name: np.ascontiguousarray(shown)}
-        (found,) = self._session.run([self._output], feed)
-        found = found.mean((2, 3)) if found.ndim == 4 else found
-        return np.asarray(found[: len(prepared)], np.float32)
-
-    def _dry_run(self) -> int:
-        """How many features come out, found by looking at a grey image."""
-        grey = np.full((3, self.steps.size, self.steps.size), 128, np.uint8)
-        try:
-            shape = self._run([grey]).shape
-        except Exception as error:  # onnxruntime has a type of its own for every mishap
-            raise EncoderError(
-                f"{self.name} fails on an image of {self.steps.size} x {self.steps.size} pixels: "
-                f"{_first_line(error)}. Remedy: another size, as in "
-                f"{self.name.partition('?')[0]}?size=224"
-            ) from None
-        if len(shape) != 2 or shape[0] != 1:
-            raise EncoderError(
-                f"the output {self._output!r} of {self.name} has the shape {shape} for one image; "
-                "it should be (1, features) or maps (1, channels, height, width). "
-                + _outputs(self._session)
-            )
-        return int(shape[1])
+            images = images.transpose(0, 2, 3, 1)
+        feed = {self._input.name: np.ascontiguousarray(images)}
+        (output,) = self._session.run([self._output], feed)
+        output = output.mean((2, 3)) if output.ndim == 4 else output
+        return np.asarray(output[: len(prepared)], np.float32)
 
 
 def to_faster_runtime(encoder: Encoder, *, device: Any = "cpu") -> OnnxEncoder:
-    """The same encoder, its network run by onnxruntime: the same features to 1e-4, or closer.
+    """Return the encoder with its network run by onnxruntime; features agree to 1e-4 or closer.
 
-    It keeps its name and fingerprint, as it does on another device.
+    Name and fingerprint stay the same, as they do on another device.
     """
-    checked = _of_torch(encoder)
+    source = _torch_source(encoder)
     return OnnxEncoder(
-        _session(_graph(checked), encoder.name, device),
-        checked.steps,
+        _session(_traced(source), encoder.name, device),
+        source.steps,
         name=encoder.name,
         fingerprint=encoder.fingerprint,
-        source=checked,
+        source=source,
     )
 
 
@@ -176,79 +159,91 @@ def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
     """Write an encoder of images as one ONNX file, with its preprocessing in the metadata."""
     import onnx
 
-    checked = _of_torch(encoder)
-    model = onnx.load_from_string(_graph(checked))
+    source = _torch_source(encoder)
+    model = onnx.load_from_string(_traced(source))
     for key, value in {
         "fecam.name": encoder.name,
         "fecam.fingerprint": encoder.fingerprint,
-        _PREPROCESSING: json.dumps(checked.steps.as_dict()),
+        _PREPROCESSING: json.dumps(source.steps.as_dict()),
     }.items():
         model.metadata_props.add(key=key, value=value)
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        # A reader must never meet half a file.
-        unfinished.write_bytes(model.SerializeToString())
-        os.replace(unfinished, path)
-    except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise EncoderError(f"{path} was not written: {error.strerror}") from None
+    write_atomically(path, model.SerializeToString(), EncoderError)
 
 
-def _of_torch(encoder: Encoder) -> TorchImageEncoder:
+def _torch_source(encoder: Encoder) -> TorchImageEncoder:
     from fecam.encoders.torch_runtime import TorchImageEncoder
 
-    if isinstance(encoder, OnnxEncoder) and encoder.source is not None:
-        return encoder.source
-    if not isinstance(encoder, TorchImageEncoder):
+    source = encoder.source if isinstance(encoder, OnnxEncoder) else encoder
+    if not isinstance(source, TorchImageEncoder):
         raise EncoderError(
-            f"{encoder.name!r} cannot be turned into ONNX: only encoders of images that run in "
-            "torch can, such as efficientnet-lite0, or wrap(module, ...)"
+            f"{encoder.name!r} cannot be converted to ONNX: choose an encoder of images that runs "
+            "in torch, such as efficientnet-lite0 or wrap(module, ...)."
         )
-    return encoder
+    return source
 
 
-def _graph(encoder: TorchImageEncoder) -> bytes:
-    """The network as the bytes of an ONNX file; any number of images at a time."""
-    from fecam.encoders.onnx_export import traced
+def _traced(encoder: TorchImageEncoder) -> bytes:
+    """Return the bytes of an ONNX file of the network, traced on two images, for any batch size."""
+    import torch
 
-    return traced(encoder)
+    size = encoder.steps.size
+    example = torch.zeros(2, 3, size, size, dtype=torch.uint8, device=encoder.device)
+    file = io.BytesIO()
+    try:
+        with torch.inference_mode(), warnings.catch_warnings():
+            # The tracing exporter warns that the newer one is the default, and of each branch it
+            # fixes. The newer one takes ten times as long, needs another package, and writes paths
+            # of the machine into the file.
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                encoder.network,
+                (example,),
+                file,
+                dynamo=False,
+                input_names=["pixels"],
+                output_names=[_OUTPUT],
+                dynamic_axes={"pixels": {0: "images"}, _OUTPUT: {0: "images"}},
+            )
+    except Exception as error:  # any network may fail in any way
+        raise EncoderError(
+            f"torch cannot write {encoder.name!r} as ONNX: {first_line(error)}."
+        ) from error
+    return file.getvalue()
 
 
 def _session(content: bytes, name: str, device: Any) -> Any:
-    """Read a network. From bytes, so that a file cannot name others to be read along with it."""
-    offered = onnxruntime.get_available_providers()
-    place = str(device or "any").partition(":")[0]
-    providers = [one for one in _PROVIDERS.get(place, ()) if one in offered]
+    """Return a session of a network. Bytes, unlike a path, cannot refer to other files."""
+    installed = onnxruntime.get_available_providers()
+    wanted = _PROVIDERS.get(str(device or "any").partition(":")[0], ())
+    providers = [provider for provider in wanted if provider in installed]
     if not providers:
         raise EncoderError(
             f"the device {str(device)!r} cannot be used for {name}: this onnxruntime runs on "
-            f"{', '.join(offered)}. Remedy: device='cpu', or pip install onnxruntime-gpu for cuda"
+            f"{', '.join(installed)}. Choose device='cpu', or pip install onnxruntime-gpu for cuda."
         )
     settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = 4  # what matters is raised
-    # The variable that numpy and torch go by; 0 is one thread a core.
+    settings.log_severity_level = 4  # errors are raised, not logged
+    # The variable that numpy and torch use; 0 is one thread per core.
     threads = os.environ.get("OMP_NUM_THREADS", "")
     settings.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
     try:
         session = onnxruntime.InferenceSession(content, settings, providers=providers)
-    except Exception as error:  # a hostile file can be wrong in any way; each has a type
+    except Exception as error:  # a damaged file raises one of many types
         raise EncoderError(
-            f"{name} is not an ONNX network that onnxruntime can run: {_first_line(error)}"
+            f"{name} is not an ONNX network that onnxruntime can run: {first_line(error)}."
         ) from None
     inputs = session.get_inputs()
     if len(inputs) != 1 or inputs[0].type not in _TYPES or len(inputs[0].shape) != 4:
-        found = ", ".join(f"{one.name} {one.type} {one.shape}" for one in inputs) or "none"
+        listed = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs) or "none"
         raise EncoderError(
-            f"{name} takes {found[:300]}; it should take images only: one input (n, 3, height, "
-            "width) of 8-bit or floating-point numbers"
+            f"{name} has the inputs {listed[:300]}; it must have one input (n, 3, height, width) "
+            "of 8-bit or floating-point numbers."
         )
     return session
 
 
-def _preprocessing(session: Any, name: str, chosen: Mapping[str, Any]) -> ImagePreprocessing:
-    """Of the file's metadata, its input's shape, and what the user says; the last one wins."""
+def _preprocessing(session: Any, name: str, options: Mapping[str, Any]) -> ImagePreprocessing:
+    """Return the preprocessing of the metadata or the input's shape, with the user's options."""
     shape = session.get_inputs()[0].shape
     sides = shape[1:3] if _is_channels_last(shape) else shape[2:]
     values: dict[str, Any] = {}
@@ -259,36 +254,18 @@ def _preprocessing(session: Any, name: str, chosen: Mapping[str, Any]) -> ImageP
             raise EncoderError(f"the preprocessing in {name} is damaged: {error}") from None
     elif all(isinstance(side, int) for side in sides):
         if sides[0] != sides[1]:
-            raise EncoderError(f"{name} takes images of {sides}; only square ones are supported")
+            raise EncoderError(f"{name} takes images of {sides}; only square ones are supported.")
         values = {"size": sides[0]}
-    if "size" in chosen and "resize" not in chosen:
-        values.pop("resize", None)  # it belonged to the other size
-    values |= chosen
+    if "size" in options and "resize" not in options:
+        values.pop("resize", None)  # it belongs to the size in the file
+    values |= options
     if "size" not in values:
         raise EncoderError(
-            f"{name} does not say how large its images are (shape {shape}). Remedy: say it, as in "
-            f"{name}?size=224"
+            f"{name} does not give the size of its images (shape {shape}). Add it, as in "
+            f"{name}?size=224."
         )
     return ImagePreprocessing.from_dict(values)
 
 
 def _is_channels_last(shape: Sequence[Any]) -> bool:
     return bool(shape[1] != 3 and shape[3] == 3)
-
-
-def _chosen_output(session: Any, output: str | None, name: str) -> str:
-    names = [one.name for one in session.get_outputs()]
-    if output is None:
-        return _OURS if _OURS in names else names[0]
-    if output not in names:
-        raise EncoderError(f"{name} has no output {output!r}. {_outputs(session)}")
-    return output
-
-
-def _outputs(session: Any) -> str:
-    there = ", ".join(f"{one.name} {one.shape}" for one in session.get_outputs())
-    return f"Remedy: choose with output=..., there are {there[:300]}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,4 +1,4 @@
-"""What the encoders that run in torch share: the device, the way an image takes, the hash."""
+"""The parts that all torch encoders share: device, pixel input, fused layers, tensor hashes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from fecam.data.dataset import fingerprint_of
-from fecam.encoders.encoder import Encoder, Features
+from fecam.encoders.encoder import Features, ImageEncoder, first_line
 from fecam.errors import EncoderError
 
-if TYPE_CHECKING:  # it needs Pillow, which those who encode texts may not have
+if TYPE_CHECKING:
     from fecam.encoders.preprocessing import ImagePreprocessing
 
 CPU_BATCH, GPU_BATCH = 16, 128
-"""Small on a processor: larger batches are slower there, as activations outgrow its caches."""
+"""Images per batch. Larger batches are slower on a CPU: activations no longer fit its caches."""
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
-    """The device by that name; without one, a GPU where there is one, else the processor.
+    """Return the device of that name; by default a GPU if there is one, else the CPU.
 
     >>> choose_device("cpu")
     device(type='cpu')
@@ -30,18 +31,17 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if mps else "cpu")
     try:
-        # Only using it shows that it is there.
-        return torch.zeros(0, device=device).device
+        return torch.zeros(0, device=device).device  # fails if the device is missing
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        there = ["cpu", *["cuda"] * torch.cuda.is_available(), *["mps"] * mps]
+        usable = ["cpu", *["cuda"] * torch.cuda.is_available(), *["mps"] * mps]
         raise EncoderError(
-            f"the device {str(device)!r} cannot be used here ({str(error).splitlines()[0]}). "
-            f"Remedy: one of {', '.join(there)}"
+            f"device={str(device)!r} cannot be used ({first_line(error)}). "
+            f"Choose from {', '.join(usable)}."
         ) from None
 
 
 class FromPixels(nn.Module):
-    """A network with the normalisation in front of it: 8-bit pixels (n, 3, h, w) to features."""
+    """A network behind a normalization layer: 8-bit pixels (n, 3, h, w) to features."""
 
     def __init__(self, network: nn.Module, preprocessing: ImagePreprocessing) -> None:
         super().__init__()
@@ -50,19 +50,17 @@ class FromPixels(nn.Module):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """The features, one row an image."""
+        """Return the features, one row per image."""
         features: Tensor = self.network(pixels.float() * self.factor + self.offset)
         return features
 
 
-class TorchImageEncoder(Encoder):
-    """A network of torch that turns normalised images (n, 3, h, w) into features (n, n_features).
+class TorchImageEncoder(ImageEncoder):
+    """A torch network that maps normalized images (n, 3, h, w) to features (n, n_features).
 
-    The network is taken over: it is put into inference mode, moved and laid out for speed.
-    ``half`` computes in half precision where a GPU does the work.
+    The network itself is set to inference mode and moved to the device in channels-last layout.
+    ``half`` computes in half precision, which needs a GPU.
     """
-
-    kind = "images"
 
     def __init__(
         self,
@@ -74,66 +72,53 @@ class TorchImageEncoder(Encoder):
         device: str | torch.device | None = None,
         half: bool = False,
     ) -> None:
-        self.name, self.steps, self.preprocessing = name, steps, steps.describe()
         self.device, self.half = choose_device(device), half
-        on_processor = self.device.type == "cpu"
-        if half and on_processor:
+        on_cpu = self.device.type == "cpu"
+        if half and on_cpu:
             raise EncoderError(
-                f"half=True for {name!r} needs a GPU: choose a device, or half=False"
+                f"half=True for {name!r} needs a GPU: choose another device, or half=False."
             )
-        # Half precision shows in the features, so it must show in the key they are kept under.
-        self.fingerprint = fingerprint_of([fingerprint, "half"]) if half else fingerprint
-        self.batch_size = CPU_BATCH if on_processor else GPU_BATCH
+        if half:  # it changes the features, and so the key of their cache
+            fingerprint = fingerprint_of([fingerprint, "half"])
+        super().__init__(name, steps, fingerprint)
+        self.batch_size = CPU_BATCH if on_cpu else GPU_BATCH
         self.network = FromPixels(network, steps).eval().requires_grad_(False)
-        # Channels last is the order that convolutions are fastest in, on processors and GPUs.
-        self.network.to(self.device, memory_format=torch.channels_last)
-        self.n_features = self._dry_run()
+        self.network.to(self.device, memory_format=torch.channels_last)  # fastest for convolutions
+        self.n_features = self._dry_run("Choose another size.", "Pool or flatten the output.")
 
-    def _dry_run(self) -> int:
-        """How many features come out, found by looking at a grey image."""
-        grey = np.full((3, self.steps.size, self.steps.size), 128, np.uint8)
-        try:
-            shape = tuple(self._run([grey]).shape)
-        # Networks of all sorts come here, with errors of all sorts.
-        except Exception as error:
-            raise EncoderError(
-                f"{self.name!r} fails on an image of {self.steps.size} x {self.steps.size} "
-                f"pixels: {error}"
-            ) from error
-        if len(shape) != 2 or shape[0] != 1:
-            raise EncoderError(
-                f"{self.name!r} gives an array of shape {shape} for one image; it should be "
-                "(1, features): pool or flatten what comes out"
-            )
-        return int(shape[1])
-
-    def prepare(self, item: Any) -> Any:
-        """One image, resized and cropped, 8-bit; the network normalises it itself."""
-        return self.steps.pixels(item)
-
-    def embed(self, prepared: Sequence[Any]) -> Features:
-        """The features of prepared images, one row each."""
-        if not len(prepared):
-            return np.zeros((0, self.n_features), np.float32)
-        return as_features(self._run(prepared))
-
-    def _run(self, prepared: Sequence[Any]) -> Tensor:
-        # `pixels` gives views of arrays whose channels are last in memory, so this stacks whole
-        # images and the permutation copies nothing.
-        stacked = np.stack([one.transpose(1, 2, 0) for one in prepared])
-        pixels = torch.from_numpy(stacked).to(self.device).permute(0, 3, 1, 2)
+    def _run(self, prepared: Sequence[Any]) -> Features:
+        # Prepared pixels are channels-last in memory: this stacks whole images without a copy each.
+        stacked = np.stack([pixels.transpose(1, 2, 0) for pixels in prepared])
+        images = torch.from_numpy(stacked).to(self.device).permute(0, 3, 1, 2)
         with torch.inference_mode(), torch.autocast(self.device.type, enabled=self.half):
-            features: Tensor = self.network(pixels)
-        return features
+            return as_features(self.network(images))
 
 
 def as_features(features: Tensor) -> Features:
-    """A tensor, wherever it is, as a float32 array."""
+    """Return a tensor of any device as a float32 array."""
     return np.asarray(features.detach().float().cpu().numpy(), np.float32)
 
 
+def fuse_batchnorm(
+    network: nn.Module,
+    pairs: Sequence[tuple[str, str]] = (("conv1", "bn1"), ("conv2", "bn2"), ("0", "1")),
+) -> nn.Module:
+    """Fuse each batch normalization into its convolution, in place, and return the network.
+
+    ``pairs`` are the attribute names of convolutions and of the normalizations behind them.
+    """
+    network.eval()
+    for module in network.modules():
+        for conv, norm in pairs:
+            layers = dict(module.named_children())
+            if conv in layers and isinstance(layers.get(norm), nn.BatchNorm2d):
+                setattr(module, conv, fuse_conv_bn_eval(layers[conv], layers[norm]))
+                setattr(module, norm, nn.Identity())
+    return network
+
+
 def fingerprint_of_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """A short hash of tensors and their names; their order does not count.
+    """Return a short hash of named tensors, independent of their order.
 
     >>> fingerprint_of_tensors({"a": torch.ones(2)}) == fingerprint_of_tensors({"b": torch.ones(2)})
     False
@@ -141,7 +126,6 @@ def fingerprint_of_tensors(tensors: Mapping[str, Tensor]) -> str:
     parts: list[object] = []
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        # numpy has no bfloat16 and other short types of torch; bytes it has.
-        raw = tensor.reshape(-1).view(torch.uint8).numpy()
+        raw = tensor.reshape(-1).view(torch.uint8).numpy()  # numpy has no bfloat16
         parts += [name, str(tensor.dtype), str(tuple(tensor.shape)), raw]
     return fingerprint_of(parts)

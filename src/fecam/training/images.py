@@ -130,9 +130,7 @@ class _Decoded:
             return row, str(error)
 
 
-def _collate(
-    read: Sequence[tuple[int, Tensor | str]],
-) -> tuple[Tensor, Tensor, dict[int, str]]:
+def _collate(read: Sequence[tuple[int, Tensor | str]]) -> tuple[Tensor, Tensor, dict[int, str]]:
     good = [(row, image) for row, image in read if not isinstance(image, str)]
     bad = {row: image for row, image in read if isinstance(image, str)}
     rows = torch.tensor([row for row, _ in good], dtype=torch.int64)

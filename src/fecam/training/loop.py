@@ -22,7 +22,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from fecam.encoders.resnet import PathLike, read_tensors, write_tensors
+from fecam.encoders.files import PathLike
+from fecam.encoders.tensor_files import read_tensors, write_tensors
 from fecam.encoders.torch_runtime import choose_device, fingerprint_of_tensors
 from fecam.errors import TrainingError
 from fecam.training.checkpoints import different_layers, different_values, read_state
