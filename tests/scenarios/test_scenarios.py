@@ -1,4 +1,4 @@
-"""Streams of tasks: hand-made cases, and what is true of every stream."""
+"""Streams of tasks: hand-made cases, and what is true of every scenario."""
 
 from __future__ import annotations
 
@@ -76,60 +76,60 @@ def test_the_order_is_that_of_pycil():
     assert class_order(4, None) == (0, 1, 2, 3)
 
 
-def test_a_class_incremental_stream_by_hand():
-    stream = class_incremental(SMALL, sizes=[1, 2], order=[2, 0, 1])
-    assert rows(stream) == [
+def test_a_class_incremental_scenario_by_hand():
+    scenario = class_incremental(SMALL, sizes=[1, 2], order=[2, 0, 1])
+    assert rows(scenario) == [
         ([0, 4], [8], (2,)),
         ([1, 2, 3, 7], [5, 6, 8, 9], (0, 1)),
     ]
-    parts = [[(name, rows.tolist()) for name, rows in task.parts] for task in stream]
+    parts = [[(name, rows.tolist()) for name, rows in task.parts] for task in scenario]
     assert parts == [[("task 1", [8])], [("task 1", [8]), ("task 2", [5, 6, 9])]]
-    assert [(task.index, task.name) for task in stream] == [(0, "task 1"), (1, "task 2")]
-    assert stream.class_order == (2, 0, 1) and stream.base_classes == (2,)
-    assert [stream.position(label) for label in (2, 0, 1)] == [0, 1, 2]
+    assert [(task.index, task.name) for task in scenario] == [(0, "task 1"), (1, "task 2")]
+    assert scenario.class_order == (2, 0, 1) and scenario.base_classes == (2,)
+    assert [scenario.position(label) for label in (2, 0, 1)] == [0, 1, 2]
 
 
-def test_a_few_shot_stream_by_hand():
-    stream = few_shot(SMALL, base=1, ways=1, shots=2, given={"1": [7, 2], "2": [0, 4]})
-    assert rows(stream) == [
+def test_a_few_shot_scenario_by_hand():
+    scenario = few_shot(SMALL, base=1, ways=1, shots=2, given={"1": [7, 2], "2": [0, 4]})
+    assert rows(scenario) == [
         ([1, 3], [6, 9], (0,)),
         ([2, 7], [5, 6, 9], (1,)),
         ([0, 4], [5, 6, 8, 9], (2,)),
     ]
 
 
-def test_a_domain_incremental_stream_by_hand():
+def test_a_domain_incremental_scenario_by_hand():
     data = dataset(LABELS, np.array(MARKED, bool), [1, 1, 1, 0, 0, 0, 0, 0, 1, 1])
-    stream = domain_incremental(data)
-    assert [task.name for task in stream] == ["d0", "d1"]
+    scenario = domain_incremental(data)
+    assert [task.name for task in scenario] == ["d0", "d1"]
     # Class 1 has a row of training in both, 0 and 2 too.
-    assert rows(stream) == [([3, 4, 7], [5, 6, 8, 9], (0, 1, 2)), ([0, 1, 2], [5, 6, 8, 9], ())]
-    parts = [(name, rows.tolist()) for name, rows in stream[1].parts]
+    assert rows(scenario) == [([3, 4, 7], [5, 6, 8, 9], (0, 1, 2)), ([0, 1, 2], [5, 6, 8, 9], ())]
+    parts = [(name, rows.tolist()) for name, rows in scenario[1].parts]
     assert parts == [("d0", [5, 6]), ("d1", [8, 9])]
     backwards = domain_incremental(data, train_domains=["d1", "d0"], test_domains=["d1"])
     assert [task.name for task in backwards] == ["d1", "d0"]
     assert backwards[0].test.tolist() == [8, 9]
 
 
-def test_sessions_as_those_of_core50():
+def test_domains_as_the_sessions_of_core50():
     labels, sessions = np.tile([0, 1], 8), np.repeat([0, 1, 2, 3], 4)
     official = dataset(labels, sessions == 2, sessions)
     expected = [(list(range(4 * at, 4 * at + 4)), [8, 9, 10, 11]) for at in (0, 1, 3)]
     unmarked = dataset(labels, None, sessions)
-    for stream in (
+    for scenario in (
         domain_incremental(official),
         domain_incremental(unmarked, test_domains=["d2"]),
         domain_incremental(official, test_domains=["d2"]),
     ):
-        assert [(task.train.tolist(), task.test.tolist()) for task in stream] == expected
-        assert [task.classes for task in stream] == [(0, 1), (), ()]
-    # Another session to be judged on is judged on whole; marked rows are never learnt from.
+        assert [(task.train.tolist(), task.test.tolist()) for task in scenario] == expected
+        assert [task.classes for task in scenario] == [(0, 1), (), ()]
+    # Another session to be tested on is tested on whole; marked rows are never learned from.
     other = domain_incremental(official, test_domains=["d3"])
     assert [task.name for task in other] == ["d0", "d1"]
     assert other[0].test.tolist() == [12, 13, 14, 15]
 
 
-def test_a_class_that_a_domain_lacks_is_new_where_it_comes():
+def test_a_class_is_new_in_the_first_domain_that_has_it():
     data = dataset([0, 0, 0, 1, 1], [0, 1, 0, 0, 1], [0, 0, 1, 1, 1])
     assert [task.classes for task in domain_incremental(data)] == [(0,), (1,)]
 
@@ -150,9 +150,9 @@ def test_a_class_that_a_domain_lacks_is_new_where_it_comes():
     ],
 )
 def test_sizes_of_tasks(options, sizes):
-    stream = class_incremental(even(100, 1, 1), **options)
-    assert [len(task.classes) for task in stream] == sizes
-    assert stream.class_order == tuple(options.get("order", class_order(100, 1993)))
+    scenario = class_incremental(even(100, 1, 1), **options)
+    assert [len(task.classes) for task in scenario] == sizes
+    assert scenario.class_order == tuple(options.get("order", class_order(100, 1993)))
 
 
 def test_imbalance_and_long_tail_by_hand():
@@ -181,56 +181,56 @@ def test_blurry_boundaries_by_hand():
     assert [task.classes for task in sharp] == [(0,), (1,), (2,)]
 
 
-def test_a_class_is_new_and_judged_where_its_first_row_comes():
+def test_a_class_is_new_and_tested_on_in_the_task_of_its_first_row():
     data = even(4, 3, 1)
-    stream = class_incremental(data, increment=1, order="natural", blurry=0.3)  # one row of three
-    assert [task.classes for task in stream] == [(0, 3), (1,), (2,), ()]
-    assert [len(task.test) for task in stream] == [2, 3, 4, 4]
-    assert [name for name, _ in stream[3].parts] == ["task 1", "task 2", "task 3"]
-    assert stream.class_order == (0, 3, 1, 2)
+    scenario = class_incremental(data, increment=1, order="natural", blurry=0.3)  # one row of three
+    assert [task.classes for task in scenario] == [(0, 3), (1,), (2,), ()]
+    assert [len(task.test) for task in scenario] == [2, 3, 4, 4]
+    assert [name for name, _ in scenario[3].parts] == ["task 1", "task 2", "task 3"]
+    assert scenario.class_order == (0, 3, 1, 2)
 
 
-def test_a_stream_that_no_rows_are_marked_for_takes_a_share_of_each_class():
+def test_without_test_rows_a_share_of_each_class_is_drawn():
     data = dataset([0] * 10 + [1] * 5 + [2] * 2)
-    stream = class_incremental(data, increment=3)
-    assert np.bincount(data.labels[stream[0].test]).tolist() == [2, 1, 1]
+    scenario = class_incremental(data, increment=3)
+    assert np.bincount(data.labels[scenario[0].test]).tolist() == [2, 1, 1]
     half = class_incremental(data, increment=3, test_share=0.5)
     assert np.bincount(data.labels[half[0].test]).tolist() == [5, 2, 1]
     everything = np.sort(np.concatenate([half[0].train, half[0].test]))
     assert everything.tolist() == list(range(17))
 
 
-def test_drawn_test_rows_of_domains_that_are_learnt_and_judged_on():
+def test_test_rows_are_drawn_from_domains_that_are_learned_and_tested_on():
     data = dataset(np.tile([0, 1], 20), None, np.repeat([0, 1], 20))
-    stream = domain_incremental(data)
-    assert len(stream[0].test) == 8
-    learnt = np.concatenate([task.train for task in stream])
-    assert sorted([*learnt, *stream[0].test]) == list(range(40))
+    scenario = domain_incremental(data)
+    assert len(scenario[0].test) == 8
+    learned = np.concatenate([task.train for task in scenario])
+    assert sorted([*learned, *scenario[0].test]) == list(range(40))
     unseen = domain_incremental(data, train_domains=["d0"], test_domains=["d1"])
     assert (len(unseen[0].train), len(unseen[0].test)) == (20, 20)
 
 
-def test_a_domain_that_marks_rows_is_judged_on_these_alone():
+def test_a_domain_with_test_rows_is_tested_on_these_only():
     data = even(2, 3, 2, domains=3)
-    stream = domain_incremental(data, test_domains=["d1"])
-    assert [task.name for task in stream] == ["d0", "d2"]
-    assert stream[0].test.tolist() == [16, 17, 18, 19]
+    scenario = domain_incremental(data, test_domains=["d1"])
+    assert [task.name for task in scenario] == ["d0", "d2"]
+    assert scenario[0].test.tolist() == [16, 17, 18, 19]
 
 
-def test_a_domain_of_single_rows_is_learnt_and_has_no_part():
+def test_a_domain_of_single_rows_is_learned_and_has_no_part():
     data = dataset([0] * 40 + [0, 1], None, [0] * 40 + [1, 1])
-    stream = domain_incremental(data)
-    assert [len(task.train) for task in stream] == [32, 2]
-    assert [(name, len(rows)) for name, rows in stream[1].parts] == [("d0", 8)]
+    scenario = domain_incremental(data)
+    assert [len(task.train) for task in scenario] == [32, 2]
+    assert [(name, len(rows)) for name, rows in scenario[1].parts] == [("d0", 8)]
 
 
-def test_classes_are_drawn_from_one_by_one():
+def test_test_rows_are_drawn_independently_per_class():
     data = dataset(np.repeat([0, 1, 2], 20))
     drawn = class_incremental(data, increment=3)[0].test.reshape(3, 4) % 20
     assert len({tuple(places) for places in drawn.tolist()}) == 3
 
 
-# -- what is true of every stream ------------------------------------------------------------------
+# -- what is true of every scenario ----------------------------------------------------------------
 
 
 @st.composite
@@ -261,8 +261,8 @@ variants = st.sampled_from(
 
 
 @st.composite
-def streams(draw):
-    """A data set and a stream of any kind."""
+def scenarios(draw):
+    """A data set and a scenario of any kind."""
     data, seed, options = draw(datasets()), draw(seeds), draw(variants)
     kind = draw(st.sampled_from(["class-incremental", "few-shot", "domain-incremental"]))
     classes = len(data.label_names)
@@ -275,68 +275,70 @@ def streams(draw):
     return data, build(data, kind, seed=seed, **options)
 
 
-@given(streams())
-def test_every_stream(both):
-    data, stream = both
-    learnt = np.concatenate([task.train for task in stream])
-    assert len(learnt) == len(set(learnt.tolist())), "a row is learnt twice"
+@given(scenarios())
+def test_properties_of_every_scenario(both):
+    data, scenario = both
+    learned = np.concatenate([task.train for task in scenario])
+    assert len(learned) == len(set(learned.tolist())), "a row is learned twice"
     seen = set()
-    for index, task in enumerate(stream):
+    for index, task in enumerate(scenario):
         here = set(data.labels[task.train].tolist())
         assert task.index == index and len(task.train)
         assert set(task.classes) == here - seen and len(set(task.classes)) == len(task.classes)
         seen |= here
-        assert not set(task.test.tolist()) & set(learnt.tolist())
+        assert not set(task.test.tolist()) & set(learned.tolist())
         assert all(np.all(np.diff(rows) > 0) for rows in (task.train, task.test))
         assert all(len(rows) for _, rows in task.parts)
         pieces = np.concatenate([rows for _, rows in task.parts])
         assert sorted(pieces.tolist()) == task.test.tolist()
         assert len({name for name, _ in task.parts}) == len(task.parts)
         if data.is_test.any():
-            assert set(learnt.tolist()) <= set(data.train.tolist())
+            assert set(learned.tolist()) <= set(data.train.tolist())
             wanted = [row for row in data.test if data.labels[row] in seen]
             assert task.test.tolist() == (
-                wanted if stream.kind != "domain-incremental" else data.test.tolist()
+                wanted if scenario.kind != "domain-incremental" else data.test.tolist()
             )
-        if index and stream.kind != "domain-incremental":
-            before = stream[index - 1]
+        if index and scenario.kind != "domain-incremental":
+            before = scenario[index - 1]
             assert set(before.test.tolist()) <= set(task.test.tolist())
             for (name, piece), (kept, same) in zip(before.parts, task.parts, strict=False):
                 assert name == kept and piece is same
-    assert sorted(stream.class_order) == list(range(len(data.label_names)))
+    assert sorted(scenario.class_order) == list(range(len(data.label_names)))
 
 
 @given(datasets(), seeds, st.data())
-def test_without_thinning_every_training_row_is_in_one_task(data, seed, draw):
+def test_without_subsampling_every_training_row_is_in_one_task(data, seed, draw):
     increment = draw.draw(st.integers(1, len(data.label_names) - 1))
     blurry = draw.draw(st.sampled_from([0, 0.1, 0.5, 0.9]))
-    for stream in (
+    for scenario in (
         class_incremental(data, increment=increment, order=seed, seed=seed, blurry=blurry),
         domain_incremental(data, seed=seed, blurry=blurry),
     ):
-        learnt = np.sort(np.concatenate([task.train for task in stream]))
-        left = np.setdiff1d(np.arange(len(data)), stream[-1].test)
-        assert learnt.tolist() == left.tolist()
+        learned = np.sort(np.concatenate([task.train for task in scenario]))
+        left = np.setdiff1d(np.arange(len(data)), scenario[-1].test)
+        assert learned.tolist() == left.tolist()
 
 
 @given(datasets(least=5), seeds)
 def test_few_shot_tasks_have_exactly_their_shots(data, seed):
-    stream = few_shot(data, base=1, ways=1, shots=3, seed=seed)
-    first = data.labels == stream.base_classes[0]
-    assert set(stream[0].train) == set(np.flatnonzero(first)) - set(stream[0].test)
-    for task in stream[1:]:
+    scenario = few_shot(data, base=1, ways=1, shots=3, seed=seed)
+    first = data.labels == scenario.base_classes[0]
+    assert set(scenario[0].train) == set(np.flatnonzero(first)) - set(scenario[0].test)
+    for task in scenario[1:]:
         assert data.labels[task.train].tolist() == list(task.classes) * 3
 
 
-@given(streams())
-def test_a_stream_can_be_made_again_from_its_description(both):
-    data, stream = both
-    told = json.loads(json.dumps(stream.describe()))
-    assert told == stream.describe()
-    again = build(data, told["kind"], seed=told["seed"], **told["options"])
-    assert rows(again) == rows(stream) and again.describe() == told
-    assert [len(task.train) for task in stream] == [task["train"] for task in told["tasks"]]
-    assert tuple(told["class_order"]) == stream.class_order
+@given(scenarios())
+def test_a_scenario_can_be_rebuilt_from_its_description(both):
+    data, scenario = both
+    description = json.loads(json.dumps(scenario.describe()))
+    assert description == scenario.describe()
+    again = build(data, description["kind"], seed=description["seed"], **description["options"])
+    assert rows(again) == rows(scenario) and again.describe() == description
+    assert [len(task.train) for task in scenario] == [
+        task["train"] for task in description["tasks"]
+    ]
+    assert tuple(description["class_order"]) == scenario.class_order
 
 
 CHANCES = [
@@ -351,19 +353,19 @@ CHANCES = [
 
 
 @pytest.mark.parametrize(("kind", "options"), CHANCES)
-def test_the_seed_decides(kind, options):
+def test_the_seed_determines_the_scenario(kind, options):
     data = even(6, 20, domains=5)
     made = [rows(build(data, kind, seed=seed, **options)) for seed in (0, 0, 1, 2)]
     assert made[0] == made[1] and made[0] != made[2] != made[3] != made[0]
 
 
-def test_the_seed_decides_the_share_for_testing():
+def test_the_seed_determines_the_drawn_test_rows():
     data = dataset(np.arange(60) % 3)
     tests = [class_incremental(data, increment=3, seed=seed)[0].test.tolist() for seed in (0, 0, 1)]
     assert tests[0] == tests[1] != tests[2]
 
 
-def test_nothing_is_shuffled_unasked():
+def test_a_fixed_order_is_not_shuffled_by_the_seed():
     data = even(6, 5, domains=3)
     for kind, options in [("class-incremental", {"increment": 2, "order": "natural"}),
                           ("domain-incremental", {})]:  # fmt: skip
@@ -372,12 +374,12 @@ def test_nothing_is_shuffled_unasked():
         )
 
 
-def test_shots_of_a_class_do_not_hang_on_the_order_and_more_shots_keep_the_fewer():
+def test_shots_of_a_class_do_not_depend_on_the_order_and_more_shots_include_fewer():
     data = even(6, 20)
 
     def shots(**options):
-        stream = few_shot(data, base=1, ways=1, **options)
-        return {task.classes[0]: set(task.train.tolist()) for task in stream[1:]}
+        scenario = few_shot(data, base=1, ways=1, **options)
+        return {task.classes[0]: set(task.train.tolist()) for task in scenario[1:]}
 
     one, other, more = shots(shots=3), shots(shots=3, order=5), shots(shots=5)
     both = one.keys() & other.keys()
@@ -387,43 +389,43 @@ def test_shots_of_a_class_do_not_hang_on_the_order_and_more_shots_keep_the_fewer
 
 # -- a sequence ------------------------------------------------------------------------------------
 
-STREAM = class_incremental(even(7, 2, 1), base=2, increment=1)
+SCENARIO = class_incremental(even(7, 2, 1), base=2, increment=1)
 
 
 @given(st.slices(6), st.integers(-6, 5))
 def test_slices_and_indices_are_those_of_a_tuple(part, at):
-    tasks = tuple(STREAM)
-    assert STREAM[part] == tasks[part] and STREAM[at] is tasks[at] and len(STREAM) == 6
-    assert STREAM.index(tasks[at]) == at % 6 and tuple(reversed(STREAM)) == tasks[::-1]
+    tasks = tuple(SCENARIO)
+    assert SCENARIO[part] == tasks[part] and SCENARIO[at] is tasks[at] and len(SCENARIO) == 6
+    assert SCENARIO.index(tasks[at]) == at % 6 and tuple(reversed(SCENARIO)) == tasks[::-1]
     for wrong in (6, -7):
         with pytest.raises(IndexError):
-            STREAM[wrong]
+            SCENARIO[wrong]
 
 
 def test_loops_inside_loops():
-    pairs = [(one.index, other.index) for one in STREAM for other in STREAM]
+    pairs = [(one.index, other.index) for one in SCENARIO for other in SCENARIO]
     assert pairs == [(i, j) for i in range(6) for j in range(6)]
 
 
-def test_nothing_can_be_written():
+def test_arrays_are_read_only():
     mine = np.arange(3)
     task = Task(0, "task 1", mine, mine, (0,), (("task 1", mine),))
     mine[0] = 9
     assert task.train.tolist() == task.test.tolist() == task.parts[0][1].tolist() == [0, 1, 2]
-    for array in (task.train, task.test, task.parts[0][1], STREAM[1].parts[0][1]):
+    for array in (task.train, task.test, task.parts[0][1], SCENARIO[1].parts[0][1]):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
     with pytest.raises(AttributeError):
-        STREAM.kind = "another"
-    STREAM.describe()["options"]["sizes"].append(1)
-    assert sum(STREAM.describe()["options"]["sizes"]) == 7
+        SCENARIO.kind = "another"
+    SCENARIO.describe()["options"]["sizes"].append(1)
+    assert sum(SCENARIO.describe()["options"]["sizes"]) == 7
 
 
-def test_it_can_be_looked_at():
-    assert repr(STREAM) == "Scenario('class-incremental', 6 tasks, 7 classes)"
-    assert "2 new classes, 4 rows to learn, 2 to be judged on" in repr(STREAM[0])
+def test_repr_and_position():
+    assert repr(SCENARIO) == "Scenario('class-incremental', 6 tasks, 7 classes)"
+    assert "2 new classes, 4 rows to learn, 2 to test on" in repr(SCENARIO[0])
     with pytest.raises(SettingsError, match="label 9 never comes"):
-        STREAM.position(9)
+        SCENARIO.position(9)
 
 
 # -- mistakes --------------------------------------------------------------------------------------
@@ -466,7 +468,7 @@ def given_rows(**changes):
         ("class-incremental", {"sizes": [5, 6]}, "add up to 11, but there are 10"),
         ("class-incremental", {"sizes": [10, 0]}, "sizes[1]=0"),
         ("class-incremental", {"sizes": 10}, "sizes=10 must be a list"),
-        ("class-incremental", {"sizes": [10], "base": 5}, "leave base=5"),
+        ("class-incremental", {"sizes": [10], "base": 5}, "leave out base=5"),
         (
             "class-incremental",
             {"increment": 1, "order": [1, 2, 1]},
@@ -516,7 +518,7 @@ def given_rows(**changes):
         ("domain-incremental", {"train_domains": ["d0"], "blurry": 0.5}, "needs two tasks"),
     ],
 )
-def test_options_that_cannot_be(kind, options, message):
+def test_invalid_options_are_rejected(kind, options, message):
     options = {"seed": 0, **options}
     with pytest.raises(SettingsError, match=re.escape(message)):
         build(TEN, kind, **options)
@@ -541,15 +543,15 @@ def test_options_that_cannot_be(kind, options, message):
          {"train_domains": ["d0"], "test_domains": ["d0"]}, "has no rows for testing"),
         (dataset([0, 0], None, [0, 1]), "domain-incremental", {"test_share": 0}, "no rows for"),
         (dataset([0, 1], [0, 1], [0, 1]), "domain-incremental", {},
-         "class 'c1' (label 1) of 'small' is judged on but has no rows for training"),
+         "class 'c1' (label 1) of 'small' is tested on but has no rows for training"),
     ],
 )  # fmt: skip
-def test_data_that_will_not_do(data, kind, options, message):
+def test_unsuitable_data_sets_are_rejected(data, kind, options, message):
     with pytest.raises(DatasetError, match=re.escape(message)):
         build(data, kind, seed=0, **{"order": None, **options} if "class" in kind else options)
 
 
-def test_thinning_that_leaves_a_domain_nothing():
+def test_subsampling_that_empties_a_domain_is_rejected():
     # Of eleven rows of class 1 one is kept, and the domain d1 has only one.
     data = dataset([0, 0] + [1] * 12, [0, 1, 1] + [0] * 11, [0] * 13 + [1])
     options = {"long_tail": 100, "long_tail_ranks": "ordered"}

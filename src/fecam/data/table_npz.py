@@ -54,7 +54,8 @@ def read_npz(path: Path, given: Options) -> Rows:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, NpzFile):
                 raise ValueError("it holds a single array")
-            size = sum(member.file_size for member in archive.zip.infolist())
+            members = archive.zip.infolist() if archive.zip else []
+            size = sum([member.file_size for member in members])
             if size > MAX_BYTES:
                 raise ValueError(f"its arrays take {size} bytes, more than {MAX_BYTES}")
             return _Reader(path, archive).rows(given)

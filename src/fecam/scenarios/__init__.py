@@ -1,4 +1,4 @@
-"""Streams of tasks: which rows are learnt and judged at each step. Index arrays only."""
+"""Sequences of tasks: the rows to learn from and to test on at each step, as index arrays."""
 
 from fecam.scenarios.catalogue import KINDS, build, check_options
 from fecam.scenarios.classes import class_incremental

@@ -1,4 +1,4 @@
-"""Every kind of scenario by name, for experiments that are written in a file."""
+"""Scenarios by the name of their kind, for experiments that are written in a file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,36 @@ KINDS: Registry[Callable[..., Scenario]] = Registry(
 
 
 def build(data: Dataset, kind: str, *, seed: int, **options: Any) -> Scenario:
-    """The scenario of a kind. The seed decides all that the options leave open, the order too.
+    """Return a scenario of the given kind.
 
+    Parameters
+    ----------
+    data : Dataset
+        The data set.
+    kind : str
+        One of `KINDS`.
+    seed : int
+        Seed of all random choices; also of the class order, unless ``order`` is given.
+    **options : Any
+        Options of that kind.
+
+    Returns
+    -------
+    Scenario
+        The tasks.
+
+    Raises
+    ------
+    SettingsError
+        If the kind or an option does not exist or is invalid.
+    DatasetError
+        If the data set does not have what the scenario needs.
+
+    Examples
+    --------
     >>> from fecam.data import load
     >>> build(load("digits"), "class-incremental", seed=1993, increment=2)
     Scenario('class-incremental', 5 tasks, 10 classes)
-
-    Raises:
-        SettingsError: no such kind, or options that it does not have or cannot be.
-        DatasetError: the data set does not have what the scenario needs.
     """
     check_options(kind, options)
     if "order" in signature(KINDS[kind]).parameters:
@@ -43,8 +64,22 @@ def build(data: Dataset, kind: str, *, seed: int, **options: Any) -> Scenario:
 
 
 def check_options(kind: str, options: Collection[str]) -> None:
-    """Refuse a kind or an option that there is not, or the lack of one; no data are needed.
+    """Raise if the kind or an option does not exist, or a required option is missing.
 
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    options : collection of str
+        Names of the options.
+
+    Raises
+    ------
+    SettingsError
+        If `build` cannot accept these options.
+
+    Examples
+    --------
     >>> check_options("few-shot", ["base", "ways"])
     Traceback (most recent call last):
     ...

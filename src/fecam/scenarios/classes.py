@@ -1,4 +1,4 @@
-"""Class-incremental: every task brings new classes and is judged on all classes seen so far."""
+"""Class-incremental: every task brings new classes and is tested on all classes so far."""
 
 from __future__ import annotations
 
@@ -32,77 +32,94 @@ def class_incremental(
     long_tail_ranks: str = RANKS[0],
     blurry: float = 0.0,
 ) -> Scenario:
-    """Some classes first, then a few more at each task.
+    """Return a scenario in which every task brings new classes.
 
+    Each task is tested on all classes so far. Only labels and the split of the data set are read,
+    never its items.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data set.
+    base : int, optional
+        Number of classes of the first task. Default: ``increment``.
+    increment : int, optional
+        Number of classes of each later task. The last task has the remainder.
+    sizes : sequence of int, optional
+        Number of classes of each task, instead of ``base`` and ``increment``.
+    order : int, str, sequence of int or None
+        Order of the classes: a seed (as in PyCIL), the labels, or ``"natural"``. Classes that a
+        list leaves out never come.
+    seed : int
+        Seed of all other random choices.
+    test_share : float
+        Share of each class to test on, if the data set has no test rows.
+    imbalance : float, optional
+        A random half of the classes keeps ``1 / imbalance`` of its rows.
+    long_tail : float, optional
+        Ratio of the largest class to the smallest; class sizes form a geometric sequence.
+    long_tail_ranks : str
+        ``"shuffled"``: the seed ranks the classes by size; ``"ordered"``: the first are largest.
+    blurry : float
+        Share of the rows of each task that moves to the other tasks. A class is new in the task
+        with its first row.
+
+    Returns
+    -------
+    Scenario
+        The tasks.
+
+    Raises
+    ------
+    SettingsError
+        If an option is invalid, or the sizes do not add up to the number of classes.
+    DatasetError
+        If a class has no training rows or no test rows.
+
+    Examples
+    --------
     >>> from fecam.data import load
-    >>> stream = class_incremental(load("digits"), base=4, increment=3, order="natural")
-    >>> [task.classes for task in stream]
+    >>> scenario = class_incremental(load("digits"), base=4, increment=3, order="natural")
+    >>> [task.classes for task in scenario]
     [(0, 1, 2, 3), (4, 5, 6), (7, 8, 9)]
-    >>> [name for name, rows in stream[1].parts]
+    >>> [name for name, rows in scenario[1].parts]
     ['task 1', 'task 2']
-
-    Args:
-        data: Only its labels and marks are looked at, never its items.
-        base: How many classes the first task has; as many as the others if not given.
-        increment: How many classes each later task has. The last has fewer if they do not add up.
-        sizes: Instead of both: how many classes each task has. They must add up.
-        order: The order of the classes: a seed (PyCIL's rule), the labels, or ``"natural"``. A list
-            may leave classes out.
-        seed: Decides all else that is left to chance.
-        test_share: The part of each class that is judged on, if the data set marks no test rows.
-        imbalance: Half of the classes, picked by the seed, keep one in so many of their rows.
-        long_tail: The largest class has so many times the rows of the smallest, and the others lie
-            between them, in even steps of a power.
-        long_tail_ranks: ``"shuffled"``: the seed decides which classes are large; ``"ordered"``:
-            those that come first.
-        blurry: This share of each task's rows comes in other tasks instead, dealt out evenly. A
-            class is then new in the task that has its first row.
-
-    Raises:
-        SettingsError: options that cannot be, or do not add up.
-        DatasetError: a class cannot be learnt or judged.
     """
     variants = Variants(imbalance, long_tail, long_tail_ranks, blurry)
     seed = check_seed(seed)
     labels = read_order(data, order)
     counts = _read_sizes(len(labels), base, increment, sizes)
     train, test = split(data, labels, test_share, seed)
-    lessons = [concat_sorted(train[label] for label in group) for group in groups(labels, counts)]
-    lessons = variants.apply(data.labels, labels, lessons, seed)
+    rows = [concat_sorted(train[label] for label in group) for group in groups(labels, counts)]
+    rows = variants.apply(data.labels, labels, rows, seed)
     options: dict[str, Any] = {"sizes": list(counts), "order": list(labels)}
     options |= {"test_share": float(test_share)} | variants.options()
-    tasks = growing(data.labels, labels, lessons, test)
+    tasks = growing_tasks(data.labels, labels, rows, test)
     return Scenario("class-incremental", tasks, seed, options)
 
 
-def growing(
-    labels: NDArray[np.int64],
-    order: Sequence[int],
-    lessons: Sequence[Rows],
-    test: Mapping[int, Rows],
+def growing_tasks(
+    labels: NDArray[np.int64], order: Sequence[int], train: Sequence[Rows], test: Mapping[int, Rows]
 ) -> tuple[Task, ...]:
-    """Tasks that learn these rows and are judged on every class of which one row was seen.
-
-    A task without new classes adds no part.
-    """
+    """Return tasks that are tested on every class so far; one without new classes adds no part."""
     tasks: list[Task] = []
     parts: list[Part] = []
-    waiting = list(order)
-    for index, rows in enumerate(lessons):
+    unseen = list(order)
+    for index, rows in enumerate(train):
         name = f"task {index + 1}"
-        here = set(np.unique(labels[rows]).tolist())
-        new = tuple(label for label in waiting if label in here)
-        waiting = [label for label in waiting if label not in here]
+        present = set(np.unique(labels[rows]).tolist())
+        new = tuple(label for label in unseen if label in present)
+        unseen = [label for label in unseen if label not in present]
         if new:
             parts.append((name, concat_sorted(test[label] for label in new)))
-        judged = concat_sorted(piece for _, piece in parts)
-        tasks.append(Task(index, name, rows, judged, new, tuple(parts)))
-        parts = list(tasks[-1].parts)  # those that cannot be written: later tasks share them
+        seen = concat_sorted(piece for _, piece in parts)
+        tasks.append(Task(index, name, rows, seen, new, tuple(parts)))
+        parts = list(tasks[-1].parts)  # read-only, so later tasks share them
     return tuple(tasks)
 
 
 def groups(order: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The classes of each task.
+    """Return the classes of each task.
 
     >>> groups((3, 1, 2), (1, 2))
     [(3,), (1, 2)]
@@ -117,33 +134,34 @@ def _read_sizes(
     if sizes is not None:
         if base is not None or increment is not None:
             raise SettingsError(
-                f"sizes={sizes!r} says all: leave base={base!r} and increment={increment!r} out."
+                f"sizes={sizes!r} sets all sizes: leave out base={base!r} and "
+                f"increment={increment!r}."
             )
-        return _added_up(count, sizes)
+        return _check_sum(count, sizes)
     if base is None and increment is None:
         raise SettingsError(
-            "how many classes has each task? Give base and increment, as in base=50, increment=10, "
-            "or sizes, as in sizes=[40, 30, 30]."
+            "the sizes of the tasks are missing. Give base and increment, as in base=50, "
+            "increment=10, or sizes, as in sizes=[40, 30, 30]."
         )
     name, value = ("increment", increment) if base is None else ("base", base)
     first = check_int(name, value)
     if first > count:
-        raise SettingsError(f"{name}={first} is more than the {count} classes there are.")
+        raise SettingsError(f"{name}={first} is more than the {count} classes.")
     if increment is None:
         if first < count:
             raise SettingsError(
-                f"base={first} leaves {count - first} of {count} classes: say how many come at a "
-                "time with increment."
+                f"base={first} leaves {count - first} of {count} classes: give increment, the "
+                "number of classes per later task."
             )
         return (first,)
     step = check_int("increment", increment)
-    full, rest = divmod(count - first, step)
-    return (first, *[step] * full, *([rest] if rest else []))
+    full, remainder = divmod(count - first, step)
+    return (first, *[step] * full, *([remainder] if remainder else []))
 
 
-def _added_up(count: int, sizes: Sequence[int]) -> tuple[int, ...]:
+def _check_sum(count: int, sizes: Sequence[int]) -> tuple[int, ...]:
     sizes = check_list("sizes", sizes, [40, 30, 30])
-    numbers = tuple(check_int(f"sizes[{at}]", size) for at, size in enumerate(sizes))
+    numbers = tuple(check_int(f"sizes[{i}]", size) for i, size in enumerate(sizes))
     if sum(numbers) != count:
         raise SettingsError(
             f"sizes={list(numbers)} add up to {sum(numbers)}, but there are {count} classes. "

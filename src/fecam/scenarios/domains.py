@@ -1,4 +1,4 @@
-"""Domain-incremental: the same classes again and again, each time from another domain."""
+"""Domain-incremental: the same classes at every task, each time from another domain."""
 
 from __future__ import annotations
 
@@ -30,62 +30,77 @@ def domain_incremental(
     long_tail_ranks: str = RANKS[0],
     blurry: float = 0.0,
 ) -> Scenario:
-    """A domain at each task; always judged on the same rows.
+    """Return a scenario with one domain per task, tested on the same rows each time.
 
-    Rows that the data set marks for testing are never learnt from. A test domain that marks none,
-    and is no training domain too, is judged on whole.
+    Test rows of the data set are never learned from. A test domain without test rows that is not a
+    training domain is tested on all of its rows. Items of the data set are never read.
 
-    >>> texts, labels, places = list("abcdef"), [0, 1] * 3, np.repeat([0, 1, 2], 2)
-    >>> data = Dataset("d", "texts", texts, labels, ("x", "y"), "f", None, places, ("p", "q", "r"))
-    >>> stream = domain_incremental(data, test_domains=["q"])
-    >>> [(task.name, task.train.tolist(), task.test.tolist()) for task in stream]
+    Parameters
+    ----------
+    data : Dataset
+        A data set with domains.
+    train_domains : sequence of str, optional
+        Domains in the order of the tasks. Default: all that have training rows and are not in
+        ``test_domains``.
+    test_domains : sequence of str, optional
+        Domains to test on. Default: all with test rows, or the training domains if none has any.
+    shuffle : bool
+        Whether the seed shuffles the training domains.
+    seed : int
+        Seed of the random choices.
+    test_share : float
+        Share of each class in each domain to test on, if a domain is learned and tested on and the
+        data set has no test rows.
+    imbalance, long_tail, long_tail_ranks, blurry : float or str
+        As in `class_incremental`.
+
+    Returns
+    -------
+    Scenario
+        The tasks.
+
+    Raises
+    ------
+    SettingsError
+        If an option is invalid or a domain does not exist.
+    DatasetError
+        If there are no domains, or no rows to learn from or to test on.
+
+    Examples
+    --------
+    >>> texts, labels, domains = list("abcdef"), [0, 1] * 3, np.repeat([0, 1, 2], 2)
+    >>> names = ("p", "q", "r")
+    >>> data = Dataset("d", "texts", texts, labels, ("x", "y"), "f", None, domains, names)
+    >>> scenario = domain_incremental(data, test_domains=["q"])
+    >>> [(task.name, task.train.tolist(), task.test.tolist()) for task in scenario]
     [('p', [0, 1], [2, 3]), ('r', [4, 5], [2, 3])]
-
-    Args:
-        data: Only its labels, domains and marks are looked at, never its items.
-        train_domains: The domains in the order they come; if not given, all that have rows for
-            training and are not in ``test_domains``.
-        test_domains: The domains to be judged on; if not given, all with marked rows, or the
-            training domains if none are marked.
-        shuffle: The seed decides the order of the training domains.
-        seed: Decides what is left to chance.
-        test_share: The part of each class in each domain that is judged on, where a domain is both
-            learnt and judged on and the data set marks no test rows.
-        imbalance: As in `class_incremental`; so are the next.
-        long_tail: The largest class has so many times the rows of the smallest.
-        long_tail_ranks: ``"shuffled"`` by the seed, or ``"ordered"`` as the labels are.
-        blurry: This share of each task's rows comes in other tasks instead.
-
-    Raises:
-        SettingsError: options that cannot be; domains that are not there.
-        DatasetError: no domains, or nothing in them to learn from or to be judged on.
     """
     variants = Variants(imbalance, long_tail, long_tail_ranks, blurry)
     seed, test_share = check_seed(seed), check_fraction("test_share", test_share)
-    learnt, judged = _read_domains(data, train_domains, test_domains)
+    learned, tested = _read_domains(data, train_domains, test_domains)
     if shuffle:
-        learnt = [learnt[at] for at in rng_for(seed, "domains").permutation(len(learnt))]
-    is_test = _marks(data, learnt, judged, test_share, seed)
-    lessons = [_rows(data, name, ~is_test) for name in learnt]
-    _refuse_empty(data, learnt, lessons, "train_domains")
-    order = tuple(by_class(data.labels, concat_sorted(lessons)))
-    lessons = variants.apply(data.labels, order, lessons, seed)
-    _refuse_empty(data, learnt, lessons, "train_domains")
-    pieces = [_rows(data, name, is_test) for name in judged]
+        learned = [learned[i] for i in rng_for(seed, "domains").permutation(len(learned))]
+    is_test = _test_rows(data, learned, tested, test_share, seed)
+    train = [_rows(data, name, ~is_test) for name in learned]
+    _check_rows(data, learned, train, "train_domains")
+    order = tuple(by_class(data.labels, concat_sorted(train)))
+    train = variants.apply(data.labels, order, train, seed)
+    _check_rows(data, learned, train, "train_domains")
+    pieces = [_rows(data, name, is_test) for name in tested]
     if np.any(data.is_test):  # a single row is never drawn for testing
-        _refuse_empty(data, judged, pieces, "test_domains")
-    parts = tuple((name, rows) for name, rows in zip(judged, pieces, strict=True) if len(rows))
+        _check_rows(data, tested, pieces, "test_domains")
+    parts = tuple((name, rows) for name, rows in zip(tested, pieces, strict=True) if len(rows))
     test = concat_sorted(pieces)
-    _check_judged(data, order, test)
+    _check_tested(data, order, test)
     tasks: list[Task] = []
     seen: set[int] = set()
-    for name, rows in zip(learnt, lessons, strict=True):
+    for name, rows in zip(learned, train, strict=True):
         new = tuple(label for label in by_class(data.labels, rows) if label not in seen)
         seen.update(new)
-        # The first task's rows to be judged on, which cannot be written, serve the others too.
+        # The test rows of the first task are read-only, so the others share them.
         fixed = (tasks[0].test, tasks[0].parts) if tasks else (test, parts)
         tasks.append(Task(len(tasks), name, rows, fixed[0], new, fixed[1]))
-    options: dict[str, Any] = {"train_domains": learnt, "test_domains": judged}
+    options: dict[str, Any] = {"train_domains": learned, "test_domains": tested}
     options |= {"test_share": test_share} | variants.options()
     return Scenario("domain-incremental", tuple(tasks), seed, options)
 
@@ -93,26 +108,26 @@ def domain_incremental(
 def _read_domains(
     data: Dataset, train_domains: Sequence[str] | None, test_domains: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """The domains to learn and those to be judged on."""
+    """Return the domains to learn and those to test on."""
     if data.domains is None or not data.domain_names:
         raise DatasetError(
             f"the data set {data.name!r} has no domains. Remedy: give them in a column or array "
             "'domain', or use a class-incremental scenario"
         )
     marked = np.asarray(data.is_test)
-    judged = _read_names(data, "test_domains", test_domains)
-    learnt = _read_names(data, "train_domains", train_domains)
-    if learnt is None:
-        left = [name for name in data.domain_names if name not in (judged or ())]
-        learnt = [name for name in left if len(_rows(data, name, ~marked))]
-        if not learnt:
+    tested = _read_names(data, "test_domains", test_domains)
+    learned = _read_names(data, "train_domains", train_domains)
+    if learned is None:
+        others = [name for name in data.domain_names if name not in (tested or ())]
+        learned = [name for name in others if len(_rows(data, name, ~marked))]
+        if not learned:
             raise SettingsError(
-                f"test_domains={judged!r} leaves no domain to learn from: name train_domains, or "
+                f"test_domains={tested!r} leaves no domain to learn from: name train_domains, or "
                 "fewer test_domains."
             )
-    if judged is None:
-        judged = [name for name in data.domain_names if len(_rows(data, name, marked))] or learnt
-    return learnt, list(judged)
+    if tested is None:
+        tested = [name for name in data.domain_names if len(_rows(data, name, marked))] or learned
+    return learned, list(tested)
 
 
 def _read_names(data: Dataset, option: str, names: Sequence[str] | None) -> list[str] | None:
@@ -127,28 +142,28 @@ def _read_names(data: Dataset, option: str, names: Sequence[str] | None) -> list
 
 
 def _rows(data: Dataset, name: str, mask: NDArray[np.bool_]) -> Rows:
-    """The rows of a domain that the mask has."""
+    """Return the rows of a domain within the mask."""
     return np.flatnonzero((np.asarray(data.domains) == data.domain_names.index(name)) & mask)
 
 
-def _marks(
-    data: Dataset, learnt: Sequence[str], judged: Sequence[str], test_share: float, seed: int
+def _test_rows(
+    data: Dataset, learned: Sequence[str], tested: Sequence[str], test_share: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Which rows are judged on: those marked, or drawn if none are, and domains for that alone."""
+    """Return a mask of the rows to test on."""
     marked = np.asarray(data.is_test)
     everything = np.ones(len(data), bool)
     is_test = marked.copy()
-    for name in judged:
+    for name in tested:
         rows = _rows(data, name, everything)
-        if name not in learnt and not marked[rows].any():
+        if name not in learned and not marked[rows].any():
             is_test[rows] = True
         elif not marked.any():
-            at = data.domain_names.index(name)
-            is_test |= draw_test_mask(data.labels, rows, test_share, seed, at)
+            domain = data.domain_names.index(name)
+            is_test |= draw_test_mask(data.labels, rows, test_share, seed, domain)
     return is_test
 
 
-def _refuse_empty(data: Dataset, names: Sequence[str], pieces: Sequence[Rows], option: str) -> None:
+def _check_rows(data: Dataset, names: Sequence[str], pieces: Sequence[Rows], option: str) -> None:
     purpose = "training" if option == "train_domains" else "testing"
     for name, rows in zip(names, pieces, strict=True):
         if not len(rows):
@@ -158,7 +173,7 @@ def _refuse_empty(data: Dataset, names: Sequence[str], pieces: Sequence[Rows], o
             )
 
 
-def _check_judged(data: Dataset, order: Sequence[int], test: Rows) -> None:
+def _check_tested(data: Dataset, order: Sequence[int], test: Rows) -> None:
     if not len(test):
         raise DatasetError(
             f"the data set {data.name!r} has no rows for testing. Remedy: name test_domains, or "
@@ -167,6 +182,6 @@ def _check_judged(data: Dataset, order: Sequence[int], test: Rows) -> None:
     for label in by_class(data.labels, test):
         if label not in order:
             raise DatasetError(
-                f"{class_name(data, label)} of {data.name!r} is judged on but has no rows for "
+                f"{class_name(data, label)} of {data.name!r} is tested on but has no rows for "
                 "training. Remedy: name train_domains that have some"
             )

@@ -19,8 +19,22 @@ Order = int | str | Sequence[int] | None
 
 
 def class_order(classes: int, seed: int | None = 1993) -> tuple[int, ...]:
-    """All labels, shuffled by PyCIL's rule; None: as they are.
+    """Return all labels, shuffled as in PyCIL.
 
+    Parameters
+    ----------
+    classes : int
+        Number of classes.
+    seed : int or None
+        Seed of the permutation. None keeps the order 0, 1, 2, ...
+
+    Returns
+    -------
+    tuple of int
+        The labels.
+
+    Examples
+    --------
     >>> class_order(100, 1993)[:10]
     (68, 56, 78, 8, 23, 84, 90, 65, 74, 76)
     """
@@ -31,7 +45,7 @@ def class_order(classes: int, seed: int | None = 1993) -> tuple[int, ...]:
 
 
 def read_order(data: Dataset, order: Order) -> tuple[int, ...]:
-    """The labels in the order that is meant. A list may leave classes out, and they never come."""
+    """Return the labels in the given order; classes that a list leaves out never come."""
     if order is None or isinstance(order, str | Integral):
         if isinstance(order, str) and order != NATURAL:
             raise SettingsError(
@@ -39,14 +53,13 @@ def read_order(data: Dataset, order: Order) -> tuple[int, ...]:
             )
         seed = None if order is None or isinstance(order, str) else check_seed(order, "order")
         return class_order(len(data.label_names), seed)
-    highest = len(data.label_names) - 1
     seen: dict[int, None] = {}
-    for at, label in enumerate(check_list("order", order, [2, 0, 1])):
-        number = check_int(f"order[{at}]", label, minimum=0, maximum=highest)
-        if number in seen:
+    for i, label in enumerate(check_list("order", order, [2, 0, 1])):
+        label = check_int(f"order[{i}]", label, 0, len(data.label_names) - 1)
+        if label in seen:
             raise SettingsError(
-                f"order names label {number} ({data.label_names[number]!r}) twice, the second time "
-                f"at order[{at}]: name each label once."
+                f"order names label {label} ({data.label_names[label]!r}) twice, the second time "
+                f"at order[{i}]: name each label once."
             )
-        seen[number] = None
+        seen[label] = None
     return tuple(seen)

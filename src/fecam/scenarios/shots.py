@@ -1,4 +1,4 @@
-"""Few-shot: a first task with all samples, then N classes at a time with K samples each."""
+"""Few-shot: a first task with all samples, then tasks of N classes with K samples each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError, SettingsError
-from fecam.scenarios.classes import groups, growing
+from fecam.scenarios.classes import groups, growing_tasks
 from fecam.scenarios.order import Order, read_order
 from fecam.scenarios.seeds import check_seed, choice_sorted, rng_for
 from fecam.scenarios.split import Rows, class_name, concat_sorted, split
@@ -30,27 +30,49 @@ def few_shot(
     test_share: float = 0.2,
     given: Given | None = None,
 ) -> Scenario:
-    """A first task with all samples, then ``ways`` classes at a time with ``shots`` samples each.
+    """Return a scenario of few-shot learning.
 
+    The first task has all samples of its classes, each later one ``ways`` classes with ``shots``
+    samples each. Only labels and the split of the data set are read, never its items.
+
+    Parameters
+    ----------
+    data : Dataset
+        The data set.
+    base : int
+        Number of classes of the first task.
+    ways : int
+        Number of classes of each later task.
+    shots : int
+        Number of samples per class of the later tasks.
+    order : int, str, sequence of int or None
+        Order of the classes: None for that of the labels, as in the public few-shot splits, a seed
+        (as in PyCIL), or the labels. Classes that a list leaves out never come.
+    seed : int
+        Seed that chooses the samples.
+    test_share : float
+        Share of each class to test on, if the data set has no test rows.
+    given : mapping of int or str to sequence of int, optional
+        Rows of each new class by label, instead of a random choice.
+
+    Returns
+    -------
+    Scenario
+        The tasks.
+
+    Raises
+    ------
+    SettingsError
+        If an option is invalid, or the sizes do not add up to the number of classes.
+    DatasetError
+        If a class has no training rows, no test rows or too few samples.
+
+    Examples
+    --------
     >>> from fecam.data import load
-    >>> stream = few_shot(load("digits"), base=4, ways=2, shots=5)
-    >>> [(task.classes, len(task.train)) for task in stream[1:]]
+    >>> scenario = few_shot(load("digits"), base=4, ways=2, shots=5)
+    >>> [(task.classes, len(task.train)) for task in scenario[1:]]
     [((4, 5), 10), ((6, 7), 10), ((8, 9), 10)]
-
-    Args:
-        data: Only its labels and marks are looked at, never its items.
-        base: How many classes the first task has.
-        ways: How many classes each later task has. They must add up.
-        shots: How many samples each of these classes has.
-        order: The order of the classes: as the labels are (so do the public few-shot splits), a
-            seed (PyCIL's rule), or a list of labels, which may leave classes out.
-        seed: Decides which samples.
-        test_share: The part of each class that is judged on, if the data set marks no test rows.
-        given: The rows of each new class, by label, instead of a choice by the seed.
-
-    Raises:
-        SettingsError: options that cannot be, or do not add up.
-        DatasetError: a class cannot be learnt or judged, or has too few samples.
     """
     seed = check_seed(seed)
     labels = read_order(data, order)
@@ -62,23 +84,23 @@ def few_shot(
     options |= {"order": list(labels), "test_share": float(test_share)}
     new = labels[base:]
     if given is None:
-        few = {label: _sampled(data, label, train[label], shots, seed) for label in new}
+        samples = {label: _sampled(data, label, train[label], shots, seed) for label in new}
     else:
-        few = _read_given(data, given, new, train, shots)
-        options["given"] = {str(label): rows.tolist() for label, rows in few.items()}
-    lessons = [concat_sorted(train[label] for label in first)]
-    lessons += [concat_sorted(few[label] for label in group) for group in later]
-    return Scenario("few-shot", growing(data.labels, labels, lessons, test), seed, options)
+        samples = _read_given(data, given, new, train, shots)
+        options["given"] = {str(label): rows.tolist() for label, rows in samples.items()}
+    rows = [concat_sorted(train[label] for label in first)]
+    rows += [concat_sorted(samples[label] for label in group) for group in later]
+    return Scenario("few-shot", growing_tasks(data.labels, labels, rows, test), seed, options)
 
 
 def _sessions(count: int, base: int, ways: int) -> int:
     if base > count:
-        raise SettingsError(f"base={base} is more than the {count} classes there are.")
-    sessions, rest = divmod(count - base, ways)
-    if rest:
+        raise SettingsError(f"base={base} is more than the {count} classes.")
+    sessions, remainder = divmod(count - base, ways)
+    if remainder:
         raise SettingsError(
-            f"base={base} and ways={ways} leave {rest} of {count} classes over. Change them, or "
-            f"give an order of {count - rest} labels."
+            f"base={base} and ways={ways} leave {remainder} of {count} classes over. Change them, "
+            f"or give an order of {count - remainder} labels."
         )
     return sessions
 
@@ -97,26 +119,26 @@ def _read_given(
 ) -> dict[int, Rows]:
     if not isinstance(given, Mapping):
         raise SettingsError(f"given={given!r} must map labels to rows, as in {{60: [3, 14, 15]}}.")
-    # Keys are strings where they come from a file.
+    # Keys are strings if they come from a file.
     lists = {str(label): rows for label, rows in given.items()}
-    strange = sorted(lists.keys() - {str(label) for label in new})
-    if strange:
+    unexpected = sorted(lists.keys() - {str(label) for label in new})
+    if unexpected:
         raise SettingsError(
-            f"given has rows of {strange[0]!r}, which is none of the labels after the first task."
+            f"given has rows of {unexpected[0]!r}, which is not a label after the first task."
         )
-    few = {}
+    samples = {}
     for label in new:
-        who = class_name(data, label)
+        name = class_name(data, label)
         if str(label) not in lists:
-            raise SettingsError(f"given has no rows of {who}: name {shots} of them.")
+            raise SettingsError(f"given has no rows of {name}: give {shots} of them.")
         listed = check_list(f"given[{label}]", lists[str(label)], [3, 14, 15])
-        rows = {check_int(f"given[{label}]", row, minimum=0) for row in listed}
+        rows = {check_int(f"given[{label}]", row, 0) for row in listed}
         if not len(rows) == len(listed) == shots:
-            raise SettingsError(f"given[{label}] must name shots={shots} different rows of {who}.")
+            raise SettingsError(f"given[{label}] must name shots={shots} different rows of {name}.")
         foreign = rows - set(train[label].tolist())
         if foreign:
             raise SettingsError(
-                f"given[{label}] names row {min(foreign)}, which is no row for training of {who}."
+                f"given[{label}] names row {min(foreign)}, which is not a training row of {name}."
             )
-        few[label] = np.array(sorted(rows), dtype=np.intp)
-    return few
+        samples[label] = np.array(sorted(rows), dtype=np.intp)
+    return samples

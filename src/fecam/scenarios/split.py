@@ -1,4 +1,4 @@
-"""Which rows are learnt from and which are judged on."""
+"""The rows to learn from and the rows to test on."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Rows = NDArray[np.intp]
 def split(
     data: Dataset, classes: Sequence[int], test_share: float, seed: int
 ) -> tuple[dict[int, Rows], dict[int, Rows]]:
-    """The training and the test rows of each of these classes.
+    """Return the training rows and the test rows of each class.
 
-    A data set that marks test rows has decided; from another, a share of each class is taken.
+    ``test_share`` of each class is drawn for testing if the data set has no test rows.
     """
     test_share = check_fraction("test_share", test_share)
     is_test = np.asarray(data.is_test)
@@ -37,9 +37,7 @@ def split(
 def draw_test_mask(
     labels: NDArray[np.int64], rows: Rows, test_share: float, seed: int, domain: int = 0
 ) -> NDArray[np.bool_]:
-    """Which rows are for testing if so large a share of each class is.
-
-    Of two rows of a class at least one is for testing and one for training.
+    """Return a mask with ``test_share`` of the rows of each class, at least one of two.
 
     >>> draw_test_mask(np.array([0, 0, 0, 0, 1, 1]), np.arange(6), 0.25, seed=0).sum()
     np.int64(2)
@@ -53,36 +51,36 @@ def draw_test_mask(
 
 
 def by_class(labels: NDArray[np.int64], rows: Rows) -> dict[int, Rows]:
-    """The rows of each class that has any, in their order.
+    """Return the rows of each class that has any, in their order.
 
     >>> by_class(np.array([5, 7, 5]), np.arange(3))
     {5: array([0, 2]), 7: array([1])}
     """
-    found, starts = np.unique(np.sort(labels[rows]), return_index=True)
+    present, starts = np.unique(np.sort(labels[rows]), return_index=True)
     pieces = np.split(rows[np.argsort(labels[rows], kind="stable")], starts[1:])
-    return dict(zip(found.tolist(), pieces, strict=True)) if len(rows) else {}
+    return dict(zip(present.tolist(), pieces, strict=True)) if len(rows) else {}
 
 
 def concat_sorted(pieces: Iterable[Rows]) -> Rows:
-    """All rows of the pieces, in the order of the data set."""
+    """Return the rows of all pieces in the order of the data set."""
     return np.sort(np.concatenate([np.zeros(0, np.intp), *pieces]))
 
 
 def class_name(data: Dataset, label: int) -> str:
-    """How messages call a class."""
+    """Return the name of a class for messages."""
     return f"class {data.label_names[label]!r} (label {label})"
 
 
 def no_rows(data: Dataset, label: int, purpose: str, test_share: float) -> DatasetError:
-    """The error for a class that cannot be learnt or cannot be judged."""
-    who = f"the data set {data.name!r} has no rows for {purpose}"
+    """Return the error for a class without training rows or test rows."""
+    subject = f"the data set {data.name!r} has no rows for {purpose}"
     if purpose == "testing" and not np.any(data.is_test):
         if not test_share:
-            return DatasetError(f"{who}. Remedy: mark some, or give a test_share such as 0.2")
+            return DatasetError(f"{subject}. Remedy: mark some, or give a test_share such as 0.2")
         return DatasetError(
-            f"{who} of {class_name(data, label)}: a test_share needs two rows of a class. "
+            f"{subject} of {class_name(data, label)}: a test_share needs two rows of a class. "
             "Remedy: add rows, or give an order without this label"
         )
     return DatasetError(
-        f"{who} of {class_name(data, label)}. Remedy: give an order without this label"
+        f"{subject} of {class_name(data, label)}. Remedy: give an order without this label"
     )

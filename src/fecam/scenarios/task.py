@@ -1,4 +1,4 @@
-"""A task is rows to learn from and rows to be judged on; a scenario is a sequence of tasks."""
+"""A task is a set of rows to learn from and rows to test on; a scenario is a sequence of tasks."""
 
 from __future__ import annotations
 
@@ -17,62 +17,88 @@ Part = tuple[str, NDArray[np.intp]]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One step of a stream. Rows are those of the data set, in its order; they cannot be written.
+    """One step of a scenario. Its arrays are read-only indices of rows, in the data set's order.
 
+    Parameters
+    ----------
+    index : int
+        Position of the task, from 0.
+    name : str
+        ``"task 1"`` and so on, or the name of a domain.
+    train : array of int
+        Rows to learn from.
+    test : array of int
+        Rows to test on afterwards.
+    classes : tuple of int
+        Labels whose first samples come in this task.
+    parts : tuple of (str, array)
+        ``test`` in named pieces, one per column of the accuracy matrix; none is empty.
+
+    Examples
+    --------
     >>> task = Task(0, "task 1", [0, 1], [4, 5], (7,), (("task 1", [4, 5]),))
     >>> task.train, task.classes
     (array([0, 1]), (7,))
     """
 
     index: int
-    """The first task has 0."""
     name: str
-    """``"task 1"`` and so on, or the name of a domain."""
     train: NDArray[np.intp]
-    """The rows to learn from now."""
     test: NDArray[np.intp]
-    """The rows to be judged on after it."""
     classes: tuple[int, ...]
-    """The labels of which this task brings the first samples."""
     parts: tuple[Part, ...]
-    """``test`` in pieces with names, one a column of the accuracy matrix; none is empty."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "train", _fixed(self.train))
-        object.__setattr__(self, "test", _fixed(self.test))
-        parts = tuple((name, _fixed(rows)) for name, rows in self.parts)
+        object.__setattr__(self, "train", _read_only(self.train))
+        object.__setattr__(self, "test", _read_only(self.test))
+        parts = tuple((name, _read_only(rows)) for name, rows in self.parts)
         object.__setattr__(self, "parts", parts)
 
     def __repr__(self) -> str:
         return (
             f"Task({self.index}, {self.name!r}, {len(self.classes)} new classes, "
-            f"{len(self.train)} rows to learn, {len(self.test)} to be judged on)"
+            f"{len(self.train)} rows to learn, {len(self.test)} to test on)"
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scenario(Sequence[Task]):
-    """Tasks in the order they come: ``len``, an index, a slice (a tuple of tasks), loops.
+    """A sequence of tasks with ``len``, indices, slices and independent loops.
 
-    Loops do not know of each other, so one may stand inside another.
+    Parameters
+    ----------
+    kind : str
+        ``"class-incremental"``, ``"few-shot"`` or ``"domain-incremental"``.
+    tasks : tuple of Task
+        The tasks in their order.
+    seed : int
+        Seed of the random choices.
+    options : Mapping[str, Any]
+        ``build(data, kind, seed=seed, **options)`` builds the same scenario.
+
+    Examples
+    --------
+    >>> from fecam.data import load
+    >>> from fecam.scenarios import class_incremental
+    >>> scenario = class_incremental(load("digits"), base=4, increment=3)
+    >>> len(scenario), scenario[0].index, len(scenario.base_classes)
+    (3, 0, 4)
     """
 
     kind: str
-    """``"class-incremental"``, ``"few-shot"`` or ``"domain-incremental"``."""
     tasks: tuple[Task, ...]
     seed: int
     options: Mapping[str, Any]
-    """With ``build(data, kind, seed=seed, **options)`` the same scenario is made again."""
 
     def __len__(self) -> int:
         return len(self.tasks)
 
     @overload
-    def __getitem__(self, at: int) -> Task: ...
+    def __getitem__(self, index: int) -> Task: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[Task, ...]: ...
-    def __getitem__(self, at: int | slice) -> Task | tuple[Task, ...]:
-        return self.tasks[at]
+    def __getitem__(self, index: slice) -> tuple[Task, ...]: ...
+    def __getitem__(self, index: int | slice) -> Task | tuple[Task, ...]:
+        return self.tasks[index]
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)
@@ -88,7 +114,23 @@ class Scenario(Sequence[Task]):
         return self.tasks[0].classes
 
     def position(self, label: int) -> int:
-        """The place of a label in `class_order`, from 0."""
+        """Return the position of a label in `class_order`.
+
+        Parameters
+        ----------
+        label : int
+            A label.
+
+        Returns
+        -------
+        int
+            Its position, from 0.
+
+        Raises
+        ------
+        SettingsError
+            If the label never comes.
+        """
         try:
             return self.class_order.index(label)
         except ValueError:
@@ -97,7 +139,13 @@ class Scenario(Sequence[Task]):
             ) from None
 
     def describe(self) -> dict[str, Any]:
-        """All that is needed to make it again, and its sizes, as plain JSON."""
+        """Return the options and sizes of the scenario as plain JSON.
+
+        Returns
+        -------
+        dict
+            Kind, seed, options, class order, and the sizes of each task.
+        """
         return {
             "kind": self.kind,
             "seed": self.seed,
@@ -118,8 +166,8 @@ class Scenario(Sequence[Task]):
         return f"Scenario({self.kind!r}, {len(self)} tasks, {len(self.class_order)} classes)"
 
 
-def _fixed(rows: ArrayLike) -> NDArray[np.intp]:
-    """The rows as an array that nobody can write to; copied unless it is one already."""
+def _read_only(rows: ArrayLike) -> NDArray[np.intp]:
+    """Return the rows as a read-only array, copied unless they are one."""
     if isinstance(rows, np.ndarray) and rows.dtype == np.intp and not rows.flags.writeable:
         return rows
     copy = np.array(rows, dtype=np.intp)
