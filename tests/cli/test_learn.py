@@ -79,7 +79,7 @@ def test_a_folder_of_pictures_is_taught_once(fecam, answer, place):
     assert third["learned"] == {"red": 1} and third["duplicates"] == {"blue": 4, "red": 3}
     assert counts() == {"blue": 4, "red": 4}
     told = fecam("learn", "photos", "-m", "m.fecam", "--allow-duplicates")
-    assert "taught: 8 samples of 2 classes" in told.out and "m.fecam has 2 classes" in told.out
+    assert "learned: 8 samples of 2 classes" in told.out and "m.fecam has 2 classes" in told.out
     assert "`fecam undo -m m.fecam` undoes that" in told.err
     newest = answer("history", "-m", "m.fecam")
     assert [step["note"] for step in newest] == ["", "", "May"]
@@ -90,7 +90,7 @@ def test_the_usual_encoder(fecam, place):
     pictures(place / "photos", each=2)
     options = ("-e", "efficientnet-lite0", "-o", "resolution=32", "-o", "runtime=torch")
     told = fecam("learn", "photos", "-m", "m.fecam", *options)
-    assert "taught: 4 samples of 2 classes (2 new)" in told.out and "photos" in told.err
+    assert "learned: 4 samples of 2 classes (2 new)" in told.out and "photos" in told.err
     with package.open("m.fecam", readonly=True) as model:
         assert model.encoder_record.name.startswith("efficientnet-lite0?resolution=32")
         assert model.encoder_record.width == 1280

