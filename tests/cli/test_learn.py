@@ -103,7 +103,7 @@ def test_loose_images_and_whole_folders_of_one_class(answer, fecam, place):
     # Three of the five have the same bytes as the loose ones: they are the same pictures.
     assert found["learned"] == {"green": 5} and found["duplicates"] == {"green": 3}
     said = fecam("learn", loose[0], "-m", "m.fecam", code=1).err
-    assert "0.png is an image, and nothing says what it shows. Remedy: --as LABEL" in said
+    assert "0.png is an image without a label. Remedy: --as LABEL" in said
     assert "--as" in fecam("learn", place / "more" / "green", "-m", "m.fecam", code=1).err
     assert (
         "9.png does not exist" in fecam("learn", "9.png", "--as", "x", "-m", "m.fecam", code=1).err

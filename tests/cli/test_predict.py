@@ -165,7 +165,7 @@ def test_rows_of_numbers_from_a_pipe(predict, rows):
     whole = in_jsonl(predict("q.npz", "--json"))
     assert [one["item"] for one in found] == [f"line {at}" for at in (1, 3, 4, 5, 6, 7)]
     assert [one["label"] for one in found if "label" in one] == [one["label"] for one in whole[:3]]
-    assert "2 numbers, where the model has 12 features" in found[1]["error"]
+    assert "2 numbers, but the model has 12 features" in found[1]["error"]
     assert "'x'" in found[3]["error"] and "NaN" in found[4]["error"]
     said = predict("-", "--format", "csv", stdin=text, code=3)
     assert [bool(row["error"]) for row in in_csv(said)] == [False, True, False, True, True, False]
@@ -211,8 +211,8 @@ def test_lines_are_numbered_however_they_come(monkeypatch):
     expected = [(3, b"one"), (4, b"two"), (7, b"three, which is longer"), (8, b"four")]
     assert [line for burst in bursts for line in burst] == expected and len(bursts) > 1
     assert list(items._read_available(io.BytesIO(text))) == [expected[:3], expected[3:]]
-    monkeypatch.setattr(items, "LONGEST_LINE", 10)
-    with pytest.raises(ValueError, match="line 7 of the standard input has more than 10 bytes"):
+    monkeypatch.setattr(items, "MAX_LINE", 10)
+    with pytest.raises(ValueError, match="line 7 of standard input has more than 10 bytes"):
         list(items._read_available(Slow(text)))
 
 
@@ -262,9 +262,9 @@ def test_pictures_of_every_kind_of_path(predict, photos, place):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["q.npz"], "q.npz holds features, but this model was taught images"),
-        (["--text", "hello"], "this model was taught images, not texts"),
-        (["empty"], "empty holds no images"),
+        (["q.npz"], "q.npz has features, but this model was learned from images"),
+        (["--text", "hello"], "this model was learned from images, not texts"),
+        (["empty"], "empty has no images"),
         (["none.csv"], "none.csv does not exist"),
     ],
 )
@@ -305,9 +305,9 @@ def test_texts(predict, place):
     [
         (["wide.npz"], str(WIDTH)),
         (["nowhere.npz"], "nowhere.npz does not exist"),
-        (["photo.jpg"], "this model was taught features"),
+        (["photo.jpg"], "this model was learned from features"),
         (["."], "is a folder"),
-        (["words.csv"], "words.csv holds texts, but this model was taught features"),
+        (["words.csv"], "words.csv has texts, but this model was learned from features"),
         (["q.npz", "--reject", "5"], "--reject 5.0: give a share between 0 and 1"),
         (["bare.csv"], "begins with a line of numbers"),
         (["q.npz", "--option", "colour"], "name=value"),

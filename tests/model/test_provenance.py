@@ -188,9 +188,9 @@ def test_doctor_tells_of_a_log(path):
 
 
 def doctor(path):
-    from fecam.cli.doctor import _file
+    from fecam.cli.doctor import _check_file
 
-    return list(_file(path, compact=False, yes=True))
+    return list(_check_file(path, compact=False, yes=True))
 
 
 @pytest.mark.parametrize("version", [1, 2])

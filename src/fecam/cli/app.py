@@ -1,10 +1,11 @@
-"""The program `fecam`: its commands, and what happens when one fails."""
+"""The program `fecam`: its commands and its error messages."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from typing import Annotated, NoReturn
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
@@ -24,8 +25,34 @@ from fecam.cli import (
     serve,
     train,
 )
+from fecam.cli.cluster import ByRay
 from fecam.cli.output import console, errors, strip_control
 from fecam.errors import FecamError
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "learn": learn.learn,
+    "unlearn": learn.unlearn,
+    "predict": predict.predict,
+    "forget": edit.forget,
+    "merge": edit.merge,
+    "undo": edit.undo,
+    "history": edit.history,
+    "evaluate": evaluate.evaluate,
+    "classes": evaluate.classes,
+    "inspect": evaluate.inspect,
+    "export": export.export,
+    "import": export.import_,
+    "doctor": doctor.doctor,
+    "features": features.features,
+    "serve": serve.serve,
+    "train": train.train,
+    "encoders": encoders.list_encoders,
+    "datasets": encoders.list_datasets,
+    "export-encoder": encoders.export_encoder,
+    "bench": bench.bench,
+    "report": bench.report,
+    "heads": bench.list_heads,
+}
 
 app = typer.Typer(
     name="fecam",
@@ -33,22 +60,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-learn.add_to(app)
-predict.add_to(app)
-edit.add_to(app)
-evaluate.add_to(app)
-export.add_to(app)
-doctor.add_to(app)
-features.add_to(app)
-serve.add_to(app)
-train.add_to(app)
-encoders.add_to(app)
-bench.add_to(app)
+for _name, _command in COMMANDS.items():
+    app.command(_name, cls=ByRay)(_command)
+app.add_typer(serve.tokens_app, name="token")
 app.add_typer(cache.app, name="cache")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         console.print(f"fecam {__version__}")
         raise typer.Exit
 
@@ -56,26 +75,29 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _fecam(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and end.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Teach a frozen encoder new classes, one after another, without keeping the data.
+    """Class-incremental classifier on a frozen encoder: learns new classes without stored data.
 
     Example: `fecam features photos/ --output photos.npz`
     """
 
 
 def main() -> None:
-    """Run a command; a user's mistake is a message and the exit code 1, never a traceback."""
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # what cannot be read is named anyway
+    """Run a command; a user error is a message and exit code 1, not a traceback."""
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported anyway
     try:
         app()
     except FecamError as error:
         _fail(str(error))
-    except BrokenPipeError:  # the reader of the output has gone, as `| head` does
+    except BrokenPipeError:  # the reader of the output has exited, as `| head` does
         sys.stderr.close()
         sys.exit(141)
-    except OSError as error:  # a full disk, a folder that cannot be read: not ours to mend
+    except OSError as error:  # such as a full disk or an unreadable folder
         where = f" ({error.filename})" if error.filename else ""
         _fail(f"{error.strerror or error}{where}")
 

@@ -31,13 +31,6 @@ if TYPE_CHECKING:
     from fecam.bench.spec import Spec
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command("bench", cls=cluster.ByRay)(bench)
-    app.command("report")(report)
-    app.command("heads")(list_heads)
-
-
 def bench(
     spec: Annotated[
         list[str] | None, typer.Argument(help="Experiments: names (`--list`), or .toml files.")

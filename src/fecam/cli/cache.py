@@ -1,4 +1,4 @@
-"""`fecam cache`: what is kept, how much, and how to be rid of it."""
+"""`fecam cache`: list, limit and clear the cache of features."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fecam.cli.output import (
     parse_bytes,
     print_note,
     show_json,
+    show_result,
     show_table,
 )
 from fecam.features import FeatureStore
@@ -23,9 +24,9 @@ app = typer.Typer(invoke_without_command=True)
 
 @app.callback()
 def show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Look at the cache of features, limit it, empty it.
+    """List, limit or clear the cache of features.
 
-    Without a command it lists what is there, the most recently used first.
+    Without a subcommand, list the entries, the most recently used first.
 
     Example: `fecam cache`
     """
@@ -33,85 +34,81 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
         return
     store = FeatureStore()
     entries = store.entries()
-    total = sum(one.bytes for one in entries)
+    total = sum(entry.bytes for entry in entries)
     if as_json:
         show_json(
             {
                 "folder": str(store.folder),
                 "bytes": total,
                 "limit": store.limit,
-                "unfinished": [str(one) for one in store.unfinished()],
+                "unfinished": [str(path) for path in store.unfinished()],
                 "entries": [
-                    {"key": one.key, "bytes": one.bytes, "used": one.used, **one.about}
-                    for one in entries
+                    {"key": entry.key, "bytes": entry.bytes, "used": entry.used, **entry.about}
+                    for entry in entries
                 ],
             }
         )
         return
     if entries:
         show_table(
-            ["key", "data set", "encoder", "items", "size", "used"],
+            ["key", "data set", "encoder", "items", "size", "last used"],
             [
                 [
-                    one.key,
-                    one.about.get("dataset", "?"),
-                    one.about.get("encoder", "?"),
-                    f"{one.about.get('items', 0):,}",
-                    format_bytes(one.bytes),
-                    time.strftime("%Y-%m-%d %H:%M", time.localtime(one.used)),
+                    entry.key,
+                    entry.about.get("dataset", "?"),
+                    entry.about.get("encoder", "?"),
+                    f"{entry.about.get('items', 0):,}",
+                    format_bytes(entry.bytes),
+                    time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used)),
                 ]
-                for one in entries
+                for entry in entries
             ],
         )
     print_note(
-        f"{counted(len(entries), 'set')}, {format_bytes(total)} of at most "
-        f"{format_bytes(store.limit)}, in {store.folder}"
+        f"{counted(len(entries), 'feature set')}, {format_bytes(total)} (limit "
+        f"{format_bytes(store.limit)}), in {store.folder}"
     )
     if unfinished := store.unfinished():
-        print_note(f"{len(unfinished)} unfinished: run the same command again to go on")
+        print_note(f"{len(unfinished)} unfinished: run the same command again to resume")
 
 
 @app.command()
 def limit(
-    size: Annotated[str, typer.Argument(help="500MB, 20GB, ...")], as_json: AsJson = False
+    size: Annotated[str, typer.Argument(help="Maximum size, such as 500MB or 20GB.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Set how much the cache may take; what was not used for longest goes first.
+    """Set the maximum size of the cache; the least recently used entries are removed first.
 
     Example: `fecam cache limit 5GB`
     """
     store = FeatureStore()
     store.limit = parse_bytes(size)
     removed = store.shrink()
-    if as_json:
-        show_json({"limit": store.limit, "removed": [one.key for one in removed]})
-    else:
-        print_note(f"at most {format_bytes(store.limit)}; removed: {counted(len(removed), 'set')}")
+    show_result(
+        {"limit": store.limit, "removed": [entry.key for entry in removed]},
+        f"limit: {format_bytes(store.limit)}; removed: {counted(len(removed), 'feature set')}",
+        as_json,
+    )
 
 
 @app.command()
 def remove(
-    key: Annotated[str, typer.Argument(help="As `fecam cache` lists them.")],
+    key: Annotated[str, typer.Argument(help="Key of the entry, as listed by `fecam cache`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Remove one set of features.
+    """Remove one entry from the cache.
 
     Example: `fecam cache remove 0f3a...`
     """
     FeatureStore().remove(key)
-    if as_json:
-        show_json({"removed": [key]})
-    else:
-        print_note(f"removed {key}")
+    show_result({"removed": [key]}, f"removed: {key}", as_json)
 
 
 @app.command()
 def clear(as_json: AsJson = False) -> None:
-    """Remove everything from the cache.
+    """Remove all entries from the cache.
 
     Example: `fecam cache clear`
     """
     count = FeatureStore().clear()
-    if as_json:
-        show_json({"removed": count})
-    else:
-        print_note(f"removed: {counted(count, 'set')}")
+    show_result({"removed": count}, f"removed: {counted(count, 'feature set')}", as_json)

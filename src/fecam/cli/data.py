@@ -1,4 +1,4 @@
-"""Loading a data set on the command line: options, downloads that can be watched, notes."""
+"""Options that several commands share, and loading of a data set with progress and notes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,27 @@ from fecam.data.download import report_downloads
 Name = Annotated[
     str,
     typer.Argument(
-        help="A name (`fecam datasets`), a folder of images by class, or a file.",
+        help="Name of a data set (`fecam datasets`), folder with one subfolder of images per "
+        "class, or file.",
         autocompletion=completion.datasets,
     ),
 ]
-Root = Annotated[Path | None, typer.Option(help="Where a public data set lies.")]
-Download = Annotated[bool, typer.Option("--download", help="Fetch it if it is not there.")]
+Root = Annotated[Path | None, typer.Option(help="Folder of a public data set.")]
+Download = Annotated[bool, typer.Option("--download", help="Download the data set if missing.")]
 Options = Annotated[
-    list[str] | None, typer.Option("--option", help="Of the data set, as name=value.")
+    list[str] | None,
+    typer.Option("--option", help="Option of the data set, as name=value; repeatable."),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; found out if not given.")]
+EncoderOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--encoder-option", "-o", help="Option of the encoder, as name=value; repeatable."
+    ),
+]
+Device = Annotated[
+    str | None, typer.Option(help="Device: cpu, cuda or mps. Default: the fastest available.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first unreadable item.")]
 
 
 def load_dataset(
@@ -35,7 +46,7 @@ def load_dataset(
     options: Sequence[str] | None,
     as_label: str | None = None,
 ) -> Dataset:
-    """The data set; a person sees how a download comes along, and what was noticed."""
+    """Load a data set; show the progress of a download and print the loader's notes."""
     settings = parse_options(options or [])
     settings |= {} if as_label is None else {"as_label": as_label}
     if not download:

@@ -1,4 +1,4 @@
-"""`fecam doctor`: whether a file, or the installation, is as it should be."""
+"""`fecam doctor`: check a model file or the installation."""
 
 from __future__ import annotations
 
@@ -20,59 +20,54 @@ from fecam.cli.output import (
     console,
     counted,
     print_note,
-    show_json,
+    show_result,
     strip_control,
 )
 from fecam.data.paths import cache_folder, ensure_writable
 from fecam.encoders import catalogue
 from fecam.errors import EncoderError, FecamError, InputError, MissingPackageError
 
-LITTLE_ROOM = 10**9
-"""With less left on its disk, the cache is soon in trouble."""
+MIN_FREE_BYTES = 10**9
+"""Less free space on the disk of the cache is reported as a problem."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     what: str
     state: str
     problem: bool = False
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command("doctor")(doctor)
-
-
 def doctor(
-    file: Annotated[Path | None, typer.Argument(help="A model's file.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Model file.")] = None,
     compact: Annotated[
-        bool, typer.Option("--compact", help="Make it small: drop what is kept to undo.")
+        bool, typer.Option("--compact", help="Shrink the file: drop the undo history.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a model's file, all of it; without a file, check the installation.
+    """Check a whole model file or, without a file, the installation.
 
-    Every problem is told with its remedy. Exit code 1 if there is any.
+    Each problem is printed with its remedy. Exit code 1 if there is a problem.
 
     Example: `fecam doctor birds.fecam`
     """
     if file is None and compact:
-        raise InputError("--compact: of which file? Remedy: fecam doctor birds.fecam --compact")
+        raise InputError("--compact needs a file. Remedy: fecam doctor birds.fecam --compact")
     findings = []
-    for one in _installation() if file is None else _file(file, compact, yes):
-        findings.append(one)
-        if not as_json:  # as they come: loading encoders takes its time
-            console.print(
-                strip_control(f"{'problem' if one.problem else 'ok'}: {one.what}: {one.state}")
-            )
-    problems = [f"{one.what}: {one.state}" for one in findings if one.problem]
-    if as_json:
-        show_json({"problems": problems, "findings": [asdict(one) for one in findings]})
-    else:
-        print_note(counted(len(problems), "problem") if problems else "all is well")
+    for finding in _check_installation() if file is None else _check_file(file, compact, yes):
+        findings.append(finding)
+        if not as_json:  # printed one by one, because loading encoders takes seconds
+            status = "problem" if finding.problem else "ok"
+            console.print(strip_control(f"{status}: {finding.what}: {finding.state}"))
+    problems = [f"{finding.what}: {finding.state}" for finding in findings if finding.problem]
+    show_result(
+        {"problems": problems, "findings": [asdict(finding) for finding in findings]},
+        counted(len(problems), "problem") if problems else "no problems",
+        as_json,
+    )
     if problems:
         raise typer.Exit(1)
 
@@ -80,56 +75,56 @@ def doctor(
 # -- a file ----------------------------------------------------------------------------------------
 
 
-def _file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
+def _check_file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
     from fecam.model_file import check, file_info
     from fecam.model_file.header import wal_size
 
     name = str(path)
-    found = check(path)
-    for problem in found:
+    problems = check(path)
+    for problem in problems:
         yield Finding(name, problem.removeprefix(f"{path}: "), problem=True)
-    if found:
+    if problems:
         if compact:
-            print_note("nothing was made smaller: what is damaged is left as it is")
+            print_note("not compacted, because the file is damaged")
         return
-    about = file_info(path)
+    info = file_info(path)
     yield Finding(
         name,
-        f"{len(about.classes):,} classes, {format_bytes(about.bytes)}; every checksum is right",
+        f"{counted(len(info.classes), 'class')}, {format_bytes(info.bytes)}; all checksums match",
     )
     yield Finding(
-        "room",
-        f"{format_bytes(about.history_bytes)} to undo, {format_bytes(about.free_bytes)} free; "
-        f"`fecam doctor {quoted(path)} --compact` drops both",
+        "space",
+        f"{format_bytes(info.history_bytes)} undo history, {format_bytes(info.free_bytes)} free; "
+        f"`fecam doctor {quoted(path)} --compact` removes both",
     )
     if log := wal_size(path):
         yield Finding(
             "log",
-            f"{format_bytes(log)} of it are in {path.name}-wal beside it, for a program has it "
-            "open or was killed; do not copy it alone. The next lesson puts them in their place",
+            f"{format_bytes(log)} are in {path.name}-wal, because another program has the file "
+            "open or was killed. Do not copy the file alone. The next change merges the log",
         )
-    if about.encoder is not None:
-        yield _encoder_of(path, about.encoder.name)
+    if info.encoder is not None:
+        yield _check_encoder(path, info.encoder.name)
     if compact:
-        yield _compacted(path, yes)
+        yield _compact(path, yes)
 
 
-def _encoder_of(path: Path, name: str) -> Finding:
-    """Whether items that come now are seen as those that were taught."""
+def _check_encoder(path: Path, name: str) -> Finding:
+    """Return whether the model's encoder can be loaded and has the same fingerprint."""
     try:
         with open_existing(path) as opened:
             encoder = opened.encoder
     except (EncoderError, MissingPackageError) as error:
         return Finding("encoder", str(error), problem=True)
-    width = 0 if encoder is None else encoder.n_features
-    return Finding("encoder", f"{name}, {width:,} features: the very one that taught the model")
+    n_features = 0 if encoder is None else encoder.n_features
+    return Finding("encoder", f"{name}, {n_features:,} features: the same as in the model file")
 
 
-def _compacted(path: Path, yes: bool) -> Finding:
+def _compact(path: Path, yes: bool) -> Finding:
     from fecam.model_file import compact
 
     if sys.stdin.isatty() and not yes:
-        typer.confirm(f"Make {path} small? Nothing can be undone afterwards.", abort=True, err=True)
+        typer.confirm(f"Compact {path}? This removes the undo history.", abort=True, err=True)
     before, after = compact(path)
     return Finding("compact", f"{format_bytes(before)} before, {format_bytes(after)} now")
 
@@ -137,7 +132,7 @@ def _compacted(path: Path, yes: bool) -> Finding:
 # -- the installation ------------------------------------------------------------------------------
 
 
-def _installation() -> Iterator[Finding]:
+def _check_installation() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("fecam", f"{metadata.version('fecam')}, Python {version}")
     for extra, packages in extras().items():
@@ -148,18 +143,18 @@ def _installation() -> Iterator[Finding]:
         yield Finding(f"extra {extra}", state)
     for entry in catalogue.available():
         if "<" not in entry.name and entry.installed:
-            yield _loaded(entry.name)
-    yield _cache()
+            yield _check_loading(entry.name)
+    yield _check_cache()
 
 
 def extras() -> dict[str, list[str]]:
-    """The packages of each extra; extras that only gather others are left out."""
-    found: dict[str, list[str]] = {}
+    """Return the packages of each extra, without extras that only combine others."""
+    packages: dict[str, list[str]] = {}
     for line in metadata.requires("fecam") or []:
-        matched = re.fullmatch(r"""([\w.-]+).*extra\s*==\s*['"]([\w.-]+)['"].*""", line)
-        if matched:
-            found.setdefault(matched[2], []).append(matched[1])
-    return {extra: names for extra, names in found.items() if "fecam" not in names}
+        match = re.fullmatch(r"""([\w.-]+).*extra\s*==\s*['"]([\w.-]+)['"].*""", line)
+        if match:
+            packages.setdefault(match[2], []).append(match[1])
+    return {extra: names for extra, names in packages.items() if "fecam" not in names}
 
 
 def _is_installed(package: str) -> bool:
@@ -170,7 +165,7 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _loaded(name: str) -> Finding:
+def _check_loading(name: str) -> Finding:
     try:
         encoder = catalogue.load(name, runtime="torch")
     except FecamError as error:
@@ -178,14 +173,14 @@ def _loaded(name: str) -> Finding:
     return Finding(f"encoder {name}", f"{encoder.n_features:,} features")
 
 
-def _cache() -> Finding:
-    """Whether features can be kept where they are kept."""
+def _check_cache() -> Finding:
+    """Return whether the cache folder is writable and has free space."""
     folder = cache_folder()
     try:
         free = shutil.disk_usage(ensure_writable(folder)).free
     except FecamError as error:
         return Finding(f"cache {folder}", str(error), problem=True)
-    room = f"{format_bytes(free)} free on its disk"
-    if free < LITTLE_ROOM:
-        return Finding(f"cache {folder}", f"{room}; `fecam cache clear` makes room", problem=True)
-    return Finding(f"cache {folder}", room)
+    if free < MIN_FREE_BYTES:
+        remedy = f"only {format_bytes(free)} free on its disk; `fecam cache clear` frees space"
+        return Finding(f"cache {folder}", remedy, problem=True)
+    return Finding(f"cache {folder}", f"{format_bytes(free)} free on its disk")

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 Note = Annotated[str, typer.Option(help="Kept with the step: where it came from, say.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command("forget")(forget)
-    app.command("merge")(merge)
-    app.command("undo")(undo)
-    app.command("history")(history)
-
-
 def forget(
     label: Annotated[
         list[str],

@@ -8,77 +8,74 @@ from typing import Annotated
 
 import typer
 
-from fecam.cli.output import AsJson, parse_options, print_note, show_json, show_table
+from fecam.cli.data import EncoderOptions
+from fecam.cli.output import (
+    AsJson,
+    parse_options,
+    print_note,
+    show_json,
+    show_result,
+    show_table,
+)
 from fecam.data import catalogue as data_catalogue
 from fecam.encoders import catalogue
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command("encoders")(list_encoders)
-    app.command("datasets")(list_datasets)
-    app.command("export-encoder")(export_encoder)
-
-
 def list_encoders(as_json: AsJson = False) -> None:
-    """List the encoders, and what installs them.
+    """List the encoders and how to install them.
 
     Example: `fecam encoders`
     """
     entries = catalogue.available()
     if as_json:
-        show_json([asdict(one) for one in entries])
+        show_json([asdict(entry) for entry in entries])
         return
     show_table(
-        ["encoder", "for", "features", "what it is", "installed"],
+        ["encoder", "input", "features", "description", "installed"],
         [
             [
-                one.name,
-                one.kind,
-                one.features or "",
-                one.description,
-                "yes" if one.installed else f"pip install 'fecam[{one.extra}]'",
+                entry.name,
+                entry.kind,
+                entry.features or "",
+                entry.description,
+                "yes" if entry.installed else f"pip install 'fecam[{entry.extra}]'",
             ]
-            for one in entries
+            for entry in entries
         ],
     )
 
 
 def list_datasets(as_json: AsJson = False) -> None:
-    """List the data sets that are known by name, and how each is had.
+    """List the data sets that have a name, and how to obtain each.
 
     Example: `fecam datasets`
     """
     entries = data_catalogue.available()
     if as_json:
-        show_json([asdict(one) for one in entries])
+        show_json([asdict(entry) for entry in entries])
         return
     show_table(
-        ["data set", "holds", "what it is", "how it is had"],
-        [[one.name, one.kind, one.description, one.obtained] for one in entries],
+        ["data set", "items", "description", "source"],
+        [[entry.name, entry.kind, entry.description, entry.obtained] for entry in entries],
     )
-    print_note("Or a folder of images by class, or a .npz, .parquet, .csv or .tsv file.")
+    print_note("Also: a folder of images by class, or a .npz, .parquet, .csv or .tsv file.")
 
 
 def export_encoder(
-    encoder: Annotated[str, typer.Argument(help="As `fecam encoders` lists them.")],
+    encoder: Annotated[str, typer.Argument(help="Name, as listed by `fecam encoders`.")],
     path: Annotated[Path, typer.Argument(help="The .onnx file to write.")],
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--encoder-option", "-o", help="name=value, as often as needed."),
-    ] = None,
+    option: EncoderOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write an encoder as one ONNX file, which needs no torch to run.
+    """Export an encoder as one ONNX file, which runs without torch.
 
     Example: `fecam export-encoder efficientnet-lite0 lite0.onnx`, then `--encoder onnx:lite0.onnx`
     """
     loaded = catalogue.load(encoder, **parse_options(option or []))
     catalogue.export(loaded, path)
-    done = {"encoder": loaded.name, "path": str(path), "bytes": path.stat().st_size}
-    if as_json:
-        show_json(done)
-    else:
-        print_note(
-            f"{loaded.name} -> {path} ({done['bytes']:,} bytes); use it as --encoder onnx:{path}"
-        )
+    size = path.stat().st_size
+    show_result(
+        {"encoder": loaded.name, "path": str(path), "bytes": size},
+        f"{loaded.name} -> {path} ({size:,} bytes); use it with --encoder onnx:{path}",
+        as_json,
+    )

@@ -57,13 +57,6 @@ class Order(Enum):
     bytes = "bytes"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command("evaluate", cls=cluster.ByRay)(evaluate)
-    app.command("classes")(classes)
-    app.command("inspect")(inspect)
-
-
 # -- evaluate --------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""`fecam export` and `fecam import`: models for other programs, as safetensors files."""
+"""`fecam export` and `fecam import`: models as safetensors files for other programs."""
 
 from __future__ import annotations
 
@@ -9,75 +9,67 @@ import typer
 from rich.filesize import decimal as format_bytes
 
 from fecam.cli.model import ModelPath, open_existing
-from fecam.cli.output import AsJson, counted, print_note, show_json
+from fecam.cli.output import AsJson, counted, show_result
 from fecam.errors import InputError
 
 SUFFIX = ".safetensors"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command("export")(export)
-    app.command("import")(import_)
-
-
 def export(
     path: Annotated[Path, typer.Argument(help=f"The {SUFFIX} file to write.")],
     model: ModelPath,
-    force: Annotated[bool, typer.Option("--force", help="In place of a file that is there.")] = (
-        False
-    ),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model as a safetensors file, which other programs read without fecam.
+    """Export a model as a safetensors file, which other programs can read without fecam.
 
-    It holds labels, counts, means and scatters, but no history; docs/reference/exchange.md has the
-    layout, and ten lines of NumPy that predict with it.
+    The file holds labels, counts, means and scatters, but no history. docs/reference/exchange.md
+    describes the layout and predicts with it in ten lines of NumPy.
 
     Example: `fecam export birds.safetensors -m birds.fecam`
     """
     if path.suffix != SUFFIX:
         raise InputError(f"{path}: the file name must end in {SUFFIX}")
     if path.exists() and not force:
-        raise InputError(f"{path} is there already. Remedy: another name, or --force to replace it")
+        raise InputError(f"{path} exists already. Remedy: another name, or --force to replace it")
     with open_existing(model) as opened:
         from fecam.transfer import export_model
 
         export_model(opened.classifier, path, encoder=opened.encoder_record)
         count = len(opened.classes)
     size = path.stat().st_size
-    if as_json:
-        show_json({"model": str(model), "path": str(path), "bytes": size, "classes": count})
-    else:
-        print_note(f"{path}: {count:,} classes, {format_bytes(size)}")
+    show_result(
+        {"model": str(model), "path": str(path), "bytes": size, "classes": count},
+        f"{path}: {counted(count, 'class')}, {format_bytes(size)}",
+        as_json,
+    )
 
 
 def import_(
-    path: Annotated[Path, typer.Argument(help="A file that `fecam export` has written.")],
+    path: Annotated[Path, typer.Argument(help="A file written by `fecam export`.")],
     model: ModelPath,
     as_json: AsJson = False,
 ) -> None:
-    """Make a model of a safetensors file that `fecam export` has written, here or elsewhere.
+    """Create a model from a safetensors file written by `fecam export`.
 
-    The model must not be there yet; `fecam merge` adds one to another.
+    The model file must not exist; `fecam merge` adds one model to another.
 
     Example: `fecam import birds.safetensors -m birds.fecam`
     """
     from fecam.transfer import import_file
 
-    found = import_file(path, model)
-    counts = found.classifier.class_count_
-    if as_json:
-        encoder = None if found.encoder is None else vars(found.encoder)
-        show_json(
-            {
-                "model": str(model),
-                "path": str(path),
-                "classes": len(counts),
-                "samples": int(counts.sum()),
-                "encoder": encoder,
-            }
-        )
-        return
-    seen = "" if found.encoder is None else f", seen by {found.encoder.name}"
-    print_note(f"{model}: {len(counts):,} classes of {counted(int(counts.sum()), 'sample')}{seen}")
+    imported = import_file(path, model)
+    encoder, counts = imported.encoder, imported.classifier.class_count_
+    classes, samples = len(counts), int(counts.sum())
+    show_result(
+        {
+            "model": str(model),
+            "path": str(path),
+            "classes": classes,
+            "samples": samples,
+            "encoder": None if encoder is None else vars(encoder),
+        },
+        f"{model}: {counted(classes, 'class')}, {counted(samples, 'sample')}"
+        + ("" if encoder is None else f", encoder {encoder.name}"),
+        as_json,
+    )

@@ -1,28 +1,32 @@
-"""`fecam features`: from a data set to features, with a cache."""
+"""`fecam features`: encode a data set, with a cache."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
 from fecam.cli import completion
-from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
+from fecam.cli.data import (
+    Device,
+    Download,
+    EncoderOptions,
+    Name,
+    Options,
+    Root,
+    Strict,
+    load_dataset,
+)
 from fecam.cli.model import encoding_bar, print_unreadable
-from fecam.cli.output import AsJson, console, parse_options, show_json
+from fecam.cli.output import AsJson, console, counted, parse_options, show_json
 from fecam.data import Dataset
 from fecam.encoders import load as load_encoder
 from fecam.errors import InputError
 from fecam.features import FeatureStore, Progress, extract
 from fecam.features.saving import save_features
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command("features")(features)
 
 
 def features(
@@ -32,7 +36,7 @@ def features(
         typer.Option(
             "--encoder",
             "-e",
-            help="As `fecam encoders` lists them.",
+            help="Name, as listed by `fecam encoders`.",
             autocompletion=completion.encoders,
         ),
     ] = "efficientnet-lite0",
@@ -42,18 +46,13 @@ def features(
     root: Root = None,
     download: Download = False,
     option: Options = None,
-    encoder_option: Annotated[
-        list[str] | None,
-        typer.Option("--encoder-option", "-o", help="Of the encoder, as name=value."),
-    ] = None,
+    encoder_option: EncoderOptions = None,
     device: Device = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="An item that cannot be read is an error.")
-    ] = False,
-    batch: Annotated[int | None, typer.Option(min=1, help="Items at a time.")] = None,
+    strict: Strict = False,
+    batch: Annotated[int | None, typer.Option(min=1, help="Items per batch.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn images or texts into features, once; the next time they come from the cache.
+    """Encode images or texts as features; later runs read them from the cache.
 
     Example: `fecam features photos/ --encoder efficientnet-lite0 --output photos.npz`
     """
@@ -69,43 +68,43 @@ def features(
             first = progress.done if first < 0 else first
             show(progress)
 
-        found = extract(data, chosen, report=report, strict=strict, batch=batch)
+        result = extract(data, chosen, report=report, strict=strict, batch=batch)
     seconds = time.monotonic() - start
     if output is not None:
-        save_features(found, output)
-    made = len(data) - first if first >= 0 else 0
-    _show(found, data, made, seconds, output, as_json)
+        save_features(result, output)
+    encoded = len(data) - first if first >= 0 else 0
+    _show(result, data, encoded, seconds, output, as_json)
 
 
 def _show(
-    found: Dataset, data: Dataset, made: int, seconds: float, output: Path | None, as_json: bool
+    result: Dataset, data: Dataset, encoded: int, seconds: float, output: Path | None, as_json: bool
 ) -> None:
-    bad = found.notes[len(data.notes) + 1 :]
-    answer: dict[str, Any] = {
-        "dataset": data.name,
-        "items": len(data),
-        "features": len(found),
-        "width": int(np.shape(found.items)[1]),
-        "classes": len(found.label_names),
-        "test": len(found.test),
-        "unreadable": list(bad),
-        "encoded_now": made,
-        "seconds": round(seconds, 3),
-        "items_a_second": round(made / seconds, 1) if made else None,
-        "key": found.fingerprint,
-        "cached_in": str(FeatureStore().folder / found.fingerprint),
-        "output": None if output is None else str(output),
-    }
+    unreadable = list(result.notes[len(data.notes) + 1 :])
+    n_features = int(np.shape(result.items)[1])
     if as_json:
-        show_json(answer)
+        show_json(
+            {
+                "dataset": data.name,
+                "items": len(data),
+                "features": len(result),
+                "width": n_features,
+                "classes": len(result.label_names),
+                "test": len(result.test),
+                "unreadable": unreadable,
+                "encoded_now": encoded,
+                "seconds": round(seconds, 3),
+                "items_per_second": round(encoded / seconds, 1) if encoded else None,
+                "key": result.fingerprint,
+                "cached_in": str(FeatureStore().folder / result.fingerprint),
+                "output": None if output is None else str(output),
+            }
+        )
         return
-    print_unreadable(list(bad))
-    rate = (
-        f"{made:,} encoded in {seconds:.1f} s, {made / seconds:,.0f} a second" if made else "cached"
-    )
+    print_unreadable(unreadable)
+    rate = f"{encoded:,} encoded in {seconds:.1f} s, {encoded / seconds:,.0f} per second"
     console.print(
-        f"{len(found):,} x {answer['width']:,} features of {answer['classes']} classes "
-        f"({answer['test']:,} for testing): {rate}"
+        f"{len(result):,} x {n_features:,} features of {counted(len(result.label_names), 'class')} "
+        f"({len(result.test):,} for testing): {rate if encoded else 'cached'}"
     )
     if output is not None:
         console.print(f"written to {output}")

@@ -13,7 +13,7 @@ import fecam
 from fecam.cli import cluster, completion
 from fecam.cli.data import Device, Download, Options, Root
 from fecam.cli.edit import Note
-from fecam.cli.items import check_width, load_labeled
+from fecam.cli.items import check_n_features, load_labeled
 from fecam.cli.model import (
     ModelPath,
     encoding_bar,
@@ -63,12 +63,6 @@ AsLabel = Annotated[
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="An item that cannot be read is an error.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command("learn", cls=cluster.ByRay)(learn)
-    app.command("unlearn")(unlearn)
 
 
 def learn(
@@ -177,7 +171,7 @@ def _each(
     if model.kind == "features" and model.exists:
         for one in data:
             if one.kind == "features":
-                check_width(one.name, one.items, model.classifier.n_features_in_)
+                check_n_features(one.name, one.items, model.classifier.n_features_in_)
     lessons: list[LearnResult] = []
     with _can_be_stopped(model, lessons):
         for one in data:

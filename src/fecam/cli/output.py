@@ -167,8 +167,8 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun in singular or plural.
 
-    >>> counted(1, "set"), counted(3, "class")
-    ('1 set', '3 classes')
+    >>> counted(1, "file"), counted(3, "class")
+    ('1 file', '3 classes')
     """
     plural = "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{'' if count == 1 else plural}"

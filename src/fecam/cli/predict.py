@@ -26,11 +26,6 @@ BATCH = 128
 """So many items are judged at a time: enough to be fast, few enough to be answered soon."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command("predict", cls=cluster.ByRay)(predict)
-
-
 def predict(
     paths: Annotated[
         list[str],

@@ -1,4 +1,4 @@
-"""`fecam serve` and `fecam token`: a model behind HTTP, and who may ask it."""
+"""`fecam serve` and `fecam token`: serve a model over HTTP, and manage its access tokens."""
 
 from __future__ import annotations
 
@@ -7,29 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fecam.cli.cluster import ByRay, Ray
+from fecam.cli.cluster import Ray
 from fecam.cli.data import Device
 from fecam.cli.model import ModelPath
-from fecam.cli.output import AsJson, console, print_note, show_json, show_table
+from fecam.cli.output import AsJson, console, print_note, show_json, show_result, show_table
 from fecam.errors import MissingPackageError, SettingsError
 
 if TYPE_CHECKING:
     from fecam.service.tokens import TokenFile
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command("serve", cls=ByRay)(serve)
-    app.add_typer(tokens_app, name="token")
-
-
-tokens_app = typer.Typer(no_args_is_help=True, help="Who may ask a service, and who may teach it.")
+tokens_app = typer.Typer(no_args_is_help=True, help="Manage the access tokens of a service.")
 
 Tokens = Annotated[
     Path,
     typer.Option(
         "--tokens",
-        help="The file in which tokens are kept, as hashes.",
+        help="File that stores the tokens as hashes.",
         envvar="FECAM_TOKENS",
         show_envvar=True,
     ),
@@ -38,11 +32,11 @@ Tokens = Annotated[
 
 def serve(
     model: ModelPath,
-    host: Annotated[str, typer.Option(help="Where to listen; elsewhere needs --tokens.")] = (
+    host: Annotated[str, typer.Option(help="Address; others than localhost need --tokens.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8765,
-    workers: Annotated[int, typer.Option(help="Processes that share the file.")] = 1,
+    port: Annotated[int, typer.Option(help="Port; 0: any free port.")] = 8765,
+    workers: Annotated[int, typer.Option(help="Server processes.")] = 1,
     predict_workers: Annotated[
         int | None,
         typer.Option(
@@ -56,30 +50,28 @@ def serve(
             "shortlist, the fastest, which goes without proof."
         ),
     ] = None,
-    tokens: Annotated[
-        Path | None, typer.Option(help="The file that `fecam token add` writes.")
+    tokens: Annotated[Path | None, typer.Option(help="File written by `fecam token add`.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option("--encoder", "-e", help="Encoder of a new model.")
     ] = None,
-    encoder: Annotated[str | None, typer.Option("--encoder", "-e", help="Of a new model.")] = None,
     device: Device = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(help="An origin of pages elsewhere that may ask.")
-    ] = None,
-    docs: Annotated[bool, typer.Option("--docs", help="A page about the API at /docs.")] = False,
-    max_mb: Annotated[float, typer.Option(help="Megabytes that a request may have.")] = 32,
-    max_items: Annotated[int, typer.Option(help="Items that a request may have.")] = 1024,
-    max_pixels: Annotated[int, typer.Option(help="Pixels that an image may have.")] = 25_000_000,
-    seconds: Annotated[float, typer.Option(help="That a request may wait.")] = 30.0,
-    queue: Annotated[int, typer.Option(help="Requests that may wait.")] = 64,
-    log_json: Annotated[bool, typer.Option("--log-json", help="A JSON object a line.")] = False,
-    access_log: Annotated[
-        bool, typer.Option("--access-log", help="A line for each request.")
+    cors: Annotated[list[str] | None, typer.Option(help="Allowed CORS origin; repeatable.")] = None,
+    docs: Annotated[bool, typer.Option("--docs", help="Serve API docs at /docs.")] = False,
+    max_mb: Annotated[float, typer.Option(help="Maximum request size in MB.")] = 32,
+    max_items: Annotated[int, typer.Option(help="Maximum items per request.")] = 1024,
+    max_pixels: Annotated[int, typer.Option(help="Maximum pixels per image.")] = 25_000_000,
+    seconds: Annotated[float, typer.Option(help="Timeout of a request in seconds.")] = 30.0,
+    queue: Annotated[int, typer.Option(help="Maximum number of queued requests.")] = 64,
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Log as JSON, one object per line.")
     ] = False,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
     ray: Ray = None,
     replicas: Annotated[
-        int, typer.Option(help="With --ray: processes that answer, a processor each.")
+        int, typer.Option(help="With --ray: number of prediction replicas, one CPU each.")
     ] = 2,
 ) -> None:
-    """Serve a model: a page to teach it and an API. The first lesson makes the file.
+    """Serve a model: an HTTP API and a web page. The first training batch creates the file.
 
     Example: `fecam serve -m birds.fecam`
     """
@@ -108,19 +100,21 @@ def serve(
     if ray is None:
         run(settings)
     elif workers > 1:
-        raise SettingsError("--workers is for one machine; with --ray say --replicas.")
+        raise SettingsError("--workers is for one machine; with --ray use --replicas.")
     else:
         run_on_ray(settings, ray, replicas)
 
 
 @tokens_app.command("add")
 def add_token(
-    name: Annotated[str, typer.Argument(help="Whose it is, such as camera.")],
+    name: Annotated[str, typer.Argument(help="Name of the token, such as camera.")],
     tokens: Tokens,
-    scope: Annotated[str, typer.Option(help="read, or teach, which may also read.")] = "read",
+    scope: Annotated[
+        str, typer.Option(help="Scope: read, or teach, which includes read.")
+    ] = "read",
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is shown this once; the file keeps its hash only.
+    """Create a token. It is printed once; the file stores only its hash.
 
     Example: `fecam token add camera --scope teach --tokens tokens.json`
     """
@@ -128,41 +122,38 @@ def add_token(
     if as_json:
         show_json({"name": name, "scope": scope, "token": text})
         return
-    print_note(f"the token {name!r} may {scope}; keep it well, it is not shown again:")
+    print_note(f"token {name!r} with scope {scope}; store it now, it is not shown again:")
     console.print(text)
 
 
 @tokens_app.command("list")
 def list_tokens(tokens: Tokens, as_json: AsJson = False) -> None:
-    """List tokens, without what is secret.
+    """List the names and scopes of tokens.
 
     Example: `fecam token list --tokens tokens.json`
     """
-    found = _file(tokens).tokens()
+    rows = [[token.name, token.scope, token.made] for token in _file(tokens).tokens()]
     if as_json:
-        show_json([{"name": one.name, "scope": one.scope, "made": one.made} for one in found])
-        return
-    show_table(["name", "scope", "made"], [[one.name, one.scope, one.made] for one in found])
+        show_json([dict(zip(["name", "scope", "made"], row, strict=True)) for row in rows])
+    else:
+        show_table(["name", "scope", "made"], rows)
 
 
 @tokens_app.command("revoke")
 def revoke_token(
-    name: Annotated[str, typer.Argument(help="As `fecam token list` has it.")],
+    name: Annotated[str, typer.Argument(help="Name, as listed by `fecam token list`.")],
     tokens: Tokens,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token worthless, at once.
+    """Revoke a token immediately.
 
     Example: `fecam token revoke camera --tokens tokens.json`
     """
     _file(tokens).revoke(name)
-    if as_json:
-        show_json({"revoked": name})
-    else:
-        print_note(f"the token {name!r} is good no more")
+    show_result({"revoked": name}, f"revoked the token {name!r}", as_json)
 
 
 def _file(path: Path) -> TokenFile:
-    from fecam.service.tokens import TokenFile  # without the web framework
+    from fecam.service.tokens import TokenFile  # does not import the web framework
 
     return TokenFile(path)

@@ -1,4 +1,4 @@
-"""`fecam train`: a network trained on the first classes of a data set, to be frozen afterwards."""
+"""`fecam train`: train a network on the base classes, to be used as a frozen encoder."""
 
 from __future__ import annotations
 
@@ -16,31 +16,28 @@ from fecam.data import Dataset
 from fecam.errors import InputError, MissingPackageError
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to the program."""
-    app.command("train")(train)
-
-
 def train(
     dataset: Name,
     output: Annotated[
-        Path, typer.Option("--output", "-O", help="Folder for the encoder and the checkpoint.")
+        Path, typer.Option("--output", "-O", help="Folder for encoder and checkpoint.")
     ],
     classes: Annotated[
-        str, typer.Option(help="How many, in the order of --order-seed; or names with commas.")
+        str, typer.Option(help="Number of classes, or their names separated by commas.")
     ] = "all",
     order_seed: Annotated[
-        int | None, typer.Option(help="Shuffles the classes first; 1993 is the usual one.")
+        int | None, typer.Option(help="Seed that shuffles the classes first; papers use 1993.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the paper's 200.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs. Default: 200, as in the paper.")
+    ] = None,
     width: Annotated[
-        int, typer.Option(min=1, help="Channels of the first layer; features: 8 x.")
+        int, typer.Option(min=1, help="Channels of the first layer; 8 times as many features.")
     ] = 64,
-    size: Annotated[int | None, typer.Option(min=8, help="Side of the images in pixels.")] = None,
+    size: Annotated[int | None, typer.Option(min=8, help="Image size in pixels.")] = None,
     plan: Annotated[
         list[str] | None,
         typer.Option(
-            "--plan", help="Of the training plan, as name=value: learning_rate=0.05, seed=1."
+            "--plan", help="Setting of the training, such as learning_rate=0.05; repeatable."
         ),
     ] = None,
     root: Root = None,
@@ -49,7 +46,7 @@ def train(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a ResNet-18 on the first task, as the paper does. Run it again to go on after a stop.
+    """Train a ResNet-18 on the base classes, as in the paper. Run it again to resume after a stop.
 
     Example: `fecam train glyphs --classes 60 --width 16 --epochs 10 --output glyph-net`,
     then `fecam features glyphs --encoder resnet18:glyph-net/encoder.safetensors`
@@ -92,15 +89,15 @@ def _show(record: Any, as_json: bool) -> None:
         print(json.dumps(asdict(record)), flush=True)
         return
     test = "" if record.test_accuracy is None else f", test {100 * record.test_accuracy:5.1f} %"
-    again = " (done before)" if record.restored else ""
+    restored = " (restored)" if record.restored else ""
     console.print(
         f"epoch {record.epoch}/{record.epochs}: loss {record.loss:.3f}, accuracy "
-        f"{100 * record.accuracy:5.1f} %{test}, {record.seconds:.0f} s{again}"
+        f"{100 * record.accuracy:5.1f} %{test}, {record.seconds:.0f} s{restored}"
     )
 
 
 def _chosen(data: Dataset, classes: str, order_seed: int | None) -> list[int]:
-    """The labels of the classes to train on, in the order of the stream."""
+    """Return the labels of the classes to train on, in the order of the tasks."""
     order = np.arange(len(data.label_names))
     if order_seed is not None:
         order = np.random.RandomState(order_seed).permutation(len(order))
@@ -109,13 +106,13 @@ def _chosen(data: Dataset, classes: str, order_seed: int | None) -> list[int]:
     if classes.isdigit():
         if not 2 <= int(classes) <= len(order):
             raise InputError(
-                f"--classes {classes}: {data.name!r} has {len(order)} classes; 2 at least"
+                f"--classes {classes} must be from 2 to {len(order)} (the classes of {data.name!r})"
             )
         return [int(label) for label in order[: int(classes)]]
     names = [name.strip() for name in classes.split(",")]
     if unknown := [name for name in names if name not in data.label_names]:
-        some = ", ".join(data.label_names[:8])
+        examples = ", ".join(data.label_names[:8])
         raise InputError(
-            f"--classes: {data.name!r} has no class {unknown[0]!r}; it has {some}, ..."
+            f"--classes: {data.name!r} has no class {unknown[0]!r}; it has {examples}, ..."
         )
     return [data.label_names.index(name) for name in names]
