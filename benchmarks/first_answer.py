@@ -33,7 +33,7 @@ BUILT = 50
 
 def anew(clf: FeCAMClassifier) -> None:
     """Drop all that was derived, but the prior."""
-    metric = clf._metric()
+    metric = clf.metric_
     prior = clf._derived.renewed_prior(clf.state_, metric, may_lag=False)
     clf._derived = FactorCache()
     clf._derived.start_from(metric, prior if metric.has_prior else None)
@@ -59,10 +59,10 @@ def glancing(clf: FeCAMClassifier, queries: np.ndarray, repeats: int) -> dict[st
 def building(clf: FeCAMClassifier, query: np.ndarray) -> float:
     """Seconds until all factors are there, and the query is answered through them."""
     known, classes = clf.state_, len(clf.state_.classes)
-    some = FeCAMClassifier(**{**clf.get_params(), "search": "certified"})
-    some._hold(_first(known, min(BUILT, classes) if classes > 100 else classes))
+    some = FeCAMClassifier(**{**clf.get_params(), "search": "exact"})
+    some.set_state(_first(known, min(BUILT, classes) if classes > 100 else classes))
     anew(some)
-    metric, queries = some._metric(), some._queries(query, some.state_, some._metric())
+    metric, queries = some.metric_, some._queries(query, some.state_, some.metric_)
 
     def build() -> None:
         search = some._derived.search(some.state_, metric)

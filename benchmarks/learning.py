@@ -6,7 +6,7 @@ A class of 5, 50 and 500 samples at d = 512 on top of 1, 30 and 100 known ones, 
 of the same samples and against that product after the transform, which is the least that any
 covariance costs. What a class needs for search is built when it is first asked for: the first
 answer after a lesson, less an answer with everything built, is what that takes, once. It is taken
-with certified search, which needs most. Last a lesson followed by one query at 345 classes x 1,280
+with exact search, which needs most. Last a lesson followed by one query at 345 classes x 1,280
 features, as they come: `search="auto"`.
 """
 
@@ -57,9 +57,9 @@ def building(
     """Seconds of the first answer after a lesson about a new class, and of the next one."""
     known, labels = clf.state_, np.full(len(X), -1)
     first, cached = [], []
-    clf.search = "certified"
+    clf.search = "exact"
     for _ in range(repeats):
-        clf._hold(known)  # nothing derived yet
+        clf.set_state(known)  # nothing derived yet
         reference.derive(clf, query)
         clf.partial_fit(X, labels)
         first.append(once(lambda: clf.predict(query)))

@@ -54,9 +54,9 @@ class _Watched(hunt_module.Hunt):
 
 def steps(clf: FeCAMClassifier, queries: np.ndarray, *, certain: bool) -> dict[str, list[float]]:
     """Shares of the dense product's multiplications and of its time, by step."""
-    clf.search = "certified" if certain else "shortlist"
+    clf.search = "exact" if certain else "approximate"
     clf.predict(queries[:2])
-    known, metric = clf.state_, clf._metric()
+    known, metric = clf.state_, clf.metric_
     search = clf._derived.search(known, metric)
     block = search.panel.shifted(clf._queries(queries, known, metric))
     n, width = block.shape
@@ -98,8 +98,8 @@ def steps(clf: FeCAMClassifier, queries: np.ndarray, *, certain: bool) -> dict[s
 
 
 def threads(clf: FeCAMClassifier, queries: np.ndarray) -> dict[str, float]:
-    """Seconds of a certified prediction on one thread and on two."""
-    clf.search = "certified"
+    """Seconds of a exact prediction on one thread and on two."""
+    clf.search = "exact"
 
     def on(number: int) -> None:
         with threadpool_limits(number):
@@ -123,7 +123,7 @@ def main() -> None:
         say(f"{setting}: {problem} ...")
         clf = reference.taught(setting, problem.lessons())
         for certain in (True, False):
-            name = "certified" if certain else "shortlist"
+            name = "exact" if certain else "approximate"
             found = steps(clf, problem.queries[: asked // 2], certain=certain)
             results[f"{setting} {name}"] = found
             for step, (work, seconds) in found.items():
@@ -138,7 +138,7 @@ def main() -> None:
                 )
         results[f"{setting} threads"] = threads(clf, problem.queries)
         ratio = results[f"{setting} threads"]["one"] / results[f"{setting} threads"]["two"]
-        rows.append([f"{setting}, certified", "two threads against one", "", f"{ratio:.2f} x", ""])
+        rows.append([f"{setting}, exact", "two threads against one", "", f"{ratio:.2f} x", ""])
     header = ["search", "step", "multiplications, of dense", "time, of dense", "use"]
     table = markdown(header, rows)
     print(table)

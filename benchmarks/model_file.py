@@ -49,7 +49,7 @@ def teaching(path: Path, repeats: int) -> dict[str, float]:
         for number in range(repeats + 1):  # the first opens what stays open
             X = rng.gamma(2.0, size=(PER_CLASS, WIDTH)).astype(np.float32)
             labels = np.full(PER_CLASS, 10**6 + number)
-            copy = model.classifier.fork()
+            copy = model.classifier.copy()
             found = {
                 "memory": once(lambda: copy.partial_fit(X, labels)),  # noqa: B023
                 "file": once(lambda: model.learn(X, labels)),  # noqa: B023

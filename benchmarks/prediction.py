@@ -53,7 +53,7 @@ def measure(
     answers["dense"] = reference.Dense(clf).predict
     labels = {name: answer(problem.queries) for name, answer in answers.items()}
     agreement = {name: float(np.mean(labels[name] == labels["dense"])) for name in SEARCHES}
-    certified = float(np.mean(labels["certified"] == labels["exhaustive"]))
+    exact = float(np.mean(labels["exact"] == labels["exhaustive"]))
     found = []
     for batch, repeats in batches.items():
         say(f"  {batch} queries a call, {repeats} repeats ...")
@@ -69,7 +69,7 @@ def measure(
                 "dense_over": {name: seconds["dense"] / seconds[name] for name in SEARCHES},
                 "public_over_auto": seconds.get("public", 0.0) / seconds["auto"] or None,
                 "agreement": agreement,
-                "certified_equals_exhaustive": certified,
+                "certified_equals_exhaustive": exact,
                 "queries_compared": len(problem.queries),
             }
         )
@@ -86,9 +86,7 @@ def growth(
     found = []
     for batch in (1000, max(map(len, queries.values()))):
         tasks = {
-            name: asking(
-                searching(clf, "certified"), np.resize(queries[name], (batch, width)), batch
-            )
+            name: asking(searching(clf, "exact"), np.resize(queries[name], (batch, width)), batch)
             for name, clf in (("small", small), ("large", large))
             for width in [clf.n_features_in_]
         }
@@ -131,7 +129,7 @@ def run(data: str, quick: bool) -> dict[str, Any]:
                 rows.append({**about, **found})
             if case in ("small", "large"):
                 models[case], queries[case] = clf, problem.queries
-        say(f"{setting}: certified search, {' against '.join(models)} ...")
+        say(f"{setting}: exact search, {' against '.join(models)} ...")
         if len(models) == 2:
             for grown in growth(models["small"], models["large"], queries):
                 growths.append({"setting": setting, **grown})
@@ -139,7 +137,7 @@ def run(data: str, quick: bool) -> dict[str, Any]:
 
 
 def grow_again(data: str, quick: bool, results: dict[str, Any]) -> dict[str, Any]:
-    """The results of an earlier run, with how certified search grows measured anew."""
+    """The results of an earlier run, with how exact search grows measured anew."""
     growths = []
     for setting in SETTINGS:
         made = {case: make() for case, make in cases(data, quick).items() if case != "photographs"}
@@ -151,11 +149,11 @@ def grow_again(data: str, quick: bool, results: dict[str, Any]) -> dict[str, Any
 
 
 def table(results: Mapping[str, Any]) -> str:
-    """Ratios for every problem, setting and batch; then how certified search grows."""
+    """Ratios for every problem, setting and batch; then how exact search grows."""
     lines = []
     for row in results["rows"]:
         ratios = [f"{row['dense_over'][name]:.2f} x" for name in SEARCHES]
-        share = [f"{100 * row['agreement'][name]:.2f} %" for name in ("certified", "shortlist")]
+        share = [f"{100 * row['agreement'][name]:.2f} %" for name in ("exact", "approximate")]
         public = row["public_over_auto"]
         lines.append(
             [
@@ -172,11 +170,11 @@ def table(results: Mapping[str, Any]) -> str:
         )
     header = ["features", "classes", "n", "settings", "queries", "dense product"]
     header += list(SEARCHES)
-    header += ["certified agrees", "shortlist agrees", "auto against public"]
+    header += ["exact agrees", "approximate agrees", "auto against public"]
     grown = [
         [one["setting"], f"{one['batch']:,}", f"{one['ratio']:.2f} x"] for one in results["growth"]
     ]
-    second = markdown(["settings", "queries", "certified: time at 1,000 over 100 classes"], grown)
+    second = markdown(["settings", "queries", "exact: time at 1,000 over 100 classes"], grown)
     return f"{markdown(header, lines)}\n\n{second}"
 
 

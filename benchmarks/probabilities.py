@@ -27,7 +27,7 @@ BATCH, QUERIES = 128, 2000
 
 def judged(clf: FeCAMClassifier, queries: np.ndarray, search: str) -> Any:
     """Labels and probabilities by this search."""
-    return clf.set_params(search=search).judge(queries)
+    return clf.set_params(search=search).predict_detailed(queries)
 
 
 def measure(problem: problems.Problem, setting: str) -> dict[str, Any]:
@@ -35,14 +35,14 @@ def measure(problem: problems.Problem, setting: str) -> dict[str, Any]:
     say(f"{problem}, {setting}")
     clf = taught(setting, problem.lessons())
     exact = judged(clf, problem.queries, "exhaustive")
-    found = judged(clf, problem.queries, "certified")
+    found = judged(clf, problem.queries, "exact")
     off = np.abs(exact.probabilities[:, 0] - found.probabilities[:, 0])
     some = problem.queries[:BATCH]
     with threadpool_limits(1):
         seconds = side_by_side(
             {
-                "probabilities": lambda: clf.judge(some),
-                "label": lambda: clf.judge(some, probabilities=False),
+                "probabilities": lambda: clf.predict_detailed(some),
+                "label": lambda: clf.predict_detailed(some, probabilities=False),
             }
         )
     return {

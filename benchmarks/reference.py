@@ -19,7 +19,7 @@ from fecam.core.transforms import unit_length
 from problems import Lessons
 
 SETTINGS = ("paper", "default")
-SEARCHES = ("exhaustive", "certified", "shortlist", "auto")
+SEARCHES = ("exhaustive", "exact", "approximate", "auto")
 
 Answer = Callable[[np.ndarray], np.ndarray]
 
@@ -39,7 +39,7 @@ def taught(setting: str, lessons: Lessons) -> FeCAMClassifier:
 
 def derive(clf: FeCAMClassifier, queries: np.ndarray) -> None:
     """Have queries answered through factors, which a few of them alone would not have made."""
-    clf._derived.search(clf.state_, clf._metric())
+    clf._derived.search(clf.state_, clf.metric_)
     clf.predict(queries)
 
 
@@ -65,7 +65,7 @@ class _Reference:
     """Centres and scales of all classes, and queries as they are compared with them."""
 
     def __init__(self, clf: FeCAMClassifier) -> None:
-        self.metric, known = clf._metric(), clf.state_
+        self.metric, known = clf.metric_, clf.state_
         self.labels, self.transform = clf.classes_, known.transform
         everyone = known.classes.values()
         centres = [prototype_of(one, self.metric, known.transform) for one in everyone]
@@ -134,7 +134,7 @@ class Public(_Reference):
 
 def matrices(clf: FeCAMClassifier) -> Iterator[np.ndarray]:
     """The regularised, normalised matrix of each class, one after another."""
-    metric, known = clf._metric(), clf.state_
+    metric, known = clf.metric_, clf.state_
     prior = None
     if metric.has_prior:
         clf.predict(np.ones((1, known.width), np.float32))  # brings the prior up to date

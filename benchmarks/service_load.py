@@ -7,8 +7,8 @@ endpoint of FastAPI that does nothing, and of predictions from embeddings, 100 c
 features, one row a request, as JSON and as bytes; batches of 256 against the same call without a
 service; and how long predictions take while lessons come in. What the maths alone would allow is
 told too: one row a request, judged 256 at a time without a service. "Label alone" asks for no
-probabilities (``top=0``); "shortlist" is a model with ``search="shortlist"``, which does without
-proof. Nothing is bound to a core: the service, as people run it, predicts in one
+probabilities (``top=0``); "approximate" is a model with ``search="approximate"``, which does
+without proof. Nothing is bound to a core: the service, as people run it, predicts in one
 process while it reads and writes in another, and the load takes its share of both.
 """
 
@@ -179,7 +179,7 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
         folder = Path(name)
         path, saved = folder / "model.fecam", folder / "queries.npy"
         taught(path, problem)
-        taught(folder / "short.fecam", problem, "shortlist")
+        taught(folder / "short.fecam", problem, "approximate")
         np.save(saved, problem.queries)
         case = {"model": str(path), "queries": str(saved), "seconds": args.seconds}
         ones, many = batches(problem.queries, 1), batches(problem.queries, BATCH)
@@ -274,8 +274,8 @@ def table(results: list[dict[str, Any]]) -> str:
             ("one row, JSON", "json", "empty", "one"),
             ("one row, bytes", "bytes", "empty", "one"),
             ("one row, bytes, label alone", "label", "empty", "one"),
-            ("one row, bytes, shortlist", "short", "empty", "one"),
-            ("one row, bytes, shortlist, label alone", "short label", "empty", "one"),
+            ("one row, bytes, approximate", "short", "empty", "one"),
+            ("one row, bytes, approximate, label alone", "short label", "empty", "one"),
             ("one row, bytes", "bytes", "maths", ""),
             ("256 rows, JSON", "batch json", "process", "batch"),
             ("256 rows, bytes", "batch bytes", "process", "batch"),

@@ -106,7 +106,7 @@ def answers(name: str, clf: FeCAMClassifier, data: feature_sets.FeatureSet) -> d
 
 def difference(clf: FeCAMClassifier) -> float:
     """The norm of a class's inverse matrix minus the mean one, over the norm of the latter."""
-    classes, metric = list(clf.state_.classes.values()), clf._metric()
+    classes, metric = list(clf.state_.classes.values()), clf.metric_
     prior = make_prior(classes, metric.pooling) if metric.has_prior else None
     precisions = np.stack(
         [np.linalg.inv(class_covariance(one, metric, prior)).astype(np.float32) for one in classes]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from copy import copy
+from collections.abc import Hashable, Iterable, Mapping
+from copy import copy as shallow_copy
 from numbers import Real
 from os import PathLike
 from statistics import NormalDist
@@ -21,7 +21,9 @@ from fecam.core.cache import FactorCache
 from fecam.core.calibration import relative_variance, sample_distances, surprise, temperature
 from fecam.core.metric import Metric
 from fecam.core.panel import Found, likelihoods
+from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
+from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform, unit_length
 from fecam.errors import InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
@@ -29,7 +31,7 @@ from fecam.presets import preset
 from fecam.settings import PARAMETERS, check_fits, read_metric
 
 
-class Judged(NamedTuple):
+class Predictions(NamedTuple):
     """What a classifier makes of some samples, as NumPy arrays: (n, k) and for novelty (n,)."""
 
     labels: np.ndarray[Any, Any]
@@ -72,7 +74,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     domains : {"pool", "average"}
         What a class that comes back does to its matrix: exact pooling, or the paper's average of
         the previous matrix and the one of this call.
-    search : {"auto", "exhaustive", "certified", "shortlist"}
+    search : {"auto", "exhaustive", "exact", "approximate"}
         How the nearest class is found: by measuring every class; by proving that most cannot be
         nearest; by measuring only those that look near, which is faster still and nearly always
         the same. "auto" takes whichever of the first two is faster: their answers are the same.
@@ -160,14 +162,14 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return self._fitted()
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._knowledge is not None
+        return self._state is not None
 
     @property
-    def _knowledge(self) -> ClassifierState | None:
+    def _state(self) -> ClassifierState | None:
         return self.__dict__.get("_taught")
 
     def _fitted(self) -> ClassifierState:
-        knowledge = self._knowledge
+        knowledge = self._state
         if knowledge is None:
             raise NotFittedError(
                 f"This {type(self).__name__} knows no class yet: call partial_fit(X, y) first."
@@ -185,12 +187,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
         ``classes`` is accepted because scikit-learn's tools pass it; nothing has to be declared.
         """
-        return self._learn(X, y, self._knowledge)
+        return self._learn(X, y, self._state)
 
     def unlearn(self, X: Any, y: Any) -> Self:
         """Take samples back out, as if they had never come; a class left empty is gone."""
         known = self._fitted()
-        self._metric()  # settings that do not fit what was taught are refused here too
+        _ = self.metric_  # settings that do not fit what was taught are refused here too
         array = self._checked(X)
         labels = check_labels(y, array.shape[0])
         _check_kind(labels, known)
@@ -208,14 +210,14 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """Add all that another model was taught, exactly as if it had been taught here."""
         if not isinstance(other, FeCAMClassifier):
             raise TypeError(f"merge takes another FeCAMClassifier, not {type(other).__name__}.")
-        theirs = other._knowledge
+        theirs = other._state
         if theirs is None:
             return self
-        metric = self._metric()
+        metric = self.metric_
         _check_mergeable(self, other)
-        ours = self._knowledge
+        ours = self._state
         if ours is None:
-            self._hold(theirs)
+            self.set_state(theirs)
             if hasattr(other, "feature_names_in_"):
                 self.feature_names_in_ = other.feature_names_in_
         else:
@@ -234,7 +236,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         known = self._fitted()
         xp = namespace(array)
         anchor = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
-        return self._hold(known.on(anchor))
+        return self.set_state(known.on(anchor))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write all that was taught to a ``.fecam`` file, which `fecam.load` opens again."""
@@ -242,44 +244,116 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
         save(self, path)
 
-    def fork(self) -> Self:
+    def copy(self) -> Self:
         """A classifier that knows what this one knows, and goes its own way.
 
         Nothing is copied, so it takes no time: what was taught is never changed in place.
 
         >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
-        >>> clf.fork().forget("cat").classes_.tolist(), clf.classes_.tolist()
+        >>> clf.copy().forget("cat").classes_.tolist(), clf.classes_.tolist()
         (['dog'], ['cat', 'dog'])
         """
-        other = copy(self)
-        if self._knowledge is not None:
+        other = shallow_copy(self)
+        if self._state is not None:
             other._derived = self._derived.fork()
         return other
 
-    def prepare(self) -> Self:
+    def warm_up(self) -> Self:
         """Derive now what answers need, so that the first one comes as fast as all others.
 
-        >>> FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"]).prepare().classes_
+        >>> FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"]).warm_up().classes_
         array(['cat', 'dog'], dtype='<U3')
         """
-        self._derived.prepare(self._knowing(), self._metric())
+        self._derived.prepare(self._knowing(), self.metric_)
         return self
 
-    def _hold(self, known: ClassifierState) -> Self:
-        """Become a model that was taught just this."""
-        self._taught, self._derived = known, FactorCache()
-        self.n_features_in_ = known.n_features
+    # ------------------------------------------------------------------ state in and out
+
+    @property
+    def metric_(self) -> Metric:
+        """The distance that the parameters describe, checked against the state."""
+        params = self._params()
+        metric = read_metric(params)
+        if self._state is not None:
+            check_fits(params, metric, self._state)
+        return metric
+
+    @property
+    def prior_(self) -> Prior | None:
+        """The pooled prior in use; None before it is needed. See `current_prior`."""
+        return self._derived.prior if self._state is not None else None
+
+    def current_prior(self) -> Prior | None:
+        """Return the pooled prior, recomputed if it lags too far behind the statistics."""
+        state = self._fitted()
+        return self._derived.renewed_prior(state, self.metric_, may_lag=False)
+
+    def empty_state(self, X: Any) -> ClassifierState:
+        """Return the state without classes that a first fit on features like ``X`` starts from."""
+        array = check_features(X)
+        xp = namespace(array)
+        power = self.tukey
+        if power == "auto":
+            power = 0.5 if float(xp.min(array)) >= 0 else None
+        transform = Transform(None if power is None else float(power), self.l2 == "features")
+        like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
+        return ClassifierState(transform, read_metric(self._params()).needs, array.shape[1], like)
+
+    def set_state(
+        self,
+        state: ClassifierState,
+        *,
+        prior: Prior | None = None,
+        previous: FeCAMClassifier | None = None,
+    ) -> Self:
+        """Replace all that was learned by ``state``.
+
+        ``prior`` is one that was derived before from this state. Factors of unchanged classes are
+        taken over from a ``previous`` classifier with the same parameters.
+        """
+        self._taught, self._derived = state, FactorCache()
+        self.n_features_in_ = state.n_features
+        if previous is not None and previous._params() == self._params():
+            self._derived = previous._derived.fork()
+        if prior is not None or previous is not None:
+            self._derived.start_from(self.metric_, prior)
         return self
+
+    def statistics_of(self, X: Any, y: Any) -> dict[Hashable, ClassStatistics]:
+        """Return the statistics of a batch, per label; the classifier stays as it is."""
+        array = check_features(X)
+        labels = check_labels(y, array.shape[0])
+        state = self._state or self.empty_state(array)
+        rows = self._rows(array, labels, state)
+        return summarize_batch(rows, state.scatter_kind, state.like.dtype)
+
+    def learn_statistics(
+        self,
+        statistics: Mapping[Hashable, ClassStatistics],
+        rows: Iterable[tuple[Hashable, Array]] = (),
+    ) -> Self:
+        """Learn a batch from its statistics, as `statistics_of` returns them.
+
+        ``rows`` are a few transformed samples per label: their distances calibrate `novelty`.
+        """
+        metric = self.metric_
+        after = self._fitted().learn(statistics, average_domains=metric.average_domains)
+        prior = FactorCache().renewed_prior(after, metric, may_lag=False)
+        moments = {
+            label: sample_distances(features, after.classes[label], metric, prior)
+            for label, features in rows
+        }
+        return self.set_state(after.with_distance_moments(moments)).refresh()
 
     def _learn(self, X: Any, y: Any, before: ClassifierState | None) -> Self:
-        metric = read_metric(self._settings())
+        metric = read_metric(self._params())
         array = check_features(X)
         labels = check_labels(y, array.shape[0])
         fresh = before is None
         if before is None:
-            before = self._begin(array, metric)
+            before = self.empty_state(array)
         else:
-            check_fits(self._settings(), metric, before)
+            check_fits(self._params(), metric, before)
             validate_data(self, X=X, reset=False, skip_check_array=True)
             _check_kind(labels, before)
         rows = self._rows(array, labels, before)
@@ -296,17 +370,6 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             validate_data(self, X=X, reset=True, skip_check_array=True)
         self._taught, self._derived = after.with_distance_moments(sampled), derived
         return self
-
-    def _begin(self, array: Array, metric: Metric) -> ClassifierState:
-        """An empty model for features like these."""
-        xp = namespace(array)
-        power = self.tukey
-        if power == "auto":
-            power = 0.5 if float(xp.min(array)) >= 0 else None
-        transform = Transform(None if power is None else float(power), self.l2 == "features")
-        dtype = getattr(xp, self.dtype)
-        anchor = xp.zeros((0,), dtype=dtype, device=device(array))
-        return ClassifierState(transform, metric.needs, array.shape[1], anchor)
 
     def _rows(
         self, array: Array, labels: np.ndarray[Any, Any], known: ClassifierState
@@ -328,8 +391,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         if reject is None:
             return self.predict_top_k(X, 1)[:, 0]
         limit = novelty_threshold(reject)
-        array, judged = self._judge(X, 1, probabilities=False)
-        is_novel, labels = judged.novelty > limit, judged.labels[:, 0]
+        array, result = self._detailed(X, 1, probabilities=False)
+        is_novel, labels = result.novelty > limit, result.labels[:, 0]
         strings = kind_of(labels) == "strings" and isinstance(unknown, str)
         integers = kind_of(labels) == "integers" and type(unknown) in (int, np.int64)
         if strings or integers:
@@ -352,7 +415,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         array = self._checked(X)
         distances = self._distances(array, known)
         xp = namespace(distances)
-        expected = self._derived.expected(known, self._metric())
+        expected = self._derived.expected(known, self.metric_)
         variance = relative_variance(known.classes.values())
         closer = xp.min(distances, axis=1, keepdims=True) - distances
         weights = xp.exp(closer / temperature(expected, variance))
@@ -364,10 +427,10 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         The scale is the same for all classes and encoders: of samples of known classes about half
         lie above 0 and one in twenty above 1.64, whatever the class.
         """
-        array, judged = self._judge(X, 1, probabilities=False)
-        return to_backend_of(judged.novelty, array)
+        array, result = self._detailed(X, 1, probabilities=False)
+        return to_backend_of(result.novelty, array)
 
-    def judge(self, X: Any, k: int = 1, *, probabilities: bool = True) -> Judged:
+    def predict_detailed(self, X: Any, k: int = 1, *, probabilities: bool = True) -> Predictions:
         """All that can be said about each sample, in one go: its ``k`` nearest classes.
 
         For a probability classes that are less than 1/148 as likely as the nearest one are left
@@ -376,17 +439,17 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         still are measured, far fewer of a shortlist.
 
         >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
-        >>> clf.judge([[0.1, 0.9]], 2).labels.tolist()
+        >>> clf.predict_detailed([[0.1, 0.9]], 2).labels.tolist()
         [['cat', 'dog']]
         """
-        return self._judge(X, k, probabilities=probabilities)[1]
+        return self._detailed(X, k, probabilities=probabilities)[1]
 
-    def _judge(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Judged]:
+    def _detailed(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Predictions]:
         """The checked samples, and what is made of them."""
         known = self._knowing()
         self._check_k(k, known)
         array = self._checked(X)
-        metric, variance = self._metric(), relative_variance(known.classes.values())
+        metric, variance = self.metric_, relative_variance(known.classes.values())
         warmth = 0.0
         if probabilities:
             warmth = temperature(self._derived.expected(known, metric), variance)
@@ -398,7 +461,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         shares = np.full_like(distances, np.nan)
         if probabilities:
             shares = likelihoods(distances, warmth) / weights[:, None]
-        return array, Judged(_labels(known)[order], distances, shares, scores)
+        return array, Predictions(_labels(known)[order], distances, shares, scores)
 
     def _check_k(self, k: Any, known: ClassifierState) -> None:
         if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(known.classes):
@@ -434,13 +497,13 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return array
 
     def _distances(self, array: Array, known: ClassifierState) -> Array:
-        metric = self._metric()
+        metric = self.metric_
         queries = self._queries(array, known, metric)
         return self._derived.panel(known, metric).distances(queries)
 
     def _nearest(self, array: Array, known: ClassifierState, k: int, warmth: float = 0.0) -> Found:
         """The nearest classes; of a temperature the weights of all that are likely."""
-        metric = self._metric()
+        metric = self.metric_
         queries = self._queries(array, known, metric)
         if self.search != "exhaustive":
             found = self._derived.at_a_glance(queries, k, known, metric, warmth)
@@ -452,7 +515,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         wanted = self.search != "auto" or (search and search.is_worth_it(queries.shape[0]))
         if search is None or not wanted:
             return self._derived.panel(known, metric).find(queries, k, warmth)
-        return search.find(queries, k, warmth, certain=self.search != "shortlist")
+        return search.find(queries, k, warmth, certain=self.search != "approximate")
 
     def _queries(self, array: Array, known: ClassifierState, metric: Metric) -> Array:
         """Samples as the classes' factors take them."""
@@ -467,25 +530,18 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """Change settings, also after learning; what the statistics cannot serve is refused."""
         before = self.get_params()
         super().set_params(**params)
-        if self._knowledge is None:
+        if self._state is None:
             return self  # as everywhere in scikit-learn, values are looked at when learning begins
         try:
-            self._metric()
+            _ = self.metric_
         except SettingsError:
             super().set_params(**before)
             raise
         return self
 
-    def _settings(self) -> dict[str, Any]:
+    def _params(self) -> dict[str, Any]:
         """What get_params tells, without looking at signatures each time: this is a hot path."""
         return {name: getattr(self, name) for name in PARAMETERS}
-
-    def _metric(self) -> Metric:
-        params = self._settings()
-        metric = read_metric(params)
-        if self._knowledge is not None:
-            check_fits(params, metric, self._knowledge)
-        return metric
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())  # it may be our own
@@ -529,7 +585,7 @@ def _check_mergeable(ours: FeCAMClassifier, theirs: FeCAMClassifier) -> None:
             f"cannot merge models with different settings: {name}={here[name]!r} here, "
             f"{name}={there[name]!r} there. Use set_params to make them equal, or teach one anew."
         )
-    a, b = ours._knowledge, theirs._knowledge
+    a, b = ours._state, theirs._state
     if b is None:
         return
     if a is None:

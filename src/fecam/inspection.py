@@ -117,7 +117,7 @@ def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
     labels = list(known.classes)
     if len(labels) < 2:
         return []
-    metric = classifier._metric()
+    metric = classifier.metric_
     factors = classifier._derived.factors(known, metric)
     expected = np.asarray(classifier._derived.expected(known, metric, range(len(labels))))
     centres = np.stack([to_numpy(factor.centre).astype(np.float64) for factor in factors])

@@ -19,7 +19,7 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "prototype": ("transform-of-mean", "mean-of-transforms"),
     "l2": ("features", "compare", None),
     "domains": ("pool", "average"),
-    "search": ("auto", "exhaustive", "certified", "shortlist"),
+    "search": ("auto", "exhaustive", "exact", "approximate"),
     "off_diagonal": ("all", "nonzero", "nonzero-twice"),
     "dtype": ("float32", "float64"),
 }

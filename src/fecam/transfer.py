@@ -220,7 +220,7 @@ def _read(file: Any) -> ImportedModel:
         classes[label], tasks[label] = one, task
     check_kind(list(classes))
     known = replace(empty, classes=dict(sorted(classes.items())), tasks=dict(sorted(tasks.items())))
-    classifier._hold(known)._metric()
+    _ = classifier.set_state(known).metric_
     return ImportedModel(classifier, _encoder(metadata, empty.n_features))
 
 

@@ -217,8 +217,8 @@ def test_everything_else_can_be_changed_after_learning():
         {"prototype": "transform-of-mean"},
         {"l2": "compare"},
         {"search": "exhaustive"},
-        {"search": "certified"},
-        {"search": "shortlist"},
+        {"search": "exact"},
+        {"search": "approximate"},
     ):
         clf.set_params(**changes)
         anew = FeCAMClassifier(**clf.get_params()).fit(X, Y)

@@ -48,7 +48,7 @@ def test_the_expected_distance_is_that_of_samples_left_out(case):
     X, y = relu_features(6, 14, 20, 5)
     X = X.astype(np.float64) + 0.05
     clf = FeCAMClassifier(**settings).fit(X, y)
-    expected = np.array(clf._derived.expected(clf.state_, clf._metric()))
+    expected = np.array(clf._derived.expected(clf.state_, clf.metric_))
     measured = left_out(settings, X, y)
     assert expected.mean() == pytest.approx(measured.mean(), rel=0.18)
     learnt = -clf.decision_function(X)[np.arange(len(X)), y]
@@ -61,7 +61,7 @@ def test_classes_are_expected_at_their_own_distance():
     X = X * np.array([1, 2, 4, 8])[y][:, None]
     clf = FeCAMClassifier(tukey=None, l2=None, normalization=None, pooling=0.0).fit(X, y)
     clf.set_params(normalization="correlation")
-    expected = np.array(clf._derived.expected(clf.state_, clf._metric()))
+    expected = np.array(clf._derived.expected(clf.state_, clf.metric_))
     measured = -clf.decision_function(X)[np.arange(len(X)), y]
     per_class = np.array([measured[y == k].mean() for k in range(4)])
     np.testing.assert_allclose(expected[1:], per_class[1:], rtol=0.5)
@@ -72,7 +72,7 @@ def test_sampled_rows_are_measured_as_if_they_had_been_left_out():
     X, y = signed_features(5, 40, 6, 2)
     classes = [summarize_class(X[y == k], X[y == k], "full", np.float64) for k in range(5)]
     prior = make_prior(classes, 1.0)
-    metric = FeCAMClassifier(tukey=None, l2=None)._metric()
+    metric = FeCAMClassifier(tukey=None, l2=None).metric_
     number, first, second = calibration.sample_distances(X[y == 1], classes[1], metric, prior)
     rows = X[y == 1][:32].astype(float)  # 40 // 32 = 1: every row, up to 32
     shrunk = shrink(prior.covariance, (1, 0))
@@ -91,7 +91,7 @@ def test_sampled_rows_are_measured_as_if_they_had_been_left_out():
 def test_rows_are_taken_from_all_over_a_lesson():
     X = np.repeat(np.arange(320.0), 2).reshape(320, 2)
     one = summarize_class(X, X, "none", np.float64)
-    metric = FeCAMClassifier(covariance="identity", tukey=None, l2=None)._metric()
+    metric = FeCAMClassifier(covariance="identity", tukey=None, l2=None).metric_
     _, first, _ = calibration.sample_distances(X, one, metric, None)
     chosen = X[:320:10]
     assert first == pytest.approx(((chosen - X.mean(axis=0)) ** 2).sum() * 320 / 319)
@@ -101,7 +101,7 @@ def test_rows_are_brought_to_unit_length_where_queries_are():
     X, _ = relu_features(1, 20, 6, 0)
     one = summarize_class(X, X, "none", np.float64)
     settings = {"covariance": "identity", "tukey": None}
-    plain, unit = (FeCAMClassifier(l2=l2, **settings)._metric() for l2 in (None, "compare"))
+    plain, unit = (FeCAMClassifier(l2=l2, **settings).metric_ for l2 in (None, "compare"))
     _, loud, _ = calibration.sample_distances(X, one, plain, None)
     _, quiet, _ = calibration.sample_distances(X, one, unit, None)
     length = np.linalg.norm(X.mean(axis=0))
@@ -113,7 +113,7 @@ def test_rows_are_brought_to_unit_length_where_queries_are():
 def test_while_a_lesson_is_most_of_what_is_known_it_is_not_measured():
     X, _ = signed_features(1, 10, 12, 0)
     one = summarize_class(X, X, "full", np.float64)
-    metric = FeCAMClassifier(tukey=None, l2=None)._metric()
+    metric = FeCAMClassifier(tukey=None, l2=None).metric_
     sampled = calibration.sample_distances(X, one, metric, make_prior([one], 1.0))
     assert sampled == (0, 0.0, 0.0)
 
@@ -178,7 +178,7 @@ def test_nothing_derived_outlives_what_it_came_from(variant):
     for step in steps:
         clf.novelty(X), clf.predict_proba(X)
         step(clf), step(fresh)
-        untouched = FeCAMClassifier(**fresh.get_params())._hold(fresh.state_)
+        untouched = FeCAMClassifier(**fresh.get_params()).set_state(fresh.state_)
         for ask in ("novelty", "predict_proba", "decision_function"):
             np.testing.assert_allclose(
                 getattr(clf, ask)(X), getattr(untouched, ask)(X), rtol=1e-7, atol=1e-9
@@ -193,7 +193,7 @@ def test_the_trace_of_a_scatter_under_a_metric(width, tolerance, name, framed):
     X, y = relu_features(20, 90, width, 0)
     clf = FeCAMClassifier() if name == "default" else FeCAMClassifier.from_preset(name)
     clf.fit(X, y)
-    known, metric, derived = clf.state_, clf._metric(), clf._derived
+    known, metric, derived = clf.state_, clf.metric_, clf._derived
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     if framed:
         derived.factors(known, metric)
@@ -211,7 +211,7 @@ def test_as_many_known_samples_are_turned_away_as_was_asked_for(per_class):
     """Whatever the form of their factors: rows, or triangles in a frame."""
     X, y = relu_features(20, per_class + 50, 96, 1)
     is_new = np.arange(len(y)) % (per_class + 50) >= per_class
-    clf = FeCAMClassifier().fit(X[~is_new], y[~is_new]).prepare()
+    clf = FeCAMClassifier().fit(X[~is_new], y[~is_new]).warm_up()
     novelty = clf.novelty(X[is_new])
     assert 0.01 < np.mean(novelty > 1.6449) < 0.12
     assert abs(np.median(novelty)) < 0.4

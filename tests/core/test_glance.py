@@ -70,7 +70,7 @@ def queries(X, n, seed=1):
 
 def at_a_glance(clf, Q, k=1):
     """The positions and distances that a glance finds, and the cache it took factors from."""
-    known, metric, derived = clf.state_, clf._metric(), FactorCache()
+    known, metric, derived = clf.state_, clf.metric_, FactorCache()
     derived._use(metric)
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     labels = list(known.classes)
@@ -85,7 +85,7 @@ def at_a_glance(clf, Q, k=1):
 
 def assert_same_answers(clf, Q, ks=(1, 3), sizes=(1, 20)):
     """Those of measuring every class, but where single precision cannot tell two of them apart."""
-    assert can_glance(clf.state_, clf._metric())
+    assert can_glance(clf.state_, clf.metric_)
     far = -clf.decision_function(Q).astype(np.float64)
     for k in ks:
         want = clf.set_params(search="exhaustive").predict_top_k(Q, k)
@@ -186,7 +186,7 @@ def test_a_class_that_came_in_two_domains():
 
 def exact_distances(clf, Q):
     """In double precision through the inverse of every matrix, by the book."""
-    known, metric = clf.state_, clf._metric()
+    known, metric = clf.state_, clf.metric_
     derived = FactorCache()
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     rows = clf._queries(Q, known, metric).astype(np.float64)
@@ -201,7 +201,7 @@ def exact_distances(clf, Q):
 
 
 def all_bounds(clf, Q):
-    known, metric, derived = clf.state_, clf._metric(), FactorCache()
+    known, metric, derived = clf.state_, clf.metric_, FactorCache()
     prior = derived.renewed_prior(known, metric, may_lag=False) if metric.has_prior else None
     glance = Glance(known, metric, prior)
     rows, noise = glance.shifted(clf._queries(Q, known, metric))
@@ -235,8 +235,8 @@ def test_a_limit_only_ends_the_search_for_a_bound():
     clf = make("paper").fit(X, y)
     Q = queries(X, 10)
     far = exact_distances(clf, Q)
-    glance = Glance(clf.state_, clf._metric(), None)
-    rows, noise = glance.shifted(clf._queries(Q, clf.state_, clf._metric()))
+    glance = Glance(clf.state_, clf.metric_, None)
+    rows, noise = glance.shifted(clf._queries(Q, clf.state_, clf.metric_))
     limit = np.median(far, axis=1)
     for at in range(8):
         lower, upper = glance.bounds(at, rows, noise, limit, lambda: 1.0)
@@ -299,7 +299,7 @@ def built(clf):
     return len(clf._derived._by_class)
 
 
-@pytest.mark.parametrize("search", ["auto", "certified", "shortlist"])
+@pytest.mark.parametrize("search", ["auto", "exact", "approximate"])
 @pytest.mark.parametrize("name", ["paper", "default"])
 def test_a_first_answer_needs_no_factors_and_many_do(name, search, for_small_models):
     X, y = lessons([60] * 20, 64)
@@ -312,7 +312,7 @@ def test_a_first_answer_needs_no_factors_and_many_do(name, search, for_small_mod
     answers += [clf.predict(row[None])[0] for row in Q[10:]]
     assert clf._derived._panel is not None and clf._derived._glance is None
     assert {made.frame for made in clf._derived._by_class.values()} == {clf._derived.frame}
-    if search != "shortlist":
+    if search != "approximate":
         np.testing.assert_array_equal(answers, want)
     clf.predict(Q[:1])
     assert clf._derived._glance is None, "there are factors now"
@@ -360,11 +360,11 @@ def test_lessons_between_glances_are_seen(name, for_small_models):
     clf.forget(77)
     assert clf.predict(far_away[:1])[0] != 77
     clf.set_params(shrinkage=(3, 0))
-    fresh = FeCAMClassifier(**{**clf.get_params(), "search": "exhaustive"})._hold(clf.state_)
+    fresh = FeCAMClassifier(**{**clf.get_params(), "search": "exhaustive"}).set_state(clf.state_)
     Q = queries(X, 3)
     np.testing.assert_array_equal(clf.predict(Q), fresh.predict(Q))
     clf.partial_fit(far_away, np.repeat(clf.predict(Q[:1]), 30))  # whose factor is there
-    fresh._hold(clf.state_)
+    fresh.set_state(clf.state_)
     _, distances, _ = clf._nearest(Q[:1], clf.state_, 1)
     np.testing.assert_allclose(distances[0, 0], -fresh.decision_function(Q[:1]).max(), rtol=1e-4)
     assert clf._derived._panel is None, "none of this was worth factors"
@@ -436,7 +436,7 @@ def watched(clf):
     """The same model with watched scatters, and these."""
     known = clf.state_
     classes = {k: replace(one, scatter=Watched(one.scatter)) for k, one in known.classes.items()}
-    clf._hold(replace(known, classes=classes))
+    clf.set_state(replace(known, classes=classes))
     return [one.scatter for one in classes.values()]
 
 
@@ -446,8 +446,8 @@ def test_numbers_are_asked_for_once_a_class(name, counts, for_small_models):
     X, y = lessons(counts, 64)
     clf = make(name).fit(X, y)
     metric, prior = (
-        clf._metric(),
-        clf._derived.renewed_prior(clf.state_, clf._metric(), may_lag=False),
+        clf.metric_,
+        clf._derived.renewed_prior(clf.state_, clf.metric_, may_lag=False),
     )
     scatters = watched(clf)
     clf._derived.start_from(metric, prior if metric.has_prior else None)
@@ -495,7 +495,7 @@ def test_a_first_novelty_takes_few_factors(for_small_models):
 
 
 def own_distances(clf):
-    known, metric, derived = clf.state_, clf._metric(), clf._derived
+    known, metric, derived = clf.state_, clf.metric_, clf._derived
     prior = derived.renewed_prior(known, metric, may_lag=False)
     freedom = sum(one.count - 1 for one in known.classes.values())
     return np.array(
@@ -506,7 +506,7 @@ def own_distances(clf):
 def test_more_than_64_classes_borrow_from_64():
     X, y = lessons([30] * 100, 16)
     clf = make("default").fit(X, y)
-    known, metric, derived = clf.state_, clf._metric(), clf._derived
+    known, metric, derived = clf.state_, clf.metric_, clf._derived
     own = own_distances(clf)
     usual = own[::2].mean()
     want = (1 + 1 / 30) * (30 * own + 5 * usual) / 35 * distance_scale(known.classes[0], metric)
@@ -518,7 +518,7 @@ def test_more_than_64_classes_borrow_from_64():
 def test_up_to_64_classes_borrow_from_all_that_can_tell():
     X, y = lessons([30, 2] * 32, 16)
     clf = make("default").fit(X, y)
-    known, metric, derived = clf.state_, clf._metric(), clf._derived
+    known, metric, derived = clf.state_, clf.metric_, clf._derived
     own = own_distances(clf)
     assert all(value is None for value in own[1::2])
     usual = np.mean(own[::2])
@@ -536,15 +536,15 @@ def test_what_is_prepared_need_not_be_derived_again(name, counts, monkeypatch):
     X, y = lessons(counts, 96)
     options = {"covariance": "common"} if name == "common" else {}
     clf = (FeCAMClassifier(**options) if name != "paper" else make("paper")).fit(X, y)
-    want = FeCAMClassifier(**clf.get_params()).fit(X, y).judge(X[:9], 3)
-    clf.prepare()
+    want = FeCAMClassifier(**clf.get_params()).fit(X, y).predict_detailed(X[:9], 3)
+    clf.warm_up()
 
     def refuse(*_, **__):
         raise AssertionError("it is made a second time")
 
     for made in ("_make", "_new_expected", "_shared_factors"):
         monkeypatch.setattr(FactorCache, made, refuse)
-    for some, others in zip(clf.judge(X[:9], 3), want, strict=True):
+    for some, others in zip(clf.predict_detailed(X[:9], 3), want, strict=True):
         if some.dtype.kind == "f":
             np.testing.assert_allclose(some, others, rtol=1e-3)
         else:

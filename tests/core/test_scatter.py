@@ -127,7 +127,7 @@ def test_distances_through_rows_are_those_through_the_matrix(name, seed, n):
     clf = SETTINGS[name]().fit(X, y)
     Q = np.abs(X[::2] + np.random.default_rng(seed).normal(size=X[::2].shape) * 0.1)
     got = -clf.decision_function(Q)
-    known, metric = clf.state_, clf._metric()
+    known, metric = clf.state_, clf.metric_
     factors = clf._derived.factors(known, metric)
     assert any(isinstance(factor, ThinFactor) for factor in factors)
     prior = clf._derived.prior if metric.has_prior else None
@@ -144,7 +144,7 @@ def test_a_floor_that_is_too_low_takes_the_whole_matrix():
     X, y = relu_features(3, 5, 64, 0)
     clf = FeCAMClassifier.from_preset("paper", shrinkage=(1e-4, 0.0)).fit(X, y)
     assert not any(
-        isinstance(factor, ThinFactor) for factor in clf._derived.factors(clf.state_, clf._metric())
+        isinstance(factor, ThinFactor) for factor in clf._derived.factors(clf.state_, clf.metric_)
     )
     assert clf.score(X, y) == 1
 
@@ -173,7 +173,7 @@ def test_nothing_of_the_size_of_a_matrix_belongs_to_a_class_of_few_samples():
     for clf in (FeCAMClassifier(), FeCAMClassifier.from_preset("paper")):
         clf.fit(X, y).predict(X[:3])
         shared = set()
-        for factor in clf._derived.factors(clf.state_, clf._metric()):
+        for factor in clf._derived.factors(clf.state_, clf.metric_):
             assert isinstance(factor, ThinFactor)
             own = (factor.deviations, factor.weights, factor.rows)
             assert sum(array.size for array in own) <= 9 * 256

@@ -80,15 +80,15 @@ def assert_same_answers(clf, Q, ks=(1, 2, 5)):
     for k in ks:
         clf.set_params(search="exhaustive")
         want = clf.predict_top_k(Q, k)
-        for search in ("certified", "auto"):
+        for search in ("exact", "auto"):
             got = clf.set_params(search=search).predict_top_k(Q, k)
             for row in np.flatnonzero((got != want).any(axis=1)):
                 mine = [far[row, column[label]] for label in got[row]]
                 theirs = [far[row, column[label]] for label in want[row]]
                 np.testing.assert_allclose(mine, theirs, rtol=1e-5)
                 assert len(set(got[row])) == k
-    clf.set_params(search="certified")
-    assert clf._derived.search(clf.state_, clf._metric()) is not None, "nothing was searched"
+    clf.set_params(search="exact")
+    assert clf._derived.search(clf.state_, clf.metric_) is not None, "nothing was searched"
 
 
 COUNTS = {
@@ -120,10 +120,10 @@ def test_probabilities_count_all_likely_classes_and_no_others(name, counts, k, m
     far, all_of_them = -clf.decision_function(Q).astype(np.float64), clf.predict_proba(Q)
     column = {label: i for i, label in enumerate(clf.classes_)}
     variance = calibration.relative_variance(clf.state_.classes.values())
-    expected = clf._derived.expected(clf.state_, clf._metric())
+    expected = clf._derived.expected(clf.state_, clf.metric_)
     warmth, likely = calibration.temperature(expected, variance), list[int]()
-    for search in ("exhaustive", "certified", "auto"):
-        judged = clf.set_params(search=search).judge(Q, k)
+    for search in ("exhaustive", "exact", "auto"):
+        judged = clf.set_params(search=search).predict_detailed(Q, k)
         for row, shares in enumerate(judged.probabilities):
             farther = (far[row] - far[row].min()) / warmth
             weights = np.where(farther <= panel.REACH, np.exp(-farther), 0)
@@ -138,14 +138,14 @@ def test_probabilities_count_all_likely_classes_and_no_others(name, counts, k, m
 def test_the_forms_that_are_tested_are_really_there():
     X, y = lessons(COUNTS["all kinds"])
     clf = make("paper").fit(X, y)
-    kinds = {type(f) for f in clf._derived.factors(clf.state_, clf._metric())}
+    kinds = {type(f) for f in clf._derived.factors(clf.state_, clf.metric_)}
     assert kinds == {FramedFactor, ThinFactor}
-    found = clf._derived.search(clf.state_, clf._metric())
+    found = clf._derived.search(clf.state_, clf.metric_)
     assert found.direct
     assert {size: len(at) for size, (at, _) in found.bounds.items()} == {10: 6, WIDTH // 4: 6}
     assert {leading.further.shape for leading in found.further.values()} == {(WIDTH // 4, 14)}
     clf = make("default").fit(X, y)
-    found = clf._derived.search(clf.state_, clf._metric())
+    found = clf._derived.search(clf.state_, clf.metric_)
     assert len(found.leaning.places) == 18 and set(found.bounds) == {WIDTH // 4}
 
 
@@ -169,7 +169,7 @@ def searched(seed, name):
     X, y = lessons(COUNTS["all kinds"], seed)
     clf = make(name).fit(X, y)
     Q = np.concatenate([queries(X, 20, seed), 30 * queries(X, 5, seed), X[:5]])
-    known, metric = clf.state_, clf._metric()
+    known, metric = clf.state_, clf.metric_
     found = clf._derived.search(known, metric)
     (block,) = found.panel.blocks(clf._queries(Q, known, metric))
     return found, block, -clf.decision_function(Q).astype(np.float64)
@@ -234,10 +234,10 @@ def test_identical_classes_go_to_the_first(name, count):
     Q = queries(X)
     want = clf.set_params(search="exhaustive").predict_top_k(Q, 4)
     assert np.all(want[:, 0] < 100) and np.all(want[:, 1] == want[:, 0] + 100)
-    for search in ("certified", "auto"):
+    for search in ("exact", "auto"):
         np.testing.assert_array_equal(clf.set_params(search=search).predict(Q), want[:, 0])
-    assert np.all(clf.set_params(search="shortlist").predict(Q) < 100)
-    np.testing.assert_array_equal(clf.set_params(search="certified").predict_top_k(Q, 4), want)
+    assert np.all(clf.set_params(search="approximate").predict(Q) < 100)
+    np.testing.assert_array_equal(clf.set_params(search="exact").predict_top_k(Q, 4), want)
 
 
 @pytest.mark.parametrize("name", ["paper", "default", "variance"])
@@ -296,11 +296,11 @@ def test_features_that_never_vary():
 def test_a_new_frame_is_taken_by_classes_that_could_have_been_rows():
     """With so low a floor a class of few samples is measured through its whole matrix."""
     X, y = lessons([6] * 56)
-    clf = make("default", pooling=0, shrinkage=(0.001, 0), search="certified")
+    clf = make("default", pooling=0, shrinkage=(0.001, 0), search="exact")
     clf.fit(X[y < 16], y[y < 16]).predict(X[:5])
     clf.partial_fit(X[y >= 16], y[y >= 16])
     assert_same_answers(clf, queries(X))
-    factors = clf._derived.factors(clf.state_, clf._metric())
+    factors = clf._derived.factors(clf.state_, clf.metric_)
     assert len({id(f.frame) for f in factors if isinstance(f, FramedFactor)}) == 1
 
 
@@ -321,7 +321,7 @@ def test_the_very_sample_of_two_labels(name):
     """At a distance of zero nothing but the order of the labels decides."""
     X, _ = lessons([1] * 20)
     clf = make(name).fit(np.concatenate([X, X]), np.arange(40))
-    for search in ("exhaustive", "certified", "auto"):
+    for search in ("exhaustive", "exact", "auto"):
         clf.set_params(search=search)
         np.testing.assert_array_equal(clf.predict(X), np.arange(20))
         assert [clf.predict(row[None])[0] for row in X] == list(range(20))
@@ -335,7 +335,7 @@ def test_features_so_small_that_bounds_overflow():
 
 def test_two_searches_at_once_leave_the_threads_as_they_were():
     X, y = lessons(COUNTS["many samples"])
-    clf = make("paper", search="certified").fit(X, y)
+    clf = make("paper", search="exact").fit(X, y)
     Q = queries(X, 5000)
     want = clf.predict(Q)
     with threadpool_limits(2), ThreadPoolExecutor(4) as pool:
@@ -348,7 +348,7 @@ def test_two_searches_at_once_leave_the_threads_as_they_were():
 
 def test_a_search_does_not_keep_the_one_before_it():
     X, y = lessons(COUNTS["all kinds"])
-    clf = make("paper", search="certified").fit(X, y)
+    clf = make("paper", search="exact").fit(X, y)
     clf.predict(X[:3])
     first = weakref.ref(clf._derived._search)
     for label in (0, 1, 2):
@@ -377,7 +377,7 @@ def test_a_shortlist_nearly_always_agrees(name):
     clf = make(name).fit(X[::3], y[::3])
     Q = np.concatenate([X[1::3], X[2::3]])
     want = clf.set_params(search="exhaustive").predict(Q)
-    assert np.mean(clf.set_params(search="shortlist").predict(Q) == want) >= 0.999
+    assert np.mean(clf.set_params(search="approximate").predict(Q) == want) >= 0.999
 
 
 @pytest.mark.parametrize(("directions", "far"), [(2, 3), (4, 2), (8, 4)])
@@ -390,9 +390,9 @@ def test_a_shortlist_finds_classes_that_only_their_own_rows_bring_near(direction
     along += 0.1 * rng.normal(size=along.shape)
     X, Q = (np.abs(centres + times * along).astype(np.float32) for times in (1, far))
     clf = FeCAMClassifier(pooling=30).fit(X, np.repeat(np.arange(classes), count))
-    assert not clf._derived.search(clf.state_, clf._metric()).leaning.is_quick
+    assert not clf._derived.search(clf.state_, clf.metric_).leaning.is_quick
     want = clf.set_params(search="exhaustive").predict(Q)
-    assert np.mean(clf.set_params(search="shortlist").predict(Q) == want) >= 0.999
+    assert np.mean(clf.set_params(search="approximate").predict(Q) == want) >= 0.999
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.001])
@@ -403,12 +403,12 @@ def test_a_shortlist_knows_the_centres(name, spread):
     y = np.repeat(np.arange(20), 100)
     X = (rng.random((20, 64)) + 1)[y]
     X = np.abs(X + spread * rng.normal(size=X.shape)).astype(np.float32)
-    clf = make(name, search="shortlist").fit(X, y)
+    clf = make(name, search="approximate").fit(X, y)
     centres = np.stack([X[y == label].mean(axis=0) for label in range(20)])
     for Q, want in ((centres, np.arange(20)), (X[::7], y[::7])):
         for k in (1, 3):
             for probabilities in (True, False):
-                found = clf.judge(Q, k, probabilities=probabilities)
+                found = clf.predict_detailed(Q, k, probabilities=probabilities)
                 assert np.isfinite(found.distances).all()
                 assert np.mean(found.labels[:, 0] == want) == 1
 
@@ -419,8 +419,8 @@ def test_probabilities_of_a_shortlist_count_all_that_is_likely(name, count):
     X, y = lessons([count] * 40)
     clf = make(name).fit(X, y)
     Q = np.mean([queries(X, 300, seed) for seed in range(4)], axis=0)  # in the midst of many
-    want = clf.set_params(search="certified").judge(Q, 2)
-    found = clf.set_params(search="shortlist").judge(Q, 2)
+    want = clf.set_params(search="exact").predict_detailed(Q, 2)
+    found = clf.set_params(search="approximate").predict_detailed(Q, 2)
     assert np.mean(want.probabilities[:, 0] < 0.9) > 0.1, "all were sure"
     off = np.abs(found.probabilities - want.probabilities)
     assert off.mean() < 1e-3 and off.max() < 0.05
@@ -430,7 +430,7 @@ def test_probabilities_of_a_shortlist_count_all_that_is_likely(name, count):
 def test_a_search_follows_few_classes(name, monkeypatch):
     """Otherwise it would be right, and useless."""
     X, y = lessons([60] * 40)
-    clf = make(name, search="certified").fit(X, y)
+    clf = make(name, search="exact").fit(X, y)
     settled = []
     settle = hunt_module.Hunt._settle
 
@@ -441,14 +441,14 @@ def test_a_search_follows_few_classes(name, monkeypatch):
     monkeypatch.setattr(hunt_module.Hunt, "_settle", counted)
     Q = queries(X, 200)
     clf.predict(Q)
-    certified = sum(settled)
-    assert certified < 0.75 * len(Q) * 40
+    exact = sum(settled)
+    assert exact < 0.75 * len(Q) * 40
     settled.clear()
-    clf.set_params(search="shortlist").predict(Q)
-    assert sum(settled) <= certified
+    clf.set_params(search="approximate").predict(Q)
+    assert sum(settled) <= exact
 
 
-@pytest.mark.parametrize("search", ["certified", "exhaustive", "shortlist"])
+@pytest.mark.parametrize("search", ["exact", "exhaustive", "approximate"])
 @pytest.mark.parametrize("name", ["paper", "default"])
 def test_the_number_of_threads_changes_nothing(name, search):
     X, y = lessons(COUNTS["all kinds"])
@@ -462,7 +462,7 @@ def test_the_number_of_threads_changes_nothing(name, search):
     np.testing.assert_allclose(answers[0][1], answers[1][1], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("search", ["certified", "exhaustive", "shortlist"])
+@pytest.mark.parametrize("search", ["exact", "exhaustive", "approximate"])
 @pytest.mark.parametrize("name", ["paper", "default"])
 def test_memory_does_not_grow_with_the_number_of_queries(name, search, monkeypatch):
     monkeypatch.setattr(panel, "BLOCK_BYTES", 2**20)
@@ -487,7 +487,7 @@ def test_novelty_needs_no_other_class_either():
     clf = make("default").fit(X, y)
     Q = queries(X)
     want = clf.set_params(search="exhaustive").novelty(Q)
-    np.testing.assert_allclose(clf.set_params(search="certified").novelty(Q), want, rtol=1e-3)
+    np.testing.assert_allclose(clf.set_params(search="exact").novelty(Q), want, rtol=1e-3)
 
 
 def test_levels_end_with_the_width():
@@ -499,13 +499,13 @@ def test_levels_end_with_the_width():
 def test_it_searches_tensors_on_the_processor_too():
     torch = pytest.importorskip("torch")
     X, y = lessons(COUNTS["all kinds"])
-    clf = make("paper", search="certified").fit(torch.tensor(X), y)
+    clf = make("paper", search="exact").fit(torch.tensor(X), y)
     Q = queries(X)
     got = clf.predict(torch.tensor(Q))
     assert isinstance(got, torch.Tensor)
     np.testing.assert_array_equal(got.numpy(), make("paper").fit(X, y).predict(Q))
-    assert clf._derived.search(clf.state_, clf._metric()) is not None
-    twins = make("paper", search="certified").fit(
+    assert clf._derived.search(clf.state_, clf.metric_) is not None
+    twins = make("paper", search="exact").fit(
         torch.tensor(np.concatenate([X, X])), np.concatenate([y, y + 100])
     )
     assert torch.all(twins.predict_top_k(torch.tensor(Q), 4)[:, 1] >= 100)
@@ -514,11 +514,11 @@ def test_it_searches_tensors_on_the_processor_too():
 def test_several_centres_of_a_class_share_its_rotation():
     X, y = lessons([12] * 6)
     clf = make("default").fit(X, y)
-    factors = clf._derived.factors(clf.state_, clf._metric())
+    factors = clf._derived.factors(clf.state_, clf.metric_)
     centres = np.asarray(queries(X, 18), np.float64)
     shared = [replace(factors[at // 3], centre=one) for at, one in enumerate(centres)]
     apart = [replace(one, deviations=one.deviations.copy()) for one in shared]
-    Q = clf._queries(queries(X, 20, 5), clf.state_, clf._metric())
+    Q = clf._queries(queries(X, 20, 5), clf.state_, clf.metric_)
     together, one_by_one = (panel.Panel(some, np.float32) for some in (shared, apart))
     assert together._classes._groups[0].kin and one_by_one._classes._groups[0].kin is None
     np.testing.assert_allclose(together.distances(Q), one_by_one.distances(Q), rtol=1e-4)
@@ -530,7 +530,7 @@ def test_classes_of_both_signs_side_by_side(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(100, 64)).astype(np.float32)
     clf = FeCAMClassifier(shrinkage=(1, 1)).fit(X, np.repeat(np.arange(20), 5))
-    factors = clf._derived.factors(clf.state_, clf._metric())
+    factors = clf._derived.factors(clf.state_, clf.metric_)
     assert {one.signs is None for one in factors} == {True, False}
     assert_same_answers(clf, X + rng.normal(size=X.shape).astype(np.float32))
 
@@ -542,7 +542,7 @@ def test_twins_are_a_tie_also_next_to_their_centre():
     rows = X.reshape(-1, 64).astype(np.float32)
     clf = FeCAMClassifier(l2=None, tukey=None).fit(rows, y)
     Q = (X.mean(axis=1) + 1e-3 * rng.normal(size=(20, 64))).astype(np.float32)
-    for search in ("exhaustive", "certified"):
+    for search in ("exhaustive", "exact"):
         found = clf.set_params(search=search).predict(Q)
         np.testing.assert_array_equal(found, np.arange(20) // 2 * 2)
 
@@ -550,5 +550,5 @@ def test_twins_are_a_tie_also_next_to_their_centre():
 def test_one_large_class_does_not_make_all_others_large():
     X, y = lessons([3] * 30 + [24])
     clf = make("default").fit(X, y)
-    found = clf._derived.search(clf.state_, clf._metric()).leaning
+    found = clf._derived.search(clf.state_, clf.metric_).leaning
     assert sum(squares.columns.size for _, squares in found._along) < (30 * 4 + 32) * WIDTH

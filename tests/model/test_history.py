@@ -319,7 +319,7 @@ def test_many_threads_may_read_a_lazy_model(path, lazily):
     clf = load(path)
     found = []
     threads = [
-        threading.Thread(target=lambda: found.append(clf.fork().predict(X).tolist()))
+        threading.Thread(target=lambda: found.append(clf.copy().predict(X).tolist()))
         for _ in range(6)
     ]
     for thread in threads:

@@ -358,7 +358,7 @@ def test_a_service_searches_as_it_is_told(tmp_path, workers):
 
     with package.open(tmp_path / "m.fecam", settings=plain) as model:
         model.learn(rows[1:], labels[1:])
-        with served(model.path, "--search", "shortlist", "--predict-workers", workers) as http:
+        with served(model.path, "--search", "approximate", "--predict-workers", workers) as http:
             until(lambda: http.get("/readyz").status_code == 200)
             for _ in range(2):
                 answers = ask(http, queries, top=0)["answers"]
@@ -369,5 +369,5 @@ def test_a_service_searches_as_it_is_told(tmp_path, workers):
 
 
 def test_a_search_that_there_is_not_is_told(tmp_path):
-    with pytest.raises(SettingsError, match=r"search='fast' is none of auto.*shortlist"):
+    with pytest.raises(SettingsError, match=r"search='fast' is none of auto.*approximate"):
         ServiceSettings(tmp_path / "m.fecam", search="fast")

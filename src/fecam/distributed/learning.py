@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.cache import FactorCache
-from fecam.core.calibration import sample_distances
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.distributed.cluster import blocks_of, over_blocks, rows_in, the_ray
 from fecam.distributed.first_rows import Glance, from_schema, nothing, peek
@@ -162,7 +161,7 @@ class _Known:
         cls, path: Path | None, classifier: FeCAMClassifier | None, encoder: str | Encoder | None
     ) -> _Known:
         if path is None or not path.exists():
-            return cls((classifier or FeCAMClassifier()).fork(), encoder, None, {}, path)
+            return cls((classifier or FeCAMClassifier()).copy(), encoder, None, {}, path)
         if classifier is not None:
             raise InputError(f"{path} has its own classifier. Leave classifier out.")
         with ModelFile(path) as file:
@@ -173,12 +172,17 @@ class _Known:
         }
         if encoder is None and held.encoder is not None:
             encoder = held.encoder.name
-        return cls(held.classifier.fork(), encoder, held.encoder, marks, path)
+        return cls(held.classifier.copy(), encoder, held.encoder, marks, path)
+
+    @property
+    def state(self) -> ClassifierState | None:
+        """The state of the classifier, or None before its first batch."""
+        return getattr(self.classifier, "state_", None)
 
     @property
     def looks_at_rows(self) -> bool:
         """Whether the first rows decide how all are transformed."""
-        return self.classifier._knowledge is None and self.classifier.tukey == "auto"
+        return self.state is None and self.classifier.tukey == "auto"
 
     def check(self, glance: Glance) -> None:
         """Refuse features of another encoder, or of another width, than those before."""
@@ -194,7 +198,7 @@ class _Known:
                 f"{self.path} was taught with the encoder {there.name}; {other} gives other "
                 "features. Use the same, or teach another file."
             )
-        before = self.classifier._knowledge
+        before = self.state
         if before is not None and before.n_features != glance.width:
             raise InputError(
                 f"the features have {glance.width} numbers, the model has "
@@ -203,12 +207,9 @@ class _Known:
             )
 
     def plan(self, glance: Glance) -> Plan:
-        before, dtype = self.classifier._knowledge, self.classifier.dtype
+        before, dtype = self.state, self.classifier.dtype
         if before is None:
-            metric = self.classifier._metric()
-            before = self.classifier._begin(
-                np.full((1, glance.width), glance.lowest, dtype), metric
-            )
+            before = self.classifier.empty_state(np.full((1, glance.width), glance.lowest, dtype))
         return Plan(
             before.transform, before.scatter_kind, glance.width, dtype, self.path is not None
         )
@@ -323,17 +324,10 @@ def absorb(
     The rows are measured when all is added up, with the yardstick of the whole: as one machine
     would that had seen everything in one lesson.
     """
-    metric, before = classifier._metric(), classifier._knowledge
-    if before is None:
-        begun = classifier._begin(np.ones((1, plan.width), plan.dtype), metric)
-        before = replace(begun, transform=plan.transform)  # which was decided before
-    after = before.learn(lesson, average_domains=metric.average_domains)
-    prior = FactorCache().renewed_prior(after, metric, may_lag=False)
-    sampled = {
-        label: sample_distances(np.array(some), after.classes[label], metric, prior)
-        for label, some in rows
-    }
-    classifier._hold(after.with_distance_moments(sampled)).refresh()
+    if getattr(classifier, "state_", None) is None:
+        empty = classifier.empty_state(np.ones((1, plan.width), plan.dtype))
+        classifier.set_state(replace(empty, transform=plan.transform))
+    classifier.learn_statistics(lesson, ((label, np.array(features)) for label, features in rows))
 
 
 def _written(

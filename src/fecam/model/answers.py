@@ -55,7 +55,7 @@ def predictions_of(
     """What a classifier makes of each row of features: its ``k`` nearest classes, or all it has."""
     if type(k) is not int or k < 1:
         raise InputError(f"k={k!r} must be a whole number of at least 1.")
-    found = classifier.judge(X, min(k, len(classifier.state_.classes)))
+    found = classifier.predict_detailed(X, min(k, len(classifier.state_.classes)))
     limit = np.inf if reject is None else novelty_threshold(reject)
     rows = zip(*(values.tolist() for values in found), strict=True)
     return [

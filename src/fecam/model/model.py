@@ -554,7 +554,7 @@ class Model:
 
     def _merge(self, other: Model, min_count: int, allow_duplicates: bool, note: str) -> Step:
         theirs = other._held.snapshot
-        classifier = theirs.classifier.fork()
+        classifier = theirs.classifier.copy()
         held = {
             label: one for label, one in theirs.rows.items() if one.statistics.count >= min_count
         }

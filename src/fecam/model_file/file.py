@@ -160,7 +160,7 @@ class ModelFile:
             if number is None:
                 self.snapshot = before
                 return None
-            return self._after(db, before, number, working.classifier._derived.prior)
+            return self._after(db, before, number, working.classifier.prior_)
 
     def find_step(self, idempotency_key: str) -> Step | None:
         """The step that was done under a key, and not undone."""
@@ -219,7 +219,7 @@ class ModelFile:
 
     @staticmethod
     def _draft(before: Snapshot) -> WorkingCopy:
-        classifier = before.classifier.fork()
+        classifier = before.classifier.copy()
         hashes: ChainMap[Label, bytes] = ChainMap({}, RowHashes(before.rows))  # type: ignore[arg-type]
         return WorkingCopy(classifier, hashes, encoder=before.encoder)
 

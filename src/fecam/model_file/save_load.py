@@ -21,7 +21,7 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
     classes that differ are written, and `fecam undo` takes it back; its encoder stays. Labels are
     stored as whole numbers or strings, so ``True`` and ``False`` come back as 1 and 0.
     """
-    classifier.refresh()._metric()  # settings that could not be loaded are not saved either
+    _ = classifier.refresh().metric_  # settings that could not be loaded are not saved either
     try:
         target = Path(os.path.realpath(path))
         older = _older(target)

@@ -20,6 +20,8 @@ MAX_WIDTH = 10_000_000
 PARAMETERS = tuple(FeCAMClassifier().get_params())
 # As in scikit-learn, what was found while learning ends with an underscore.
 FOUND = ("tukey_", "unit_", "form_", "n_features_in_", "feature_names_in_")
+RENAMED_SEARCH = {"certified": "exact", "shortlist": "approximate"}
+"""Values of ``search`` in files of older versions, and what they are called now."""
 ABOUT = ("fecam_", "encoder_", "version_", "prior_", "checksum_")
 """Of the file: who wrote it, for which encoder, how often it changed, and where its prior is."""
 
@@ -28,7 +30,7 @@ def pack_settings(classifier: FeCAMClassifier, known: ClassifierState) -> dict[s
     """The parameters of a classifier and what it found while learning, each as JSON."""
     from fecam import __version__  # the package is still being imported while this module is
 
-    parameters = classifier._settings()
+    parameters = classifier.get_params()
     names = getattr(classifier, "feature_names_in_", None)
     values = {name: parameters[name] for name in PARAMETERS} | {
         "tukey_": known.transform.power,
@@ -65,6 +67,8 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Class
         if not is_right[name]:
             raise file_error(f"the setting {name!r} cannot be {settings[name][:80]}.")
     parameters: dict[str, Any] = {name: values[name] for name in PARAMETERS}
+    if isinstance(parameters["search"], str):
+        parameters["search"] = RENAMED_SEARCH.get(parameters["search"], parameters["search"])
     for name, value in parameters.items():
         if isinstance(value, list):
             parameters[name] = tuple(value)

@@ -159,20 +159,20 @@ def read_snapshot(
     if json.dumps(file_checksum(settings, [o.row.checksum for o in rows.values()])) != checksum:
         raise file_error("a setting was changed or a class was lost: the checksum does not match.")
     rows = dict(sorted(rows.items(), key=lambda item: item[0]))
-    knowledge = replace(
+    state = replace(
         empty,
         classes={label: one.statistics for label, one in rows.items()},
         tasks={label: one.task for label, one in rows.items()},
     )
-    classifier._hold(knowledge)
-    if before is not None and before.classifier._settings() == classifier._settings():
-        classifier._derived = before.classifier._derived.fork()
+    prior = _prior(db, json.loads(settings["prior_"]), layout, before, priors or {})
     try:
-        metric = classifier._metric()
+        classifier.set_state(
+            state,
+            prior=None if prior is None else prior[1],
+            previous=None if before is None else before.classifier,
+        )
     except SettingsError as error:
         raise file_error(f"its settings do not fit its classes: {error}") from None
-    prior = _prior(db, json.loads(settings["prior_"]), layout, before, priors or {})
-    classifier._derived.start_from(metric, None if prior is None else prior[1])
     return Snapshot(settings, classifier, layout, rows, prior, checksum)
 
 

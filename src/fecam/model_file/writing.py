@@ -83,9 +83,8 @@ def prior_of(working: WorkingCopy) -> Prior | None:
     if not classifier.state_.classes:
         return None
     if working.needs_prior:
-        metric = classifier._metric()
-        classifier._derived.renewed_prior(classifier.state_, metric, may_lag=False)
-    return classifier._derived.prior
+        return classifier.current_prior()
+    return classifier.prior_
 
 
 def layout_of(classifier: FeCAMClassifier) -> Layout:

@@ -39,7 +39,7 @@ class ServedModel:
         """
         if snapshot is None:
             return cls(None, None)
-        classifier = snapshot.classifier.fork()
+        classifier = snapshot.classifier.copy()
         classifier.search = search or classifier.search
         return cls(snapshot, classifier)
 
@@ -109,7 +109,7 @@ class EncodedAnswers(NamedTuple):
 def warm(snapshot: Snapshot | None) -> None:
     """Derive all that an answer needs, so that the first one comes as fast as the others."""
     if snapshot is not None and snapshot.classifier.state_.classes:
-        snapshot.classifier.prepare()
+        snapshot.classifier.warm_up()
 
 
 def predict_batch(view: ServedModel, queries: Sequence[Query]) -> list[EncodedAnswers | Exception]:
@@ -140,7 +140,7 @@ def _judged(
     assert view.classifier is not None, "it was looked at"
     rows = queries[0].rows if len(queries) == 1 else np.concatenate([q.rows for q in queries])
     try:
-        judged = view.classifier.judge(rows, max(top, 1), probabilities=top > 0)
+        judged = view.classifier.predict_detailed(rows, max(top, 1), probabilities=top > 0)
     except (FecamError, ValueError) as error:
         if len(queries) == 1:
             return [error]
