@@ -19,8 +19,8 @@ import pytest
 from fecam.data.dataset import Dataset
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, FecamError, InputError, ItemError
-from fecam.features import FeatureStore, encode_readable, extract
-from fecam.features.extraction import key_of
+from fecam.features import FeatureStore, extract
+from fecam.features.extraction import encode_readable, key_of
 from fecam.features.saving import save_features
 
 
@@ -73,7 +73,7 @@ def test_features_are_those_of_the_items_in_their_order(tmp_path, cache):
     assert np.asarray(found.items).dtype == np.float32
 
 
-def test_the_second_time_nothing_is_encoded(tmp_path):
+def test_cached_features_are_not_encoded_again(tmp_path):
     data = texts()
     first = extract(data, Letters(), cache=tmp_path)
     again = Letters()
@@ -83,7 +83,7 @@ def test_the_second_time_nothing_is_encoded(tmp_path):
     np.testing.assert_array_equal(first.items, second.items)
 
 
-def test_other_weights_or_other_items_are_another_key(tmp_path):
+def test_the_key_changes_with_weights_and_items(tmp_path):
     keys = {
         key_of(data, encoder)
         for data in (texts(), texts(22), texts(seed=1))
@@ -96,7 +96,7 @@ def test_other_weights_or_other_items_are_another_key(tmp_path):
     assert len(other.seen) == 23
 
 
-def test_what_cannot_be_read_is_left_out_and_named(tmp_path):
+def test_unreadable_items_are_left_out_and_listed(tmp_path):
     data = texts(bad=(0, 7, 22))
     for cache in (tmp_path, tmp_path, False):
         found = extract(data, Letters(), cache=cache)
@@ -106,7 +106,7 @@ def test_what_cannot_be_read_is_left_out_and_named(tmp_path):
         assert found.notes[1:] == tuple(f"?{at}: cannot be read" for at in (0, 7, 22))
 
 
-def test_items_that_come_and_go(tmp_path, monkeypatch):
+def test_encode_readable_reports_unreadable_items_and_caches_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("FECAM_CACHE", str(tmp_path))
     data = texts(bad=(0, 7, 22))
     found = encode_readable(data.items, Letters())
@@ -119,7 +119,7 @@ def test_items_that_come_and_go(tmp_path, monkeypatch):
     assert encode_readable([], Letters()).features.shape == (0, 26)
 
 
-def test_strict_makes_it_an_error_also_from_the_cache(tmp_path):
+def test_strict_rejects_unreadable_items_also_from_the_cache(tmp_path):
     data = texts(bad=(7,))
     for _ in range(2):
         with pytest.raises(InputError, match=r"\?7: cannot be read"):
@@ -129,13 +129,13 @@ def test_strict_makes_it_an_error_also_from_the_cache(tmp_path):
         extract(data, Letters(), cache=tmp_path, strict=True)
 
 
-def test_nothing_can_be_read(tmp_path):
+def test_a_data_set_without_readable_items_is_rejected(tmp_path):
     with pytest.raises(InputError, match="none of the 3 items"):
         extract(texts(3, bad=(0, 1, 2)), Letters(), cache=tmp_path)
     assert FeatureStore(tmp_path).entries() == []
 
 
-def test_an_encoder_that_does_not_keep_its_word(tmp_path):
+def test_invalid_features_of_an_encoder_are_rejected(tmp_path):
     with pytest.raises(EncoderError, match=r"shape \(4, 26\).*should be \(4, 3\)"):
         extract(texts(), Letters(n_features=3), cache=tmp_path)
     with pytest.raises(EncoderError, match="no fingerprint"):
@@ -150,7 +150,7 @@ def test_an_encoder_that_does_not_keep_its_word(tmp_path):
         extract(texts(), Broken(), cache=tmp_path)
 
 
-def test_an_encoder_for_other_items(tmp_path):
+def test_an_encoder_of_another_kind_is_rejected(tmp_path):
     data = texts()
     images = Letters()
     images.kind = "images"
@@ -160,8 +160,8 @@ def test_an_encoder_for_other_items(tmp_path):
         extract(extract(data, Letters(), cache=False), Letters())
 
 
-def test_an_interrupted_run_is_taken_up(tmp_path):
-    class Tired(Letters):
+def test_an_interrupted_run_is_resumed(tmp_path):
+    class Interrupted(Letters):
         def embed(self, prepared):
             if len(self.seen) >= 12:
                 raise KeyboardInterrupt
@@ -169,19 +169,19 @@ def test_an_interrupted_run_is_taken_up(tmp_path):
 
     data = texts(40, bad=(1, 30))
     with pytest.raises(KeyboardInterrupt):
-        extract(data, Tired(), cache=tmp_path)
+        extract(data, Interrupted(), cache=tmp_path)
     assert FeatureStore(tmp_path).entries() == [] and FeatureStore(tmp_path).unfinished()
-    rested = Letters()
-    heard = []
-    found = extract(data, rested, cache=tmp_path, report=heard.append)
-    assert heard[0].done == 16
-    assert len(rested.seen) < 38, "it began from the beginning"
+    resumed = Letters()
+    reports = []
+    found = extract(data, resumed, cache=tmp_path, report=reports.append)
+    assert reports[0].done == 16
+    assert len(resumed.seen) < 38, "it started from the first item"
     np.testing.assert_array_equal(found.items, literal(data))
     assert len(found.notes) == 3
     assert FeatureStore(tmp_path).unfinished() == []
 
 
-def test_a_left_over_of_another_shape_is_thrown_away(tmp_path):
+def test_a_checkpoint_of_another_shape_is_discarded(tmp_path):
     data, key = texts(), key_of(texts(), Letters())
     partial = tmp_path / f".partial-{key}"
     for state in (b"{", b'{"done": 5, "skipped": []}', b'{"done": 500, "skipped": []}'):
@@ -227,7 +227,7 @@ def start(tmp_path, count=200, pause=0.01):
     )
 
 
-def test_killed_at_any_moment_nothing_half_made_is_ever_read(tmp_path):
+def test_a_killed_process_leaves_no_incomplete_set(tmp_path):
     data, key = texts(200, bad=(5,)), key_of(texts(200, bad=(5,)), Letters())
     for after in (1, 20, 49):
         run = start(tmp_path)
@@ -241,7 +241,7 @@ def test_killed_at_any_moment_nothing_half_made_is_ever_read(tmp_path):
     np.testing.assert_array_equal(result.items, literal(data))
 
 
-def test_two_runs_at_once_do_the_work_once(tmp_path):
+def test_concurrent_runs_encode_once(tmp_path):
     runs = [start(tmp_path) for _ in range(3)]
     outputs = [run.communicate(timeout=60) for run in runs]
     assert all(run.returncode == 0 for run in runs), outputs
@@ -250,7 +250,7 @@ def test_two_runs_at_once_do_the_work_once(tmp_path):
     assert len({line[2] for line in last}) == 1
 
 
-def test_readers_while_others_remove(tmp_path):
+def test_reading_while_another_thread_removes(tmp_path):
     data = texts(50)
     want = literal(data)
     stop = threading.Event()
@@ -269,7 +269,7 @@ def test_readers_while_others_remove(tmp_path):
         thread.join()
 
 
-def test_the_least_recently_used_makes_room(tmp_path):
+def test_the_least_recently_used_set_is_removed(tmp_path):
     store = FeatureStore(tmp_path)
     sets = [texts(100, seed=seed) for seed in range(3)]
     keys = [key_of(data, Letters()) for data in sets]
@@ -282,7 +282,7 @@ def test_the_least_recently_used_makes_room(tmp_path):
     assert {one.key for one in store.entries()} == {keys[0], keys[2]}
     store.limit = 1
     extract(sets[1], Letters(), cache=store)
-    assert {one.key for one in store.entries()} == {keys[1]}, "what was just made stays"
+    assert {one.key for one in store.entries()} == {keys[1]}, "the newest set stays"
 
 
 def test_damaged_features_name_the_remedy(tmp_path):
@@ -297,7 +297,7 @@ def test_damaged_features_name_the_remedy(tmp_path):
         FeatureStore(tmp_path).remove("nosuch")
 
 
-def test_a_set_that_lost_a_file_is_made_again(tmp_path):
+def test_a_set_with_a_missing_file_is_computed_again(tmp_path):
     data, key = texts(), key_of(texts(), Letters())
     for name in ("about.json", "kept.npy", "features.npy"):
         extract(data, Letters(), cache=tmp_path)
@@ -311,16 +311,16 @@ def test_a_set_that_lost_a_file_is_made_again(tmp_path):
     assert not (tmp_path / key).exists()
 
 
-def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(tmp_path):
+def test_a_full_disk_raises_an_error(tmp_path):
     if not os.path.exists("/dev/full"):
         pytest.skip("this system has no /dev/full")
     data, key = texts(), key_of(texts(), Letters())
 
     def fill():
-        with FeatureStore(tmp_path).filling(key, 23, 26, {}) as room:
-            room._file.close()
-            room._file = open("/dev/full", "r+b")  # noqa: SIM115
-            room.add(literal(data), list(range(23)), 23, [])
+        with FeatureStore(tmp_path).writer(key, 23, 26, {}) as writer:
+            writer._file.close()
+            writer._file = open("/dev/full", "r+b")  # noqa: SIM115
+            writer.add(literal(data), 23, [])
 
     with pytest.raises(FecamError, match=r"No space left on device.*FECAM_CACHE"):
         fill()
@@ -328,7 +328,7 @@ def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(tmp_path):
     np.testing.assert_array_equal(extract(data, Letters(), cache=tmp_path).items, literal(data))
 
 
-def test_a_cache_that_may_only_be_read(tmp_path, monkeypatch):
+def test_a_read_only_cache(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EROFS, "Read-only file system")
 
@@ -351,13 +351,13 @@ def test_a_cache_that_may_only_be_read(tmp_path, monkeypatch):
     assert store.shrink() == [] and [one.key for one in store.entries()] == [key]
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_a_folder_that_is_not_writable_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FecamError, match="FECAM_CACHE"):
         extract(texts(), Letters(), cache=tmp_path / "file" / "below")
 
 
-def test_items_are_read_while_the_network_is_busy():
+def test_items_are_read_while_the_network_runs():
     spans = []
 
     class Timed(Letters):
@@ -398,7 +398,7 @@ def test_saved_features_are_read_back(tmp_path, suffix):
     assert sorted(os.listdir(tmp_path)) == [f"words{suffix}"]
 
 
-def test_about_says_what_it_is(tmp_path):
+def test_about_describes_the_features(tmp_path):
     extract(texts(bad=(2,)), Letters(), cache=tmp_path)
     (entry,) = FeatureStore(tmp_path).entries()
     about = json.loads((tmp_path / entry.key / "about.json").read_text())

@@ -17,7 +17,7 @@ from fecam.cli.model import ModelPath, exit_if_unreadable, open_existing, requir
 from fecam.cli.output import AsJson, parse_options, print_note
 from fecam.cli.prediction_formats import Format, format_of, writing
 from fecam.errors import InputError, ItemError
-from fecam.features import encode_readable
+from fecam.features.extraction import encode_readable
 
 if TYPE_CHECKING:
     from fecam.model import Model, Prediction

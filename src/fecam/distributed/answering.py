@@ -28,7 +28,7 @@ from fecam.distributed.folder import Folder
 from fecam.distributed.reading import REASONS, Account, Source, Teller, chosen_columns, read_block
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, FecamError, InputError, ModelFileError
-from fecam.features import Report
+from fecam.features.extraction import Report
 from fecam.model import Model, Prediction, predictions_of
 
 ABOUT = "_answers.json"

@@ -22,7 +22,7 @@ from fecam.distributed.reading import Account, Source, Teller, chosen_columns, r
 from fecam.distributed.tree import MOST_HEAPS, Tree
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, EncoderError, FecamError, InputError
-from fecam.features import Report
+from fecam.features.extraction import Report
 from fecam.model.provenance import joined
 from fecam.model_file import EncoderRecord, ModelFile
 from fecam.model_file.creation import create_file

@@ -14,8 +14,7 @@ from fecam.distributed.columns import Images, item_columns, items_of, labels_of
 from fecam.encoders.catalogue import load
 from fecam.encoders.encoder import Encoder
 from fecam.errors import InputError
-from fecam.features import Report, encode_readable
-from fecam.features.extraction import Progress
+from fecam.features.extraction import Progress, Report, encode_readable
 
 REASONS = 10
 """So many unreadable items are named; all are counted."""

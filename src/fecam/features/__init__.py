@@ -1,21 +1,6 @@
-"""Features of a data set, extracted once and kept."""
+"""Features of a data set, extracted once and cached."""
 
-from fecam.features.extraction import (
-    Encoded,
-    Progress,
-    Report,
-    encode_dataset,
-    encode_readable,
-    extract,
-)
+from fecam.features.extraction import Progress, extract
 from fecam.features.store import FeatureStore
 
-__all__ = [
-    "Encoded",
-    "FeatureStore",
-    "Progress",
-    "Report",
-    "encode_dataset",
-    "encode_readable",
-    "extract",
-]
+__all__ = ["FeatureStore", "Progress", "extract"]

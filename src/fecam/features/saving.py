@@ -1,4 +1,4 @@
-"""Features as a file that other programs read, and that `fecam.data.load` reads back."""
+"""Features as a file for other programs, which `fecam.data.load` reads too."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fecam.errors import InputError, MissingPackageError
 
 
 def save_features(features: Dataset, path: Path | str) -> None:
-    """Write features, labels and splits to a ``.npz`` or ``.parquet`` file, or nothing at all."""
+    """Write features, labels and splits to a ``.npz`` or ``.parquet`` file, atomically."""
     path = Path(path)
     writers = {".npz": _write_npz, ".parquet": _write_parquet}
     if path.suffix not in writers:
         raise InputError(f"{path}: the file name must end in {' or '.join(writers)}")
-    unfinished = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
+    temporary = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writers[path.suffix](features, unfinished)
-        os.replace(unfinished, path)
+        writers[path.suffix](features, temporary)
+        os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _write_npz(features: Dataset, path: Path) -> None:
@@ -50,9 +50,9 @@ def _write_parquet(features: Dataset, path: Path) -> None:
     X = np.asarray(features.items)
     columns = {
         "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1]),
-        "label": pa.array([features.label_names[at] for at in features.labels]),
+        "label": pa.array([features.label_names[label] for label in features.labels]),
         "split": pa.array(["test" if test else "train" for test in np.asarray(features.is_test)]),
     }
     if features.domains is not None:
-        columns["domain"] = pa.array([features.domain_names[at] for at in features.domains])
+        columns["domain"] = pa.array([features.domain_names[domain] for domain in features.domains])
     pq.write_table(pa.table(columns), path)

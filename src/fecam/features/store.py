@@ -1,8 +1,8 @@
-"""Features on disk: complete or not there, found by what they were made of.
+"""A cache of features on disk, by key.
 
-A set of features is a folder named by its key. It is filled under another name by whoever holds its
-lock, and renamed when it is complete and on disk; so no reader ever meets half of one, and a run
-that was killed is taken up where it last said how far it had come.
+A set of features is a folder named by its key. The process that holds its lock writes it under
+another name and renames it when it is complete and on disk, so no reader finds an incomplete set.
+An interrupted run resumes at its last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,64 +28,101 @@ from fecam.errors import FecamError
 Rows = NDArray[np.float32]
 
 DEFAULT_LIMIT = 20 * 10**9
-"""Bytes that a store may take, unless it was told otherwise."""
+"""Maximum bytes of a store without a limit of its own."""
+CHECKPOINT_S = 5.0
+"""Seconds between two checkpoints of a run."""
 _FEATURES, _KEPT, _ABOUT, _PROGRESS = "features.npy", "kept.npy", "about.json", "progress.json"
 _PARTIAL, _TRASH = ".partial-", ".trash-"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One set of features in a store."""
+class CacheEntry:
+    """A set of features in a store, with its size and the time of its last use (Unix time)."""
 
     key: str
     about: Mapping[str, Any]
     bytes: int
     used: float
-    """When it was last read, in seconds since 1970."""
 
 
 @dataclass(frozen=True, eq=False)
 class StoredFeatures:
-    """Features that are complete, mapped into memory."""
+    """A complete set of features; ``kept`` has the index of the item of each row."""
 
     features: Rows
     kept: NDArray[np.int64]
-    """The items they belong to: all but those that could not be read."""
     about: Mapping[str, Any]
 
 
 class FeatureStore:
-    """A folder of features, the least recently used of which make room for new ones."""
+    """A folder of features; the least recently used are removed beyond a limit.
+
+    Parameters
+    ----------
+    folder : path, optional
+        The folder. Default: ``features`` in `fecam.data.paths.cache_folder`.
+
+    Examples
+    --------
+    >>> FeatureStore("no-such-folder").entries()
+    []
+    """
 
     def __init__(self, folder: Path | str | None = None) -> None:
         self.folder = Path(folder) if folder is not None else cache_folder() / "features"
 
     def find(self, key: str) -> StoredFeatures | None:
-        """The features of this key, if they are there."""
-        place = self.folder / key
+        """Return the features of a key, memory-mapped.
+
+        Parameters
+        ----------
+        key : str
+            The key.
+
+        Returns
+        -------
+        StoredFeatures or None
+            None if there are none.
+        """
+        path = self.folder / key
         try:
-            about = json.loads((place / _ABOUT).read_text())
-            kept = np.load(place / _KEPT, allow_pickle=False)
-            features = np.load(place / _FEATURES, mmap_mode="r", allow_pickle=False)
+            about = json.loads((path / _ABOUT).read_text())
+            kept = np.load(path / _KEPT, allow_pickle=False)
+            features = np.load(path / _FEATURES, mmap_mode="r", allow_pickle=False)
             if len(kept) != len(features) or "skipped" not in about:
                 raise ValueError("its files do not belong together")
-            with suppress(OSError):  # a cache that may only be read is of use, too
-                os.utime(place / _ABOUT)
+            with suppress(OSError):  # a read-only cache can still be read
+                os.utime(path / _ABOUT)
         except (FileNotFoundError, NotADirectoryError):
-            return None  # never made, or removed meanwhile
+            return None
         except (OSError, ValueError, TypeError) as error:
             raise FecamError(
-                f"the cached features in {place} cannot be read ({error}). "
+                f"the cached features in {path} cannot be read ({error}). "
                 f"Remedy: fecam cache remove {key}"
             ) from error
         return StoredFeatures(features, kept, about)
 
     @contextmanager
-    def filling(
+    def writer(
         self, key: str, count: int, width: int, about: Mapping[str, Any]
     ) -> Iterator[FeatureWriter | None]:
-        """Room for features, held against all others; None if somebody else made them meanwhile."""
-        with _writing(self.folder):
+        """Hold the lock of a key and yield a writer for its features.
+
+        Parameters
+        ----------
+        key : str
+            The key.
+        count, width : int
+            Number of items and of features per item.
+        about : Mapping[str, Any]
+            JSON values that describe the features.
+
+        Yields
+        ------
+        FeatureWriter or None
+            None if another process has written them meanwhile.
+        """
+        with _write_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / f".{key}.lock")
             lock.acquire()
@@ -93,65 +130,89 @@ class FeatureStore:
             if self.find(key) is not None:
                 yield None
                 return
-            if (self.folder / key).exists():  # somebody took a file out of it
+            if (self.folder / key).exists():  # one of its files was removed
                 self._discard(self.folder / key)
-            partial = self.folder / f"{_PARTIAL}{key}"
-            filling = FeatureWriter(partial, count, width, about)
+            writer = FeatureWriter(self.folder / f"{_PARTIAL}{key}", count, width, about)
             try:
-                yield filling
+                yield writer
             except BaseException:
-                with suppress(FecamError):  # a run that was interrupted loses nothing
-                    filling.save()
+                with suppress(FecamError):  # the run resumes here
+                    writer.save()
                 raise
             else:
-                filling.finish(self.folder / key)
+                writer.finish(self.folder / key)
             finally:
-                filling.close()
+                writer.close()
         finally:
             lock.release()
 
-    def entries(self) -> list[Entry]:
-        """All sets of features, the most recently used first."""
-        found = []
-        for place in self._places():
-            with suppress(OSError, ValueError):
-                about = json.loads((place / _ABOUT).read_text())
-                used = (place / _ABOUT).stat().st_mtime
-                found.append(Entry(place.name, about, _bytes_of(place), used))
-        return sorted(found, key=lambda one: -one.used)
+    def entries(self) -> list[CacheEntry]:
+        """Return all sets of features, the most recently used first.
 
-    def _places(self) -> list[Path]:
-        """The folders of all sets, damaged ones among them."""
-        return [one for one in sorted(self.folder.glob("*/")) if not one.name.startswith(".")]
+        Returns
+        -------
+        list of CacheEntry
+            The readable sets.
+        """
+        entries = []
+        for path in self._folders():
+            with suppress(OSError, ValueError):
+                about = json.loads((path / _ABOUT).read_text())
+                used = (path / _ABOUT).stat().st_mtime
+                size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+                entries.append(CacheEntry(path.name, about, size, used))
+        return sorted(entries, key=lambda entry: -entry.used)
+
+    def _folders(self) -> list[Path]:
+        """Return the folders of all sets, including damaged ones."""
+        return [path for path in sorted(self.folder.glob("*/")) if not path.name.startswith(".")]
 
     def unfinished(self) -> list[Path]:
-        """What runs left that were ended before they were done, or that are still going on."""
+        """Return the folders of runs that were interrupted or are in progress.
+
+        Returns
+        -------
+        list of Path
+            The folders.
+        """
         return sorted(self.folder.glob(f"{_PARTIAL}*")) if self.folder.is_dir() else []
 
     def remove(self, key: str) -> None:
-        """Remove one set; readers that have it open keep what they have."""
-        keys = [one.name for one in self._places()]
+        """Remove a set; processes that have it open keep their copy.
+
+        Parameters
+        ----------
+        key : str
+            The key.
+        """
+        keys = [path.name for path in self._folders()]
         if key not in keys:
-            known = ", ".join(keys) or "none at all"
             raise FecamError(
-                f"no features with the key {key!r} in {self.folder}; there are {known}"
+                f"no features with the key {key!r} in {self.folder}. "
+                f"Available: {', '.join(keys) or 'none'}"
             )
         self._discard(self.folder / key)
 
     def clear(self) -> int:
-        """Remove everything that no run is writing; how many sets were removed."""
-        places = self._places()
-        for one in places:
-            self._discard(one)
+        """Remove everything that no process is writing.
+
+        Returns
+        -------
+        int
+            The number of removed sets.
+        """
+        folders = self._folders()
+        for path in folders:
+            self._discard(path)
         for partial in self.unfinished():
             lock = FileLock(self.folder / f".{partial.name.removeprefix(_PARTIAL)}.lock", timeout=0)
             with suppress(TimeoutError), lock:
                 self._discard(partial)
-        return len(places)
+        return len(folders)
 
     @property
     def limit(self) -> int:
-        """How many bytes the store may take."""
+        """Maximum bytes of the store."""
         try:
             return int((self.folder / "limit").read_text())
         except (OSError, ValueError):
@@ -159,167 +220,162 @@ class FeatureStore:
 
     @limit.setter
     def limit(self, value: int) -> None:
-        with _writing(self.folder):
+        with _write_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(self.folder / "limit", str(value).encode())
+            _write_atomically(self.folder / "limit", str(value).encode())
 
-    def shrink(self, keep: str | None = None) -> list[Entry]:
-        """Remove what was not used for longest until the rest is within the limit."""
+    def shrink(self, keep: str | None = None) -> list[CacheEntry]:
+        """Remove the least recently used sets until the store is within its limit.
+
+        Parameters
+        ----------
+        keep : str, optional
+            A key that is not removed.
+
+        Returns
+        -------
+        list of CacheEntry
+            The removed sets.
+        """
         entries = self.entries()
-        total = sum(one.bytes for one in entries)
+        total = sum(entry.bytes for entry in entries)
         removed = []
-        for one in reversed(entries):
+        for entry in reversed(entries):
             if total <= self.limit:
                 break
-            if one.key != keep:
-                with suppress(FecamError):  # another's: the next one may go
-                    self._discard(self.folder / one.key)
-                    removed.append(one)
-                    total -= one.bytes
+            if entry.key != keep:
+                with suppress(FecamError):  # not permitted: try the next
+                    self._discard(self.folder / entry.key)
+                    removed.append(entry)
+                    total -= entry.bytes
         return removed
 
-    def _discard(self, place: Path) -> None:
-        # Renamed first: a reader must not meet a folder from which files disappear one by one.
+    def _discard(self, path: Path) -> None:
+        # Renamed first: a reader must not find a folder whose files disappear one by one.
         trash = self.folder / f"{_TRASH}{uuid.uuid4().hex}"
-        with _writing(self.folder), suppress(FileNotFoundError):  # gone already
-            place.rename(trash)
-        for one in self.folder.glob(f"{_TRASH}*"):
-            shutil.rmtree(one, ignore_errors=True)
+        with _write_errors(self.folder), suppress(FileNotFoundError):
+            path.rename(trash)
+        for folder in self.folder.glob(f"{_TRASH}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class FeatureWriter:
-    """A set of features on its way, from the first item to the last.
+    """Writes a set of features in order; ``done`` items are processed, ``skipped`` are unreadable.
 
-    It is written as a file and not through mapped memory: a full disk is then an error that can be
-    told, and not the end of the process.
+    It writes to a file, not to mapped memory: a full disk then raises an error instead of ending
+    the process.
     """
 
     def __init__(self, partial: Path, count: int, width: int, about: Mapping[str, Any]) -> None:
         self._folder, self._about = partial, dict(about)
         self.count, self.width = count, width
         self.done = 0
-        """How many items have been dealt with."""
         self.skipped: list[tuple[int, str]] = []
-        """Items that could not be read, and why."""
-        self._said = time.monotonic()
-        with _writing(partial.parent):
-            if not self._take_up():
+        self._saved_at = time.monotonic()
+        with _write_errors(partial.parent):
+            if not self._resume():
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir(parents=True)
                 np.lib.format.open_memmap(
                     partial / _FEATURES, "w+", np.dtype(np.float32), (count, width)
                 )
-            self._start = _mapped(partial).offset
+            self._offset = self._mapped().offset
             self._file = (partial / _FEATURES).open("r+b")
 
-    def _take_up(self) -> bool:
-        """Go on with what an earlier run left, if it fits."""
+    def _resume(self) -> bool:
+        """Continue from the checkpoint of an earlier run, if it fits."""
         try:
             state = json.loads((self._folder / _PROGRESS).read_text())
-            rows = _mapped(self._folder)
-            done, skipped = (
-                int(state["done"]),
-                [(int(at), str(why)) for at, why in state["skipped"]],
-            )
+            done = int(state["done"])
+            skipped = [(int(row), str(reason)) for row, reason in state["skipped"]]
+            shape = self._mapped().shape
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        if rows.shape != (self.count, self.width) or not 0 <= done <= self.count:
+        if shape != (self.count, self.width) or not 0 <= done <= self.count:
             return False
         self.done, self.skipped = done, skipped
         return True
 
-    def add(
-        self, features: Rows, kept: list[int], upto: int, skipped: list[tuple[int, str]]
-    ) -> None:
-        """The features of some more items; with them all items before ``upto`` are dealt with."""
-        at = self.done - len(self.skipped)
-        with _writing(self._folder.parent):
-            self._file.seek(self._start + 4 * at * self.width)
+    def add(self, features: Rows, end: int, skipped: list[tuple[int, str]]) -> None:
+        """Append the features of the items up to ``end``, except those skipped."""
+        row = self.done - len(self.skipped)
+        with _write_errors(self._folder.parent):
+            self._file.seek(self._offset + 4 * row * self.width)
             self._file.write(np.ascontiguousarray(features, np.float32).data)
         self.skipped += skipped
-        self.done = upto
-        if time.monotonic() - self._said > 5:
+        self.done = end
+        if time.monotonic() - self._saved_at > CHECKPOINT_S:
             self.save()
 
     def save(self) -> None:
-        """Say how far it has come, once that is on disk."""
+        """Write a checkpoint, after the features before it are on disk."""
         state = {"done": self.done, "skipped": self.skipped}
-        with _writing(self._folder.parent):
+        with _write_errors(self._folder.parent):
             self._flush()
-            _write_whole(self._folder / _PROGRESS, json.dumps(state).encode())
-        self._said = time.monotonic()
+            _write_atomically(self._folder / _PROGRESS, json.dumps(state).encode())
+        self._saved_at = time.monotonic()
 
     def close(self) -> None:
-        """Let go of the file."""
-        with suppress(OSError):  # what could not be written was told before
+        """Close the file; errors of writing were raised before."""
+        with suppress(OSError):
             self._file.close()
+
+    def finish(self, path: Path) -> None:
+        """Complete the set and move it to where readers find it."""
+        with _write_errors(path.parent):
+            self._flush()
+            kept = np.delete(np.arange(self.count), [row for row, _ in self.skipped])
+            if self.skipped:
+                compact = self._folder / f"whole-{_FEATURES}"
+                np.save(compact, self._mapped()[: len(kept)])
+                os.replace(compact, self._folder / _FEATURES)
+            np.save(self._folder / _KEPT, kept)
+            about = {**self._about, "skipped": self.skipped, "made": time.time()}
+            _write_atomically(self._folder / _ABOUT, json.dumps(about).encode())
+            (self._folder / _PROGRESS).unlink(missing_ok=True)
+            for name in (_FEATURES, _KEPT, _ABOUT, "."):
+                _sync(self._folder / name)
+            self._folder.rename(path)
+            _sync(path.parent)
 
     def _flush(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def finish(self, place: Path) -> None:
-        """Put it all where readers look for it."""
-        with _writing(place.parent):
-            self._finish(place)
-
-    def _finish(self, place: Path) -> None:
-        left_out = {at for at, _ in self.skipped}
-        kept = np.asarray([at for at in range(self.count) if at not in left_out], dtype=np.int64)
-        self._flush()
-        if left_out:
-            whole = self._folder / f"whole-{_FEATURES}"
-            np.save(whole, _mapped(self._folder)[: len(kept)])
-            os.replace(whole, self._folder / _FEATURES)
-        np.save(self._folder / _KEPT, kept)
-        about = {**self._about, "skipped": self.skipped, "made": time.time()}
-        _write_whole(self._folder / _ABOUT, json.dumps(about).encode())
-        (self._folder / _PROGRESS).unlink(missing_ok=True)
-        for name in (_FEATURES, _KEPT, _ABOUT):
-            _sync(self._folder / name)
-        _sync(self._folder)
-        self._folder.rename(place)
-        _sync(place.parent)
+    def _mapped(self) -> np.memmap[Any, np.dtype[np.float32]]:
+        rows: np.memmap[Any, Any] = np.lib.format.open_memmap(self._folder / _FEATURES, "r")
+        return rows
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """What the system will not write becomes an error that names the place and the remedy."""
+def _write_errors(folder: Path) -> Iterator[None]:
+    """Turn an OSError into an error that names the folder and the remedy."""
     try:
         yield
     except OSError as error:
         raise FecamError(
             f"the cache folder {folder} cannot be written ({error.strerror or error}). "
-            "Remedy: make room there, or set FECAM_CACHE to another folder"
+            "Remedy: free some space there, or set FECAM_CACHE to another folder"
         ) from error
 
 
-def _mapped(folder: Path) -> np.memmap[Any, np.dtype[np.float32]]:
-    rows: np.memmap[Any, np.dtype[np.float32]] = np.lib.format.open_memmap(folder / _FEATURES, "r")
-    return rows
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader sees the old one or the new one."""
-    unfinished = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a small file so that a reader finds the old content or the new one."""
+    temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
-        with unfinished.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        os.replace(temporary, path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
-    with suppress(OSError):  # not every system lets a folder be opened
+    with suppress(OSError):  # some systems cannot open a folder
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _bytes_of(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())

@@ -12,7 +12,7 @@ from fecam.data.dataset import Dataset
 from fecam.data.items import as_rows
 from fecam.encoders.encoder import Encoder
 from fecam.errors import InputError
-from fecam.features import Encoded, Report, encode_dataset, encode_readable
+from fecam.features.extraction import Encoded, Report, encode_dataset, encode_readable
 from fecam.model_rows import LABEL_RULE
 
 

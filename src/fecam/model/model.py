@@ -24,7 +24,7 @@ from fecam.data.items import as_rows, as_sequence, kind_of
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
-from fecam.features import Report, encode_readable
+from fecam.features.extraction import Report, encode_readable
 from fecam.model.answers import LearnResult, Prediction, predictions_of
 from fecam.model.changes import add_model, add_samples, take_samples
 from fecam.model.material import (

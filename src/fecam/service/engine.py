@@ -24,7 +24,7 @@ from fecam.data.images import count_pixels
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import FecamError, InputError, ItemError, MissingPackageError
-from fecam.features import Encoded, encode_readable
+from fecam.features.extraction import Encoded, encode_readable
 from fecam.model import LearnResult, Model, open_model
 from fecam.model.model import USUAL_ENCODERS
 from fecam.model_file import Step
