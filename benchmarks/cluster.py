@@ -30,11 +30,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fecam import FeCAMClassifier
+from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
-from fecam.distributed.learning import absorb
-from fecam.distributed.lessons import Plan, add_up, as_lesson, pack, parts_of, unpack
-from fecam.distributed.reading import Account, Source, read_block
-from fecam.distributed.tree import FAN, MOST_HEAPS
+from fecam.distributed.partial_statistics import from_tables, partial_statistics, to_table
+from fecam.distributed.reading import ReadStats, Source, read_block
+from fecam.distributed.tree_reduce import FAN_IN, MAX_PARTITIONS
 from reporting import markdown, once, options, say, write
 from stamps import CLASSIFIER
 
@@ -71,7 +71,7 @@ def on_ray(folder: Path, workers: int, repeats: int) -> dict[str, Any]:
     from ray.cluster_utils import Cluster
 
     from fecam.distributed import learn
-    from fecam.distributed.cluster import connect, the_ray
+    from fecam.distributed.cluster import connect, require_ray
 
     node = {"num_cpus": 1, "object_store_memory": 2**29}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
@@ -79,16 +79,16 @@ def on_ray(folder: Path, workers: int, repeats: int) -> dict[str, Any]:
         for _ in range(workers - 1):
             cluster.add_node(**node)
         connect(cluster.address)
-        ray = the_ray()
+        ray = require_ray()
 
         def run() -> FeCAMClassifier:
             data = ray.data.read_parquet(str(folder))
-            return learn(data, classifier=FeCAMClassifier(tukey=0.5))
+            return learn(data, classifier=FeCAMClassifier(tukey=0.5)).classifier
 
         first = once(run)
         return {"workers": workers, "first": first, "next": min(once(run) for _ in range(repeats))}
     finally:
-        the_ray().shutdown()
+        require_ray().shutdown()
         cluster.shutdown()
 
 
@@ -123,30 +123,31 @@ class Paper:
         return -(-self.images // self.block)
 
 
-def table_of(paper: Paper, labels: np.ndarray) -> tuple[Any, Plan, float]:
+def table_of(paper: Paper, labels: np.ndarray) -> tuple[Any, ClassifierState, float]:
     """The statistics of rows with such labels, and the seconds to make them."""
-    plan = Plan(Transform(0.5, True), "full", paper.width, "float32", False)
+    like = np.zeros(0, np.float32)
+    state = ClassifierState(Transform(0.5, True), "full", paper.width, like)
     rng = np.random.default_rng(0)
     X = np.maximum(rng.normal(size=(len(labels), paper.width)).astype(np.float32), 0)
     column = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), paper.width)
     block = pa.table({"label": labels, "embedding": column})
 
     def summed() -> Any:
-        account = Account()
-        read = read_block(block, Source(None, "label", None), None, account)
-        return pack(parts_of(read, plan, {}, account), account, plan)
+        stats = ReadStats()
+        read = read_block(block, Source(None, "label", None), None, stats)
+        return to_table(partial_statistics(read, state, None, stats), stats)
 
-    found = summed()
-    return found, plan, once(summed)
+    table = summed()
+    return table, state, once(summed)
 
 
 def level_costs(paper: Paper, level: int, sampled: int) -> dict[str, float]:
-    """Tables that hold so many blocks as ``FAN`` to the power of the level: how many, how large.
+    """Tables that hold so many blocks as ``FAN_IN`` to the power of the level: how many, how large.
 
     The classes of an item are as good as chance, so a table of few blocks holds most classes once.
     """
     rng = np.random.default_rng(level)
-    items = paper.block * FAN**level
+    items = paper.block * FAN_IN**level
     share = items / paper.classes
     there = paper.classes * -np.expm1(-share)
     if level == 0:
@@ -154,14 +155,13 @@ def level_costs(paper: Paper, level: int, sampled: int) -> dict[str, float]:
     else:  # some classes stand for all; beyond so many samples a class stays as large as it is
         count = min(max(round(items / there), 1), 2 * paper.width)
         labels = np.repeat(np.arange(sampled), count)
-    table, plan, seconds = table_of(paper, labels)
+    table, _, seconds = table_of(paper, labels)
     kinds = len(np.unique(labels))
 
     def add() -> Any:
-        parts, account = add_up([table] * FAN, plan)
-        return pack(parts, account, plan)
+        return to_table(*from_tables([table] * FAN_IN))
 
-    tables = -(-paper.blocks // FAN**level)
+    tables = -(-paper.blocks // FAN_IN**level)
     return {
         "tables": tables,
         "bytes": table.nbytes / kinds * there,
@@ -173,13 +173,14 @@ def level_costs(paper: Paper, level: int, sampled: int) -> dict[str, float]:
 def driver_costs(paper: Paper, sampled: int) -> dict[str, float]:
     """What the driver does with each class in the end, in seconds and bytes."""
     labels = np.repeat(np.arange(sampled), 2 * paper.width)
-    table, plan, _ = table_of(paper, labels)
+    table, state, _ = table_of(paper, labels)
     clf = FeCAMClassifier(tukey=0.5)
     with tempfile.TemporaryDirectory() as place:
         start = time.perf_counter()
-        parts, _ = unpack(table, plan)
-        rows = ((label, part.sample[:, 1:]) for label, part in parts.items())
-        absorb(clf, as_lesson(parts), rows, plan)
+        partials, _ = from_tables([table])
+        rows = ((label, partial.sample[:, 1:]) for label, partial in partials.items())
+        statistics = {label: partial.statistics for label, partial in partials.items()}
+        clf.set_state(state).learn_statistics(statistics, rows)
         absorbed = time.perf_counter()
         file = Path(place) / "m.fecam"
         clf.save(file)
@@ -197,15 +198,15 @@ def estimate(paper: Paper, quick: bool) -> dict[str, Any]:
     sampled = 4 if quick else 16
     levels = []
     while not levels or levels[-1]["tables"] > 1:
-        say(f"statistics of {FAN ** len(levels):,} blocks ...")
+        say(f"statistics of {FAN_IN ** len(levels):,} blocks ...")
         levels.append(level_costs(paper, len(levels), sampled))
     say("the driver ...")
     driver = driver_costs(paper, sampled)
     cores = paper.machines * paper.cores
     moved = sum(one["tables"] * one["bytes"] for one in levels)
-    adding = sum(one["tables"] / FAN * one["seconds_to_add"] for one in levels)
-    heaps = min(cores, MOST_HEAPS)
-    sums = sum(one["tables"] for one in levels[2:]) * heaps
+    adding = sum(one["tables"] / FAN_IN * one["seconds_to_add"] for one in levels)
+    partitions = min(cores, MAX_PARTITIONS)
+    sums = sum(one["tables"] for one in levels[2:]) * partitions
     # A file remembers its items by eight bytes each.
     model = paper.classes * driver["bytes"] + 8 * paper.images
     hours = {
@@ -224,10 +225,10 @@ def estimate(paper: Paper, quick: bool) -> dict[str, Any]:
         "blocks": paper.blocks,
         "bytes_moved": moved,
         "tasks": paper.blocks + levels[1]["tables"] + sums,
-        "objects": paper.blocks + levels[1]["tables"] * (heaps + 1) + sums,
+        "objects": paper.blocks + levels[1]["tables"] * (partitions + 1) + sums,
         "model_bytes": model,
-        # In the end it holds the model, the lesson that it was made of, and a heap on its way.
-        "driver_bytes": 2 * model + model / heaps,
+        # In the end it holds the model, the lesson that it was made of, and a partition on its way.
+        "driver_bytes": 2 * model + model / partitions,
     }
 
 
@@ -271,7 +272,7 @@ def paper_table(found: dict[str, Any]) -> str:
             f"{duration(hours['statistics of blocks'])} on {paper.cores} cores a machine",
         ],
         [
-            f"adding up, {FAN} tables at a time in {len(found['levels']) - 1} levels",
+            f"adding up, {FAN_IN} tables at a time in {len(found['levels']) - 1} levels",
             f"{duration(hours['adding up'])} on the same cores",
         ],
         [

@@ -47,17 +47,6 @@ def task(task, tasks, parts, *, head="ncm", seed=0, **more):
 # -- from predictions ------------------------------------------------------------------------------
 
 
-def test_accuracy_counts_what_is_right():
-    assert metrics.accuracy([1, 2, 3, 4], [1, 2, 4, 3]) == 0.5
-    assert metrics.accuracy(np.array(["a"]), ["a"]) == 1
-
-
-@pytest.mark.parametrize(("predicted", "expected"), [([], []), ([1], [1, 2]), ([[1]], [[1]])])
-def test_accuracy_of_nothing_or_of_unequal_lists_is_an_error(predicted, expected):
-    with pytest.raises(InputError, match="same length"):
-        metrics.accuracy(predicted, expected)
-
-
 def literal_calibration_error(confidence, right, bins):
     total = 0.0
     for at in range(bins):
@@ -140,37 +129,37 @@ def test_auroc_of_infinite_and_missing_scores():
 # -- from accuracies -------------------------------------------------------------------------------
 
 
-def test_average_and_last_are_different_numbers():
-    accuracies = [0.9, 0.6, 0.3]
-    assert metrics.average_incremental_accuracy(accuracies) == pytest.approx(0.6)
-    assert metrics.last_accuracy(accuracies) == 0.3
-    for measure in (metrics.average_incremental_accuracy, metrics.last_accuracy, metrics.mean_std):
-        with pytest.raises(InputError, match="no values"):
-            measure([])
-
-
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, max_size=6))
-def test_old_new_and_all_count_rows_not_tasks(parts):
-    parts = [(rows, min(right, rows)) for rows, right in parts]
-    found = metrics.old_new_all([right / rows for rows, right in parts], [r for r, _ in parts])
+def test_old_and_new_count_rows_not_tasks(parts):
+    parts = [(rows, min(correct, rows)) for rows, correct in parts]
+    shown = [(rows, correct / rows) for rows, correct in parts]
+    tasks = [task(i, len(parts), shown[: i + 1]) for i in range(len(parts))]
+    values = metrics.run_metrics(tasks)
 
     def share(chosen):
-        return sum(right for _, right in chosen) / sum(rows for rows, _ in chosen)
+        return sum(c for _, c in chosen) / sum(r for r, _ in chosen) if chosen else None
 
-    assert found.all == pytest.approx(share(parts))
-    assert found.new == pytest.approx(share(parts[-1:]))
-    if len(parts) == 1:
-        assert found.old is None
-    else:
-        assert found.old == pytest.approx(share(parts[:-1]))
+    for name, chosen in {
+        "last": parts,
+        "new": parts[-1:],
+        "old": parts[:-1],
+        "base": parts[:1],
+        "later": parts[1:],
+    }.items():
+        assert values[name] == (pytest.approx(share(chosen)) if chosen else None)
+    assert values["average"] == pytest.approx(
+        sum(share(parts[: i + 1]) for i in range(len(parts))) / len(parts)
+    )
 
 
 def test_a_part_without_test_rows_has_no_accuracy():
-    assert metrics.old_new_all([0.5, 0.0], rows=[10, 0]) == (0.5, None, 0.5)
-    with pytest.raises(InputError, match="no test rows"):
-        metrics.old_new_all([0.0], rows=[0])
-    with pytest.raises(InputError, match="2 accuracies but 1"):
-        metrics.old_new_all([0.5, 0.5], rows=[1])
+    values = metrics.run_metrics([task(0, 2, [(10, 0.5)]), task(1, 2, [(10, 0.5), (0, 0.0)])])
+    assert (values["old"], values["new"], values["last"]) == (0.5, None, 0.5)
+
+
+def test_mean_of_no_values_is_an_error():
+    with pytest.raises(InputError, match="no values"):
+        metrics.mean_std([])
 
 
 # Task 1 falls 0.9 -> 0.5 -> 0.7, task 2 rises 0.6 -> 0.8, task 3 is new.
@@ -226,13 +215,13 @@ def test_the_matrix_is_lower_triangular_whatever_the_order_of_records():
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8))
-def test_mean_and_spread_are_those_of_the_statistics_module(values):
+def test_mean_std_agrees_with_the_statistics_module(values):
     found = metrics.mean_std(values)
     assert found.mean == pytest.approx(statistics.mean(values), abs=1e-9)
     assert found.std == pytest.approx(statistics.stdev(values), abs=1e-9)
 
 
-def stream(head="ncm", seed=0, shift=0.0, **more):
+def records_of(head="ncm", seed=0, shift=0.0, **more):
     return [
         task(0, 3, [(20, 0.9 + shift)], head=head, seed=seed, novelty_auroc=0.7, **more),
         task(1, 3, [(20, 0.5), (10, 0.6)], head=head, seed=seed, novelty_auroc=0.8, **more),
@@ -241,7 +230,7 @@ def stream(head="ncm", seed=0, shift=0.0, **more):
 
 
 def test_a_summary_by_hand():
-    (row,) = metrics.summarize(stream())
+    (row,) = metrics.summarize(records_of())
     means = {name: row[name] and row[name]["mean"] for name in metrics.METRICS}
     after = [0.9, (20 * 0.5 + 10 * 0.6) / 30, (20 * 0.7 + 10 * 0.8 + 10 * 0.4) / 40]
     assert means == {
@@ -263,8 +252,8 @@ def test_a_summary_by_hand():
     assert row["last"]["std"] is None
 
 
-def test_heads_keep_their_order_and_seeds_give_a_spread():
-    records = [*stream("zeta", 1), *stream("alpha", 1), *stream("zeta", 2, shift=0.1)]
+def test_heads_keep_their_order_and_seeds_give_a_std():
+    records = [*records_of("zeta", 1), *records_of("alpha", 1), *records_of("zeta", 2, shift=0.1)]
     zeta, alpha = metrics.summarize(records)
     assert (zeta["head"], zeta["seeds"], alpha["head"], alpha["seeds"]) == ("zeta", 2, "alpha", 1)
     new = [0.4, 0.5]
@@ -275,16 +264,16 @@ def test_heads_keep_their_order_and_seeds_give_a_spread():
 
 
 def test_the_order_of_records_does_not_matter_and_the_later_of_two_counts():
-    records = stream()
+    records = records_of()
     wrong = {**records[1], "accuracy": 0.0, "seconds_to_learn": 1e6}
     assert metrics.summarize([wrong, *records[::-1]]) == metrics.summarize(records)
 
 
-def test_half_a_run_has_no_last_accuracy():
-    records = [*stream(seed=1), *stream(seed=2)[:2], *stream("fecam", 1)[:1]]
+def test_an_incomplete_run_has_no_last_accuracy():
+    records = [*records_of(seed=1), *records_of(seed=2)[:2], *records_of("fecam", 1)[:1]]
     ncm, fecam = metrics.summarize(records)
     assert ncm["seeds"] == 1 and ncm["unfinished"] == 1
-    assert ncm["last"] == metrics.summarize(stream())[0]["last"]
+    assert ncm["last"] == metrics.summarize(records_of())[0]["last"]
     assert fecam["seeds"] == 0 and fecam["unfinished"] == 1
     assert all(fecam[name] is None for name in metrics.METRICS)
 
@@ -309,7 +298,7 @@ def test_a_single_task_has_average_and_last_and_nothing_to_forget():
 
 def test_other_kinds_of_records_are_ignored():
     others = [{"kind": "analysis", "name": "tsne", "data": {}}, {"kind": "not yet invented"}]
-    assert metrics.summarize([*others, *stream()]) == metrics.summarize(stream())
+    assert metrics.summarize([*others, *records_of()]) == metrics.summarize(records_of())
     assert metrics.summarize(others) == []
 
 

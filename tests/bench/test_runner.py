@@ -437,7 +437,7 @@ def test_a_first_task_is_trained_once(experiment, tmp_path):
     [
         ({"first_task.classes": "all"}, "'authors' leaves the first task.* all classes"),
         ({"first_task.plan": {"epoch": 3}}, "first_task.plan: .*'epoch'.*Did you mean 'epochs'"),
-        ({"first_task.plan": {"momentum": 2}}, "first_task.plan: .*momentum = 2"),
+        ({"first_task.plan": {"momentum": 2}}, "first_task.plan: .*momentum=2"),
         ({"first_task": False, "heads": [{"name": "ncm"}]}, r"holds images. Say in \[encoder\]"),
     ],
 )

@@ -108,7 +108,7 @@ COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
 def test_embeddings_in_parquet(cluster, tmp_path, monkeypatch):
     import ray
 
-    from fecam.distributed import learning, teach
+    from fecam.distributed import learn, learning
 
     X, y = relu_features(5, 60, 16, 0)
     order = np.random.default_rng(0).permutation(len(y))
@@ -119,7 +119,7 @@ def test_embeddings_in_parquet(cluster, tmp_path, monkeypatch):
         pq.write_table(table, tmp_path / f"{at}.parquet")
     heard, file = [], tmp_path / "m.fecam"
     data = ray.data.read_parquet(str(tmp_path))
-    found = teach(data, into=file, total=len(y), report=heard.append)
+    found = learn(data, into=file, total=len(y), report=heard.append)
     assert_same(found.classifier, FeCAMClassifier().fit(X[:-1], y[:-1]), X[:-1])
     assert (found.unreadable, found.n_duplicates) == (1, 0)
     assert all(one.total == len(y) for one in heard)
@@ -130,10 +130,10 @@ def test_embeddings_in_parquet(cluster, tmp_path, monkeypatch):
     def look(*arguments):
         raise AssertionError("the first rows were read apart")
 
-    monkeypatch.setattr(learning, "peek", look)
-    again = teach(data, into=file)
+    monkeypatch.setattr(learning, "probe", look)
+    again = learn(data, into=file)
     assert (again.n_learned, again.n_duplicates, again.unreadable) == ({}, len(y) - 1, 1)
-    given = teach(data, classifier=FeCAMClassifier(tukey=0.5)).classifier
+    given = learn(data, classifier=FeCAMClassifier(tukey=0.5)).classifier
     assert_same(given, FeCAMClassifier(tukey=0.5).fit(X[:-1], y[:-1]), X[:-1])
 
 
@@ -145,12 +145,12 @@ def test_many_blocks_and_columns_of_numbers(cluster):
     columns = {"label": names, **{f"x{at}": X[:, at] for at in range(5)}}
     heard = []
     found = learn(blocks(columns, 20), report=heard.append)
-    assert_same(found, FeCAMClassifier().fit(X, names), X)
+    assert_same(found.classifier, FeCAMClassifier().fit(X, names), X)
     assert {one.total for one in heard} == {len(y)}, "Ray knows how many there are, and is asked"
 
 
 def test_images_through_an_encoder_into_a_file(cluster, tmp_path):
-    from fecam.distributed import teach
+    from fecam.distributed import learn
 
     pictures = [(name, picture(rgb, seed)) for seed in range(8) for name, rgb in COLOURS.items()]
     columns = {
@@ -158,7 +158,7 @@ def test_images_through_an_encoder_into_a_file(cluster, tmp_path):
         "bytes": [data for _, data in pictures] + [b"no image"],
     }
     path = tmp_path / "m.fecam"
-    found = teach(blocks(columns, 5), encoder=Colours(), into=path, concurrency=1)
+    found = learn(blocks(columns, 5), encoder=Colours(), into=path, concurrency=1)
     assert (found.unreadable, found.n_duplicates) == (1, 0) and len(found.reasons) == 1
     assert found.n_learned == {"red": 8, "green": 8, "blue": 8}
 
@@ -231,8 +231,8 @@ def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
             cluster.remove_node(node, allow_graceful=False)
             killed.append(True)
 
-    looked = learning.peek
-    monkeypatch.setattr(learning, "peek", look)
+    looked = learning.probe
+    monkeypatch.setattr(learning, "probe", look)
     killed, done = [], []
     killer = threading.Thread(target=kill)
     killer.start()
@@ -245,7 +245,7 @@ def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
         killer.join()
     assert killed, "it died while there was work to do"
     assert len(list(tmp_path.glob("* *"))) > 12, "the block that it was making was made again"
-    assert_same(found, FeCAMClassifier().fit(X, y), X)
+    assert_same(found.classifier, FeCAMClassifier().fit(X, y), X)
     while doomed in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
         time.sleep(0.1)  # nobody after this one should be sent there
 
@@ -274,15 +274,15 @@ def test_results_that_are_lost_are_made_again(cluster, monkeypatch, tmp_path):
         time.sleep(0.1)
     X, y = relu_features(3, 40, 16, 8)
     data = blocks({"label": y, "embedding": lists(X)}, 2)
-    fetched, tries = learning._fetched, []
+    fetch, tries = learning._fetch, []
 
-    def lose(tables, plan):
+    def lose(results):
         tries.append(True)
-        return fetched([dead] if len(tries) <= losses else tables, plan)
+        return fetch([dead] if len(tries) <= losses else results)
 
-    monkeypatch.setattr(learning, "_fetched", lose)
+    monkeypatch.setattr(learning, "_fetch", lose)
     losses = 2
-    assert_same(learn(data), FeCAMClassifier().fit(X, y), X)
+    assert_same(learn(data).classifier, FeCAMClassifier().fit(X, y), X)
     assert len(tries) == 3
     tries.clear()
     losses, file = 3, tmp_path / "m.fecam"
@@ -302,14 +302,14 @@ def test_predict_goes_on_where_it_was_stopped(cluster, tmp_path):
     data = blocks({"id": np.arange(len(y)), "label": y, "embedding": lists(X)}, 5)
     folder, heard = tmp_path / "answers", []
     first = predict(data, clf, output=folder, top=2, concurrency=1, report=heard.append)
-    assert (first.items, first.parts, first.kept) == (len(y), 5, 0)
+    assert (first.items, first.files, first.reused) == (len(y), 5, 0)
     assert [(one.done, one.total) for one in heard][-1] == (len(y), len(y))
     parts = sorted(folder.glob("part-*.parquet"))
     times = {path: path.stat().st_mtime_ns for path in parts}
     parts[0].unlink()
     parts[1].write_bytes(b"PAR1 but broken")
     again = predict(data, clf, output=folder, top=2, concurrency=1)
-    assert (again.items, again.parts, again.kept) == (len(y), 5, 3)
+    assert (again.items, again.files, again.reused) == (len(y), 5, 3)
     assert all(path.stat().st_mtime_ns == times[path] for path in parts[2:])
     rows = pq.read_table(folder).sort_by("id")
     assert rows.column("id").to_pylist() == list(range(len(y)))
@@ -339,7 +339,7 @@ def test_blocks_that_differ_little_or_not_at_all_are_answered_each(cluster, tmp_
             for name in pq.read_table(part).column("name").to_pylist()
         ]
         assert sorted(names) == sorted(name for one in tables for name in one["name"].to_pylist())
-        assert (found.items, found.parts) == (24, 3) and found.kept >= kept
+        assert (found.items, found.files) == (24, 3) and found.reused >= kept
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -415,13 +415,13 @@ def test_commands(cluster, place, monkeypatch):
         assert_same(model.classifier, alone.classifier, X)
         expected = alone.predict(X)
 
-    assert (answered["items"], answered["parts"]) == (len(y), 1)
+    assert (answered["items"], answered["files"]) == (len(y), 1)
     assert pq.read_table("answers").column("answer").to_pylist() == expected
 
     assert 0.9 < judged["accuracy"] == pytest.approx(counted["accuracy"])
-    assert sum(one["items"] for one in judged["classes"]) == judged["items"] == len(y)
-    wrong = sum(one["items"] for one in judged["confusions"])
-    assert wrong == sum(one["items"] - one["right"] for one in judged["classes"]) >= 1
+    assert sum(one["count"] for one in judged["classes"]) == judged["items"] == len(y)
+    wrong = sum(one["count"] for one in judged["confusions"])
+    assert wrong == sum(one["count"] - one["correct"] for one in judged["classes"]) >= 1
 
     assert trace.exists(), "a worker has died"
     monkeypatch.syspath_prepend(place)

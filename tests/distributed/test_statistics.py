@@ -1,4 +1,4 @@
-"""Statistics of blocks as tables: however blocks are cut and added up, the sum is the same."""
+"""Partial statistics of blocks: their sum depends neither on the blocks nor on the order."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fecam.core.batches import group_by_label, summarize_batch
 from fecam.core.calibration import ROWS
 from fecam.core.scatter import to_dense
+from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
 from fecam.encoders import wrap
 from helpers.features import relu_features
@@ -22,16 +23,28 @@ pa = pytest.importorskip("pyarrow")
 
 from fecam.cli.cluster import with_address  # noqa: E402
 from fecam.cli.output import reserve_stdout  # noqa: E402
-from fecam.distributed import learning, sending  # noqa: E402
+from fecam.distributed import learning, to_ray  # noqa: E402
 from fecam.distributed.columns import item_columns, items_of, labels_of  # noqa: E402
-from fecam.distributed.folder import Folder  # noqa: E402
-from fecam.distributed.lessons import Plan, add_up, pack, parts_of, split, unpack  # noqa: E402
-from fecam.distributed.reading import Account, Source, Teller, marks_in, read_block  # noqa: E402
+from fecam.distributed.output_folder import OutputFolder  # noqa: E402
+from fecam.distributed.partial_statistics import (  # noqa: E402
+    from_tables,
+    merge,
+    partial_statistics,
+    partition,
+    to_table,
+)
+from fecam.distributed.reading import (  # noqa: E402
+    ProgressReporter,
+    ReadStats,
+    Source,
+    hashes_of,
+    read_block,
+)
 from fecam.errors import EncoderError, InputError  # noqa: E402
 
 WIDTH = 12
 X, Y = relu_features(4, 60, WIDTH, 0)
-PLAN = Plan(Transform(0.5, True), "full", WIDTH, "float32", True)
+STATE = ClassifierState(Transform(0.5, True), "full", WIDTH, np.zeros(0, np.float32))
 
 
 def as_table(X, y):
@@ -39,60 +52,63 @@ def as_table(X, y):
     return pa.table({"label": y, "embedding": column})
 
 
-def summed(table, known=None):
-    account = Account()
-    block = read_block(table, Source(None, "label", None), None, account)
-    return pack(parts_of(block, PLAN, known or {}, account), account, PLAN)
+def summed(table, learned=None):
+    stats = ReadStats()
+    block = read_block(table, Source(None, "label", None), None, stats)
+    return to_table(partial_statistics(block, STATE, learned or {}, stats), stats)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 5), st.integers(2, 9))
-def test_cutting_and_adding_up_change_nothing(seed, count, heaps, fan):
+def test_sum_does_not_depend_on_blocks_or_order(seed, count, partitions, fan_in):
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(Y))
     cuts = np.sort(rng.integers(0, len(Y), count - 1))
-    tables = [summed(as_table(X[some], Y[some])) for some in np.split(order, cuts) if len(some)]
+    tables = [summed(as_table(X[rows], Y[rows])) for rows in np.split(order, cuts) if len(rows)]
     items = 0
     while len(tables) > 1:
-        parts, account = add_up(tables[:fan], PLAN)
-        items = account.items
-        heaped = split(parts, heaps)
-        assert sum(map(len, heaped)) == len(parts)
-        again, _ = add_up([pack(some, None, PLAN) for some in heaped], PLAN)
-        tables = [*tables[fan:], pack(again, account, PLAN)]
-    found, account = unpack(tables[0], PLAN)
-    assert account.items == len(Y) and items in (0, len(Y))
-    expected = summarize_batch(group_by_label(X, Y, PLAN.transform), "full", np.float32)
-    whole, _ = unpack(summed(as_table(X, Y)), PLAN)
-    assert found.keys() == expected.keys()
-    for label, one in expected.items():
-        part = found[label]
-        assert part.statistics.count == one.count
-        np.testing.assert_allclose(part.statistics.mean, one.mean, rtol=1e-6)
-        a, b = to_dense(part.statistics.scatter), to_dense(one.scatter)
+        partials, stats = from_tables(tables[:fan_in])
+        items = stats.items
+        parts = partition(partials, partitions)
+        assert sum(map(len, parts)) == len(partials)
+        merged = {}
+        for part in parts:
+            merge(merged, part)
+        tables = [*tables[fan_in:], to_table(merged, stats)]
+    total, stats = from_tables(tables)
+    assert stats.items == len(Y) and items in (0, len(Y))
+    expected = summarize_batch(group_by_label(X, Y, STATE.transform), "full", np.float32)
+    whole, _ = from_tables([summed(as_table(X, Y))])
+    assert total.keys() == expected.keys()
+    for label, statistics in expected.items():
+        partial = total[label]
+        assert partial.statistics.count == statistics.count
+        np.testing.assert_allclose(partial.statistics.mean, statistics.mean, rtol=1e-6)
+        a, b = to_dense(partial.statistics.scatter), to_dense(statistics.scatter)
         np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max(), rtol=0)
-        assert sorted(part.marks) == sorted(whole[label].marks)
-        # The rows that are left to be measured do not depend on the cuts either.
-        assert len(part.sample) == ROWS
+        assert sorted(partial.hashes) == sorted(whole[label].hashes)
+        # The sampled rows do not depend on the blocks either.
+        assert len(partial.sample) == ROWS
         np.testing.assert_array_equal(
-            np.sort(part.sample[:, 0]), np.sort(whole[label].sample[:, 0])
+            np.sort(partial.sample[:, 0]), np.sort(whole[label].sample[:, 0])
         )
 
 
 def test_sampled_rows_are_rows_of_the_class():
-    parts, _ = unpack(summed(as_table(X, Y)), PLAN)
-    for label, part in parts.items():
-        features = PLAN.transform(X[label == Y])
-        gaps = np.abs(part.sample[:, None, 1:] - features[None]).max(axis=2).min(axis=1)
+    partials, _ = from_tables([summed(as_table(X, Y))])
+    for label, partial in partials.items():
+        features = STATE.transform(X[label == Y])
+        gaps = np.abs(partial.sample[:, None, 1:] - features[None]).max(axis=2).min(axis=1)
         assert gaps.max() < 1e-6
 
 
-def test_what_was_taught_before_is_left_out():
+def test_learned_items_are_left_out():
     table = as_table(X, Y)
-    block = read_block(table, Source(None, "label", None), None, Account())
-    marks = marks_in(block)
-    parts, account = unpack(summed(table, {0: marks[Y == 0], 1: marks[Y == 1][:10]}), PLAN)
-    assert account.n_duplicates == 70 and 0 not in parts
-    assert parts[1].statistics.count == 50 and len(parts[1].marks) == 50
+    block = read_block(table, Source(None, "label", None), None, ReadStats())
+    hashes = hashes_of(block)
+    learned = {0: hashes[Y == 0].tobytes(), 1: hashes[Y == 1][:10].tobytes()}
+    partials, stats = from_tables([summed(table, learned)])
+    assert stats.n_duplicates == 70 and 0 not in partials
+    assert partials[1].statistics.count == 50 and len(partials[1].hashes) == 50
 
 
 def test_columns_are_found_by_name():
@@ -112,7 +128,7 @@ def test_columns_are_found_by_name():
     "wrap", [lambda t: t, lambda t: pa.concat_tables([t.slice(0, 5), t.slice(5)])]
 )
 @pytest.mark.parametrize("kind", ["fixed", "list", "large"])
-def test_lists_are_read_as_they_lie(kind, wrap):
+def test_lists_are_read_as_a_matrix(kind, wrap):
     types = {"list": pa.list_(pa.float32()), "large": pa.large_list(pa.float32())}
     table = as_table(X, Y)
     if kind != "fixed":
@@ -123,44 +139,44 @@ def test_lists_are_read_as_they_lie(kind, wrap):
     assert labels_of(table, "label")[0].tolist() == Y[3:43].tolist()
 
 
-def test_rows_that_cannot_be_used_are_counted():
-    spoilt = X.copy()
-    spoilt[3, 2] = np.nan
-    labels = [None if at == 7 else int(label) for at, label in enumerate(Y)]
-    account = Account()
-    block = read_block(as_table(spoilt, labels), Source(None, "label", None), None, account)
-    assert (account.items, account.unreadable) == (len(Y), 2)
-    kept = [at for at in range(len(Y)) if at not in (3, 7)]
+def test_unusable_rows_are_counted():
+    damaged = X.copy()
+    damaged[3, 2] = np.nan
+    labels = [None if i == 7 else int(label) for i, label in enumerate(Y)]
+    stats = ReadStats()
+    block = read_block(as_table(damaged, labels), Source(None, "label", None), None, stats)
+    assert (stats.items, stats.unreadable) == (len(Y), 2)
+    kept = [i for i in range(len(Y)) if i not in (3, 7)]
     assert block.rows.tolist() == kept
     np.testing.assert_array_equal(block.features, X[kept])
     assert block.labels.tolist() == Y[kept].tolist()
 
 
-# -- what needs no cluster -------------------------------------------------------------------------
+# -- without a cluster -----------------------------------------------------------------------------
 
 
 def test_texts_go_through_an_encoder():
     texts = ["wave", "whale", "cloud", "sun"]
     table = pa.table({"label": ["sea", "sea", "sky", "sky"], "text": texts})
-    account = Account()
-    block = read_block(table, Source(None, "label", None), Letters(), account)
+    stats = ReadStats()
+    block = read_block(table, Source(None, "label", None), Letters(), stats)
     assert (block.features == Letters().encode(texts)).all()
-    assert block.labels.tolist() == ["sea", "sea", "sky", "sky"] and account.items == 4
+    assert block.labels.tolist() == ["sea", "sea", "sky", "sky"] and stats.items == 4
 
 
-def test_a_file_wants_an_encoder_with_a_fingerprint(tmp_path):
+def test_a_file_requires_an_encoder_with_a_fingerprint(tmp_path):
     nameless = wrap(lambda texts: [[len(t)] for t in texts], name="n", kind="texts", n_features=1)
-    known = learning._Known.of(tmp_path / "m.fecam", None, nameless)
+    before = learning._Before.read(tmp_path / "m.fecam", None, nameless)
     with pytest.raises(EncoderError, match="no fingerprint"):
-        known.check(learning.Glance(1, 0.0, None))
+        before.check(learning.SchemaProbe(1, 0.0, None))
 
 
-def test_what_is_told_of_the_progress():
-    heard = []
-    teller = Teller(lambda now: heard.append((now.done, now.total, now.skipped)), 0)
-    teller.tell(5, 1)
-    teller.tell(9, 1, at_the_end=True)
-    assert heard == [(5, 0, 1), (9, 9, 1)], "0 until somebody knows, and at the end all"
+def test_progress_reports():
+    reports = []
+    reporter = ProgressReporter(lambda now: reports.append((now.done, now.total, now.skipped)), 0)
+    reporter.update(5, 1)
+    reporter.update(9, 1, finished=True)
+    assert reports == [(5, 0, 1), (9, 9, 1)], "the total is 0 until the run is finished"
 
 
 @pytest.mark.parametrize(
@@ -190,11 +206,11 @@ def test_an_address_may_be_left_out(words, found):
         (("bench", "digits", "--ray", "--workers", "2"), "--workers is for this machine"),
     ],
 )
-def test_what_does_not_go_with_a_cluster(fecam, command, why):
+def test_options_that_a_cluster_rejects(fecam, command, why):
     assert why in " ".join(fecam(*command, code=1).err.split())
 
 
-def test_the_standard_output_is_the_main_threads(capsys, monkeypatch):
+def test_only_the_main_thread_prints_to_stdout(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout", sys.stdout)
     reserve_stdout()
     thread = threading.Thread(target=print, args=("a worker died",))
@@ -204,11 +220,11 @@ def test_the_standard_output_is_the_main_threads(capsys, monkeypatch):
     assert capsys.readouterr() == ("{}\n", "a worker died\n")
 
 
-def test_paths_mean_the_same_everywhere(tmp_path, monkeypatch):
+def test_paths_are_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert sending._everywhere("s3://bucket/a") == "s3://bucket/a"
+    assert to_ray._absolute("s3://bucket/a") == "s3://bucket/a"
     (tmp_path / "a.parquet").touch()
-    assert sending._everywhere("a.parquet") == str(tmp_path / "a.parquet")
-    assert Folder("answers").address == str(tmp_path / "answers")
+    assert to_ray._absolute("a.parquet") == str(tmp_path / "a.parquet")
+    assert OutputFolder("answers").address == str(tmp_path / "answers")
     with pytest.raises(InputError, match=r"b\.parquet does not exist"):
-        sending._everywhere("b.parquet")
+        to_ray._absolute("b.parquet")

@@ -1,7 +1,8 @@
-"""One model judged on labelled samples: accuracy, confusions, calibration, novelty."""
+"""Metrics of one model on labeled samples: accuracy, confusions, calibration, novelty."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import NormalDist
@@ -10,33 +11,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fecam.bench.metrics import auroc, calibration_error
+from fecam.bench.metrics import auroc, calibration_error, confidence_bins
 from fecam.errors import InputError
 
 BINS = 15
-"""Of confidence, for the calibration."""
+"""Bins of confidence for the calibration."""
 
 
 @dataclass(frozen=True)
 class ClassResult:
-    """How one class fared."""
+    """Metrics of one class; recall and precision are None where they are not defined."""
 
     label: Hashable
     count: int
-    """Samples of it."""
     recall: float | None
-    """The share of them that was recognised; None without any."""
     precision: float | None
-    """Of the samples that were taken for it, the share that was right; None without any."""
     confused_with: Hashable | None
-    """What it was mistaken for most often."""
+    """The most frequent wrong prediction for its samples."""
     confused: int
-    """And how often."""
+    """Number of these predictions."""
 
 
 @dataclass(frozen=True)
 class Bin:
-    """The samples of about one confidence."""
+    """Samples of similar confidence."""
 
     count: int
     confidence: float
@@ -45,10 +43,37 @@ class Bin:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All numbers of an evaluation; shares are from 0 to 1, and None where there is no number."""
+    """Result of `evaluate`; shares are from 0 to 1, and None where they are not defined.
+
+    Attributes
+    ----------
+    count : int
+        Number of samples of learned classes.
+    n_correct : int
+        Number of them that are predicted correctly.
+    accuracy, top_k_accuracy : float or None
+        Share of them whose label is the nearest, or one of the ``top_k`` nearest.
+    top_k : int
+        Number of nearest classes.
+    calibration_error : float or None
+        Expected calibration error.
+    bins : tuple of Bin
+        The bins of confidence that hold samples.
+    reject : float
+        Share of samples of learned classes that may be rejected.
+    rejected, unknown_rejected : float or None
+        Share that was rejected, of learned and of unknown classes.
+    classes : tuple of ClassResult
+        All classes of the model, in its order.
+    confusions : tuple of (label, predicted label, int)
+        Wrong predictions, the most frequent first.
+    unknown : mapping of label to int
+        Number of samples per label that the model has not learned.
+    novelty_auroc : float or None
+        Area under the ROC curve of unknown samples by novelty; 0.5 is chance.
+    """
 
     count: int
-    """Samples of classes that the model was taught."""
     n_correct: int
     accuracy: float | None
     top_k: int
@@ -56,26 +81,19 @@ class Evaluation:
     calibration_error: float | None
     bins: tuple[Bin, ...]
     reject: float
-    """The share of known samples that may be turned away."""
     rejected: float | None
-    """The share of them that was."""
     classes: tuple[ClassResult, ...]
-    """Every class of the model, in its order."""
     confusions: tuple[tuple[Hashable, Hashable, int], ...]
-    """What was taken for what, and how often; the most frequent first."""
     unknown: Mapping[Hashable, int] = field(default_factory=dict)
-    """Samples with labels that the model was never taught: how many of each."""
     unknown_rejected: float | None = None
-    """The share of them that was turned away."""
     novelty_auroc: float | None = None
-    """How often one of them looks newer than a known one; 0.5 is chance."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the values as JSON can hold them."""
         values = asdict(self)
         values["confusions"] = [
-            {"label": label, "predicted": taken, "count": count}
-            for label, taken, count in self.confusions
+            {"label": label, "predicted": predicted, "count": count}
+            for label, predicted, count in self.confusions
         ]
         values["unknown"] = [
             {"label": label, "count": count} for label, count in self.unknown.items()
@@ -92,75 +110,83 @@ def evaluate(
     *,
     reject: float = 0.05,
 ) -> Evaluation:
-    """Judge answers by the labels that were due.
+    """Compare predictions with the true labels.
 
     Parameters
     ----------
-    expected : n labels
-        Those that are not among ``classes`` were never taught, and are counted apart.
-    nearest : (n, k) positions
-        Of the nearest classes of each sample, nearest first.
-    confidence : n numbers
-        The probability of the nearest class.
-    novelty : n numbers
-        As `FeCAMClassifier.novelty` gives them.
-    classes : labels
-        Those of the model, in its order.
+    expected : sequence of n labels
+        Labels that are not among ``classes`` are unknown, and counted apart.
+    nearest : array-like of int, shape (n, k)
+        Indices of the nearest classes of each sample, nearest first.
+    confidence : array-like of float, shape (n,)
+        Probability of the nearest class.
+    novelty : array-like of float, shape (n,)
+        As `FeCAMClassifier.novelty` returns it.
+    classes : sequence of labels
+        The classes of the model, in its order.
     reject : float
-        A sample is turned away as "none of these" as ``predict(X, reject=...)`` does.
+        Share of samples of learned classes that may be rejected, as in ``predict(X, reject=...)``.
+
+    Returns
+    -------
+    Evaluation
+        All metrics.
+
+    Raises
+    ------
+    InputError
+        If ``reject`` is not between 0 and 1.
 
     Examples
     --------
-    >>> found = evaluate(["a", "a", "b", "z"], [[0], [1], [1], [0]], [0.9, 0.6, 0.8, 0.5],
-    ...                  [0.1, 0.2, 0.3, 4.0], ["a", "b"])
-    >>> found.n_correct, found.count, found.confusions, found.unknown, found.novelty_auroc
+    >>> result = evaluate(["a", "a", "b", "z"], [[0], [1], [1], [0]], [0.9, 0.6, 0.8, 0.5],
+    ...                   [0.1, 0.2, 0.3, 4.0], ["a", "b"])
+    >>> result.n_correct, result.count, result.confusions, result.unknown, result.novelty_auroc
     (2, 3, (('a', 'b', 1),), {'z': 1}, 1.0)
     """
     if not 0 < reject < 1:
         raise InputError(
-            f"reject={reject} must lie between 0 and 1: the share of samples of known classes that "
-            "may be turned away, such as 0.05."
+            f"reject={reject} must be between 0 and 1: the share of samples of learned classes "
+            "that may be rejected, such as 0.05."
         )
-    places = {label: at for at, label in enumerate(classes)}
-    due = np.asarray([places.get(label, -1) for label in expected], dtype=np.int64)
-    order = np.asarray(nearest, dtype=np.int64).reshape(len(due), -1)
-    scores, sure = np.asarray(novelty, float), np.asarray(confidence, float)
-    known = due >= 0
-    is_novel = scores > -NormalDist().inv_cdf(reject)
-    right = order[known, 0] == due[known]
-    unknown: dict[Hashable, int] = {}
-    for at in np.flatnonzero(~known).tolist():
-        unknown[expected[at]] = unknown.get(expected[at], 0) + 1
-    confusions = _confusions(due[known], order[known, 0], classes)
+    index = {label: i for i, label in enumerate(classes)}
+    true = np.asarray([index.get(label, -1) for label in expected], dtype=np.int64)
+    order = np.asarray(nearest, dtype=np.int64).reshape(len(true), -1)
+    scores, confidence = np.asarray(novelty, float), np.asarray(confidence, float)
+    known = true >= 0
+    rejected = scores > -NormalDist().inv_cdf(reject)
+    labels, predicted, confidence = true[known], order[known, 0], confidence[known]
+    correct = predicted == labels
+    confusions = _confusions(labels, predicted, classes)
     return Evaluation(
         count=int(known.sum()),
-        n_correct=int(right.sum()),
-        accuracy=_share(right),
+        n_correct=int(correct.sum()),
+        accuracy=_share(correct),
         top_k=order.shape[1],
-        top_k_accuracy=_share((order[known] == due[known, None]).any(axis=1)),
-        calibration_error=calibration_error(sure[known], right, BINS) if known.any() else None,
-        bins=_bins(sure[known], right),
+        top_k_accuracy=_share((order[known] == labels[:, None]).any(axis=1)),
+        calibration_error=calibration_error(confidence, correct, BINS) if known.any() else None,
+        bins=_bins(confidence, correct),
         reject=reject,
-        rejected=_share(is_novel[known]),
-        classes=_by_class(due[known], order[known, 0], classes, confusions),
+        rejected=_share(rejected[known]),
+        classes=_by_class(labels, predicted, classes, confusions),
         confusions=confusions,
-        unknown=unknown,
-        unknown_rejected=_share(is_novel[~known]),
-        novelty_auroc=auroc(scores[known], scores[~known]) if 0 < known.sum() < len(due) else None,
+        unknown=dict(Counter(expected[i] for i in np.flatnonzero(~known).tolist())),
+        unknown_rejected=_share(rejected[~known]),
+        novelty_auroc=auroc(scores[known], scores[~known]) if 0 < known.sum() < len(true) else None,
     )
 
 
-def _share(which: NDArray[np.bool_]) -> float | None:
-    return float(np.mean(which)) if len(which) else None
+def _share(mask: NDArray[np.bool_]) -> float | None:
+    return float(np.mean(mask)) if len(mask) else None
 
 
 def _confusions(
-    due: NDArray[np.int64], taken: NDArray[np.int64], classes: Sequence[Hashable]
+    true: NDArray[np.int64], predicted: NDArray[np.int64], classes: Sequence[Hashable]
 ) -> tuple[tuple[Hashable, Hashable, int], ...]:
-    """Only those that occurred are counted: a table of all pairs of many classes would be large."""
-    wrong = due != taken
+    """Return the wrong pairs that occur: a matrix of all pairs of many classes would be large."""
+    wrong = true != predicted
     pairs, counts = np.unique(
-        np.stack([due[wrong], taken[wrong]], axis=1), axis=0, return_counts=True
+        np.stack([true[wrong], predicted[wrong]], axis=1), axis=0, return_counts=True
     )
     order = np.argsort(-counts, kind="stable")
     return tuple(
@@ -170,34 +196,33 @@ def _confusions(
 
 
 def _by_class(
-    due: NDArray[np.int64],
-    taken: NDArray[np.int64],
+    true: NDArray[np.int64],
+    predicted: NDArray[np.int64],
     classes: Sequence[Hashable],
     confusions: Sequence[tuple[Hashable, Hashable, int]],
 ) -> tuple[ClassResult, ...]:
     size = len(classes)
-    counts, answers = np.bincount(due, minlength=size), np.bincount(taken, minlength=size)
-    right = np.bincount(due[due == taken], minlength=size)
+    counts, answers = np.bincount(true, minlength=size), np.bincount(predicted, minlength=size)
+    correct = np.bincount(true[true == predicted], minlength=size)
     worst: dict[Hashable, tuple[Hashable, int]] = {}
     for label, other, count in confusions:
         worst.setdefault(label, (other, count))
     return tuple(
         ClassResult(
             label,
-            int(counts[at]),
-            float(right[at] / counts[at]) if counts[at] else None,
-            float(right[at] / answers[at]) if answers[at] else None,
+            int(counts[i]),
+            float(correct[i] / counts[i]) if counts[i] else None,
+            float(correct[i] / answers[i]) if answers[i] else None,
             *worst.get(label, (None, 0)),
         )
-        for at, label in enumerate(classes)
+        for i, label in enumerate(classes)
     )
 
 
-def _bins(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[Bin, ...]:
-    """The bins of `calibration_error` that hold any sample."""
-    place = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+def _bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> tuple[Bin, ...]:
+    """Return the bins of `calibration_error` that hold samples."""
+    bins = confidence_bins(confidence, BINS)
     return tuple(
-        Bin(int(here.sum()), float(confidence[here].mean()), float(right[here].mean()))
-        for at in range(BINS)
-        if (here := place == at).any()
+        Bin(int(inside.sum()), float(confidence[inside].mean()), float(correct[inside].mean()))
+        for inside in (bins == i for i in np.unique(bins))
     )

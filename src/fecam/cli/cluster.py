@@ -28,18 +28,18 @@ from fecam.errors import InputError, ItemError
 if TYPE_CHECKING:
     from fecam.bench.runner import Executor
     from fecam.data import Dataset
-    from fecam.distributed import Answered, Learnt
+    from fecam.distributed import LearnSummary, PredictionSummary
 
-ROWS = 20
-"""So many classes are listed on the screen; JSON has all of them."""
+SHOWN_CLASSES = 20
+"""Classes in the table on the screen; JSON has all."""
 
 Ray = Annotated[
     str | None,
     typer.Option(
         "--ray",
         metavar="[ADDRESS]",
-        help="Work on a cluster: `HOST:6379`, `auto` for the one that this machine is part of, "
-        "`local` for a new one on this machine. Alone: $RAY_ADDRESS, else `auto`, else `local`.",
+        help="Work on a cluster: `HOST:6379`, `auto` for the one of this machine, `local` for a "
+        "new one on this machine. Without an address: $RAY_ADDRESS, else `auto`, else `local`.",
     ),
 ]
 
@@ -47,30 +47,30 @@ _ADDRESS = re.compile(r"auto|local|(\w+://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):[0-9]+")
 
 
 class ByRay(TyperCommand):
-    """A command with a `--ray` that may stand alone."""
+    """A command whose `--ray` may have no address."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Say what a `--ray` without an address means, which no option can by itself."""
+        """Parse the words; a `--ray` without an address gets an empty one."""
         return super().parse_args(ctx, with_address(args))
 
 
 def with_address(words: Sequence[str]) -> list[str]:
-    """Words of a command in which each `--ray` has an address: an empty one, if none follows.
+    """Return the words of a command with an empty address for each `--ray` that has none.
 
-    What does not look like an address is left to be what it is, most likely a path.
+    A word that is not an address, most likely a path, is left as it is.
 
     >>> with_address(["--ray", "photos/", "-m", "birds.fecam"])
     ['--ray=', 'photos/', '-m', 'birds.fecam']
     >>> with_address(["photos/", "--ray", "head:6379"])
     ['photos/', '--ray', 'head:6379']
     """
-    found: list[str] = []
-    for at, word in enumerate(words):
+    result: list[str] = []
+    for i, word in enumerate(words):
         if word == "--":
-            return [*found, *words[at:]]
-        alone = word == "--ray" and not any(map(_ADDRESS.fullmatch, words[at + 1 : at + 2]))
-        found.append("--ray=" if alone else word)
-    return found
+            return [*result, *words[i:]]
+        alone = word == "--ray" and not any(map(_ADDRESS.fullmatch, words[i + 1 : i + 2]))
+        result.append("--ray=" if alone else word)
+    return result
 
 
 def learn_on(
@@ -86,41 +86,37 @@ def learn_on(
     root: Path | None,
     download: bool,
     option: list[str] | None,
-) -> list[Learnt]:
-    """Teach a file on a cluster, a lesson a data set."""
+) -> list[LearnSummary]:
+    """Learn data sets on a cluster, each as one batch."""
     from fecam import FeCAMClassifier
-    from fecam.distributed import cluster, teach
+    from fecam.distributed import cluster, learn
     from fecam.model.model import USUAL_ENCODERS
 
-    cluster.the_ray()  # if it is not installed, say so first
+    cluster.require_ray()  # raise the error of a missing package before data is loaded
     parquet = [path for path in paths if as_label is None and _is_parquet(path)]
     others = [path for path in paths if path not in parquet]
     data = load_labeled(others, as_label, root, download, option) if others else []
     _join(address)
     columns = parse_options(option or []) if parquet else {}
-    numbers = _has_numbers(model)
-    lessons = []
-    work = [(path, _labelled(_read(path), columns, numbers), None) for path in parquet]
-    sent = [(one.name, _sent(_part(one, "train"), numbers), one.kind) for one in data]
-    for name, rows, kind in [*work, *sent]:
-        fresh = not model.exists()
-        chosen = encoder or (USUAL_ENCODERS.get(kind or _kind(columns)) if fresh else None)
+    integers = _has_integer_labels(model)
+    kind = {"text": "texts", "image": "images"}.get(next(iter(columns.keys() - {"label"}), ""), "")
+    work = [(path, kind, _from_parquet(path, columns, integers)) for path in parquet]
+    work += [(one.name, one.kind, _from_dataset(one, "train", integers)) for one in data]
+    summaries = []
+    for name, kind, rows in work:
+        new = not model.exists()
         with encoding_bar(name, kind or "rows") as report:
-            lessons.append(
-                teach(
-                    rows,
-                    encoder=chosen,
-                    classifier=FeCAMClassifier(**(settings or {})) if fresh else None,
-                    into=model,
-                    label=columns.get("label", "label") if kind is None else "label",
-                    item=_item(columns) if kind is None else "item",
-                    note=note,
-                    allow_duplicates=allow_duplicates,
-                    total=_count(name) if kind is None else None,
-                    report=report,
-                )
+            summary = learn(
+                encoder=encoder or (USUAL_ENCODERS.get(kind) if new else None),
+                classifier=FeCAMClassifier(**(settings or {})) if new else None,
+                into=model,
+                note=note,
+                allow_duplicates=allow_duplicates,
+                report=report,
+                **rows,
             )
-    return lessons
+            summaries.append(summary)
+    return summaries
 
 
 def predict_on(
@@ -133,32 +129,41 @@ def predict_on(
     reject: float | None,
     texts: bool,
     option: list[str] | None,
-) -> Answered:
-    """Judge items on a cluster; the answers go to a folder."""
-    from fecam.distributed import cluster, predict, sending
+) -> PredictionSummary:
+    """Predict items on a cluster, into a folder."""
+    from fecam.distributed import cluster, predict, to_ray
 
-    cluster.the_ray()
+    cluster.require_ray()
     if output is None:
-        raise InputError("--ray writes many answers at once. Remedy: --output FOLDER for them")
+        raise InputError("--ray writes many files. Remedy: --output FOLDER for them")
     if output.is_file():
         raise InputError(f"--output {output} is a file. Remedy: a folder, for --ray")
     columns = parse_options(option or [])
     with open_existing(model) as opened:
         kind, width = opened.kind or "features", opened.classifier.n_features_in_
-    by_ray = all(map(_is_parquet, paths))
-    if not by_ray:
+    parquet = all(map(_is_parquet, paths))
+    items: list[tuple[str, Any]] = []
+    if not parquet:
         bursts = iter_items(paths, kind, width, texts=texts, options=columns)
-        found = [one for burst in bursts for one in burst if not isinstance(one[1], ItemError)]
+        items = [one for burst in bursts for one in burst if not isinstance(one[1], ItemError)]
     _join(address)
-    total = None
-    if by_ray:
-        rows, item, total = _read(*paths), _item(columns), _count(*paths)
+    if parquet:
+        rows, total = to_ray.read_parquet(paths), to_ray.count_parquet(paths)
+        item = _item_column(columns)
     else:
-        names = [name for name, _ in found]
-        rows, item = sending.as_dataset([one for _, one in found], {"name": names}), "item"
-    asked = {"top": top, "reject": reject, "item": item, "total": total}
+        names = [name for name, _ in items]
+        rows, item, total = to_ray.as_dataset([x for _, x in items], {"name": names}), "item", None
     with encoding_bar(str(output), kind) as report:
-        return predict(rows, model, output=output, report=report, **asked)
+        return predict(
+            rows,
+            model,
+            output=output,
+            top=top,
+            reject=reject,
+            item=item,
+            total=total,
+            report=report,
+        )
 
 
 def evaluate_on(
@@ -169,26 +174,24 @@ def evaluate_on(
     root: Path | None,
     download: bool,
     option: list[str] | None,
-) -> Answered:
-    """Judge labelled items on a cluster, and count."""
+) -> PredictionSummary:
+    """Predict labeled items on a cluster, and count."""
     from fecam.distributed import cluster, evaluate
 
-    cluster.the_ray()
-    numbers = _has_numbers(model)
+    cluster.require_ray()
+    integers = _has_integer_labels(model)
     data = None if _is_parquet(dataset) else load_dataset(dataset, root, download, option)
     _join(address)
     if data is None:
-        columns = parse_options(option or [])
-        rows, item = _labelled(_read(dataset), columns, numbers), _item(columns)
-        label, total = columns.get("label", "label"), _count(dataset)
+        rows = _from_parquet(dataset, parse_options(option or []), integers)
     else:
-        rows, item, label, total = _sent(_part(data, "test"), numbers), "item", "label", None
+        rows = _from_dataset(data, "test", integers)
     with encoding_bar(dataset, "items") as report:
-        return evaluate(rows, model, label=label, item=item, total=total, report=report)
+        return evaluate(model=model, report=report, **rows)
 
 
 def executor_on(address: str) -> Executor:
-    """What takes the heads and seeds of an experiment to a cluster."""
+    """Return the executor that runs the jobs of an experiment on a cluster."""
     from fecam.distributed.experiments import run_on_ray
 
     _join(address)
@@ -196,7 +199,7 @@ def executor_on(address: str) -> Executor:
 
 
 def _join(address: str) -> None:
-    """Join a cluster. That a worker has died is told by a thread of Ray, which is no result."""
+    """Join a cluster; what threads of Ray print is kept off the standard output."""
     from fecam.distributed import cluster
 
     reserve_stdout()
@@ -204,149 +207,119 @@ def _join(address: str) -> None:
 
 
 def _is_parquet(path: str) -> bool:
-    """Whether Ray reads it by itself."""
+    """Return whether Ray reads the path itself."""
     if "://" in path or path.endswith(".parquet"):
         return True
     return next(Path(path).expanduser().glob("*.parquet"), None) is not None
 
 
-def _read(*paths: str) -> Any:
-    from fecam.distributed import sending
-
-    return sending.read_parquet(paths)
-
-
-def _count(*paths: str) -> int | None:
-    from fecam.distributed import sending
-
-    return sending.count_parquet(paths)
-
-
-def _has_numbers(model: Path) -> bool:
-    """Whether the labels of a file are whole numbers; those of a new one are texts."""
+def _has_integer_labels(model: Path) -> bool:
+    """Return whether the labels of a file are integers; those of a new one are strings."""
     if not model.exists():
         return False
     with open_existing(model) as opened:
         return any(isinstance(one.label, int) for one in opened.classes)
 
 
-def _labelled(rows: Any, columns: dict[str, Any], numbers: bool) -> Any:
-    from fecam.distributed import sending
+def _from_parquet(path: str, columns: dict[str, Any], integers: bool) -> dict[str, Any]:
+    """Return the arguments of `learn` and `evaluate` for Parquet files."""
+    from fecam.distributed import to_ray
 
-    return sending.with_labels(rows, columns.get("label", "label"), numbers)
+    label = columns.get("label", "label")
+    rows = to_ray.with_labels(to_ray.read_parquet([path]), label, integers)
+    total = to_ray.count_parquet([path])
+    return {"dataset": rows, "label": label, "item": _item_column(columns), "total": total}
 
 
-def _item(columns: dict[str, Any]) -> Any:
+def _from_dataset(data: Dataset, split: str, integers: bool) -> dict[str, Any]:
+    """Return the arguments of `learn` and `evaluate` for a split, or for all without a test split.
+
+    Of files only the paths are sent.
+    """
+    from fecam.distributed import to_ray
+
+    data = data.subset(getattr(data, split)) if len(data.test) else data
+    names = to_ray.cast_labels(data.label_names, integers)
+    content = getattr(data.items, "content", data.items.__getitem__)
+    items = [content(i) for i in range(len(data))]
+    rows = to_ray.as_dataset(items, {"label": [names[code] for code in data.labels]})
+    return {"dataset": rows, "label": "label", "item": "item"}
+
+
+def _item_column(columns: dict[str, Any]) -> Any:
     return next((columns[name] for name in ("features", "text", "image") if name in columns), None)
 
 
-def _kind(columns: dict[str, Any]) -> str:
-    return {"text": "texts", "image": "images"}.get(next(iter(columns.keys() - {"label"}), ""), "")
-
-
-def _part(dataset: Dataset, part: str) -> Dataset:
-    """The part to learn from, or to be judged on; all of a data set without a test part."""
-    return dataset.subset(getattr(dataset, part)) if len(dataset.test) else dataset
-
-
-def _sent(chosen: Dataset, numbers: bool) -> Any:
-    """A data set on its way; of files only their names are sent."""
-    from fecam.distributed import sending
-
-    names = sending.labels_as(chosen.label_names, numbers)
-    labels = [names[at] for at in chosen.labels]
-    content = getattr(chosen.items, "content", chosen.items.__getitem__)
-    return sending.as_dataset([content(at) for at in range(len(chosen))], {"label": labels})
-
-
-def tell(lessons: Sequence[Learnt], model: Path, as_json: bool) -> None:
-    """Say what became of it."""
+def show_learned(summaries: Sequence[LearnSummary], model: Path, as_json: bool) -> None:
+    """Print what was learned."""
     learned: Counter[Any] = Counter()
-    for one in lessons:
-        learned.update(one.n_learned)
-    duplicates, unreadable = (
-        sum(o.n_duplicates for o in lessons),
-        sum(o.unreadable for o in lessons),
+    for summary in summaries:
+        learned.update(summary.n_learned)
+    duplicates = sum(summary.n_duplicates for summary in summaries)
+    unreadable = sum(summary.unreadable for summary in summaries)
+    reasons = [reason for summary in summaries for reason in summary.reasons]
+    seconds = sum(summary.seconds for summary in summaries)
+    values = {
+        "model": str(model),
+        "learned": {str(label): count for label, count in learned.items()},
+        "duplicates": duplicates,
+        "seconds": round(seconds, 3),
+    }
+    text = (
+        f"learned: {counted(learned.total(), 'sample')} of {counted(len(learned), 'class')} in "
+        f"{seconds:.1f} s on a cluster; duplicates: {duplicates:,}"
     )
-    seconds = sum(one.seconds for one in lessons)
-    if as_json:
-        show_json(
-            {
-                "model": str(model),
-                "learned": {str(label): count for label, count in learned.items()},
-                "duplicates": duplicates,
-                "unreadable": unreadable,
-                "reasons": [why for one in lessons for why in one.reasons],
-                "seconds": round(seconds, 3),
-            }
-        )
-    else:
-        for one in lessons:
-            print_unreadable(list(one.reasons))
-        console.print(
-            f"learned: {counted(learned.total(), 'sample')} of {counted(len(learned), 'class')} in "
-            f"{seconds:.1f} s on a cluster; duplicates: {duplicates:,}, unreadable: {unreadable:,}"
-        )
-    exit_if_unreadable(unreadable)
+    _show(values, text, unreadable, reasons, as_json)
 
 
-def tell_answers(found: Answered, output: Path, as_json: bool) -> None:
-    """Say what became of it."""
-    if as_json:
-        show_json(
-            {
-                "output": str(output),
-                "items": found.items,
-                "unreadable": found.unreadable,
-                "reasons": found.reasons,
-                "parts": found.parts,
-                "parts_kept": found.kept,
-            }
-        )
-    else:
-        print_unreadable(found.reasons)
-        kept = f", {found.kept:,} of them from before" if found.kept else ""
-        console.print(
-            f"{counted(found.items, 'item')} answered in {output}: "
-            f"{counted(found.parts, 'file')}{kept}; unreadable: {found.unreadable:,}"
-        )
-    exit_if_unreadable(found.unreadable)
+def show_predicted(summary: PredictionSummary, output: Path, as_json: bool) -> None:
+    """Print where the predictions are."""
+    reused = f", {summary.reused:,} of them from an earlier run" if summary.reused else ""
+    values = {"output": str(output), "files": summary.files, "files_reused": summary.reused}
+    text = (
+        f"{counted(summary.items, 'item')} predicted in {output}: "
+        f"{counted(summary.files, 'file')}{reused}"
+    )
+    _show({**values, "items": summary.items}, text, summary.unreadable, summary.reasons, as_json)
 
 
-def tell_counts(found: Answered, model: Path, dataset: str, as_json: bool) -> None:
-    """Say how many answers were right, class by class, the worst first."""
+def show_evaluated(summary: PredictionSummary, model: Path, dataset: str, as_json: bool) -> None:
+    """Print the accuracy of all classes, the worst first."""
     items: Counter[Any] = Counter()
-    right: Counter[Any] = Counter()
-    for (label, answer), count in found.confusions.items():
+    correct: Counter[Any] = Counter()
+    for (label, predicted), count in summary.confusions.items():
         items[label] += count
-        right[label] += count if label == answer else 0
-    worst = sorted(items, key=lambda one: (right[one] / items[one], str(one)))
+        correct[label] += count if label == predicted else 0
+    worst = sorted(items, key=lambda label: (correct[label] / items[label], str(label)))
+    values = {
+        "model": str(model),
+        "dataset": dataset,
+        "items": summary.items,
+        "accuracy": summary.accuracy,
+        "classes": [{"label": x, "count": items[x], "correct": correct[x]} for x in worst],
+        "confusions": [
+            {"label": label, "predicted": predicted, "count": count}
+            for (label, predicted), count in summary.confusions.most_common()
+            if label != predicted
+        ],
+    }
+    if not as_json:
+        rows = [[x, f"{items[x]:,}", f"{100 * correct[x] / items[x]:.1f}"] for x in worst]
+        show_table(["class", "items", "correct %"], rows[:SHOWN_CLASSES])
+        if len(worst) > SHOWN_CLASSES:
+            print_note(f"... and {len(worst) - SHOWN_CLASSES:,} better classes (--json has all)")
+    share = "-" if summary.accuracy is None else f"{100 * summary.accuracy:.2f} %"
+    text = f"accuracy: {share} of {counted(summary.n_labeled, 'item')}"
+    _show(values, text, summary.unreadable, summary.reasons, as_json)
+
+
+def _show(
+    values: dict[str, Any], text: str, unreadable: int, reasons: list[str], as_json: bool
+) -> None:
+    """Print the values as JSON, or the text; end with the exit code for unreadable items."""
     if as_json:
-        show_json(
-            {
-                "model": str(model),
-                "dataset": dataset,
-                "items": found.items,
-                "unreadable": found.unreadable,
-                "reasons": found.reasons,
-                "accuracy": found.accuracy,
-                "classes": [{"class": o, "items": items[o], "right": right[o]} for o in worst],
-                "confusions": [
-                    {"class": label, "answer": answer, "items": count}
-                    for (label, answer), count in found.confusions.most_common()
-                    if label != answer
-                ],
-            }
-        )
+        show_json({**values, "unreadable": unreadable, "reasons": reasons})
     else:
-        print_unreadable(found.reasons)
-        rows = [[o, f"{items[o]:,}", f"{100 * right[o] / items[o]:.1f}"] for o in worst]
-        show_table(["class", "items", "right %"], rows[:ROWS])
-        if len(worst) > ROWS:
-            print_note(f"... and {len(worst) - ROWS:,} better classes (--json has all)")
-        share = "-" if found.accuracy is None else f"{100 * found.accuracy:.2f} %"
-        console.print(
-            f"accuracy: {share} of {counted(found.labelled, 'item')}; "
-            f"unreadable: {found.unreadable:,}"
-        )
-    exit_if_unreadable(found.unreadable)
+        print_unreadable(reasons)
+        console.print(f"{text}; unreadable: {unreadable:,}")
+    exit_if_unreadable(unreadable)

@@ -97,7 +97,7 @@ def evaluate(
             raise InputError("--ray takes no --output, --strict or --device. Remedy: leave it out")
         where = {"root": root, "download": download, "option": option}
         counts = cluster.evaluate_on(ray, dataset, model, **where)  # type: ignore[arg-type]
-        return cluster.tell_counts(counts, model, dataset, as_json)
+        return cluster.show_evaluated(counts, model, dataset, as_json)
     if output is not None:
         import fecam.report.drawing  # noqa: F401 (says at once what is not installed)
     with open_existing(model, device=device) as opened:

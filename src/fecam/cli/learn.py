@@ -122,7 +122,7 @@ def learn(
         }
         where = {"as_label": as_label, "root": root, "download": download, "option": option}
         learnt = cluster.learn_on(ray, paths, model, **given, **where)  # type: ignore[arg-type]
-        return cluster.tell(learnt, model, as_json)
+        return cluster.show_learned(learnt, model, as_json)
     with fecam.open(model, encoder=name, device=device, settings=settings) as opened:
         if settings is not None and opened.exists:
             _refuse_other_settings(opened, str(preset), settings)

@@ -74,7 +74,7 @@ def predict(
     if ray is not None:
         asked = {"top": top, "reject": reject, "texts": text, "option": option}
         found = cluster.predict_on(ray, paths, model, output=output, **asked)  # type: ignore[arg-type]
-        return cluster.tell_answers(found, output or model, as_json)
+        return cluster.show_predicted(found, output or model, as_json)
     chosen = Format.jsonl if as_json else form or format_of(output)
     options = parse_options(option or [])
     with open_existing(model, device=device) as opened:

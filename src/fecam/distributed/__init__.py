@@ -1,9 +1,9 @@
-"""Learning and answering on a cluster: the only room that imports ray.
+"""Learning and prediction on a Ray cluster; no other package imports ray, except the service.
 
-Statistics are sums, so a cluster can learn in parallel and the result is the same model.
+Statistics are sums: a cluster computes them in parallel, and the result is the same model.
 """
 
-from fecam.distributed.answering import Answered, evaluate, predict
-from fecam.distributed.learning import Learnt, learn, teach
+from fecam.distributed.learning import LearnSummary, learn
+from fecam.distributed.prediction import PredictionSummary, evaluate, predict
 
-__all__ = ["Answered", "Learnt", "evaluate", "learn", "predict", "teach"]
+__all__ = ["LearnSummary", "PredictionSummary", "evaluate", "learn", "predict"]

@@ -1,4 +1,4 @@
-"""What is asked of Ray: the package, a stage over the blocks of a data set, and pure tasks."""
+"""Access to Ray: the package, a stage over the blocks of a data set, and reports of workers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fecam.errors import ClusterError, MissingPackageError
+from fecam.errors import ClusterError, InputError, MissingPackageError
 
 
-def the_ray() -> Any:
-    """The package ray, with its data sets."""
+def require_ray() -> Any:
+    """Return the package ray, with its data sets."""
     try:
         import ray
         import ray.data
@@ -21,14 +21,13 @@ def the_ray() -> Any:
 
 
 def connect(address: str | None = None) -> bool:
-    """Join a cluster, or start one on this machine; once a program.
+    """Join a cluster, or start one on this machine. Return whether this call joined it.
 
-    Without an address it is the one that ``RAY_ADDRESS`` names, or that this machine is part of; if
-    there is none, one is started. ``auto`` wants one that is there, ``local`` a new one. Ray itself
-    is told to say little, and nothing on the standard output, which belongs to the results. Says
-    whether it was this call that joined.
+    Without an address, ``RAY_ADDRESS`` or the cluster of this machine is used; if there is none, a
+    cluster is started. ``auto`` requires a running cluster, ``local`` starts a new one. Ray's
+    messages are kept off the standard output, which belongs to the results.
     """
-    ray = the_ray()
+    ray = require_ray()
     if ray.is_initialized():
         return False
     try:
@@ -36,72 +35,89 @@ def connect(address: str | None = None) -> bool:
             address=address or None,
             logging_level=logging.ERROR,
             log_to_driver=False,
-            include_dashboard=False,  # of a cluster that begins here: ten processes less
+            include_dashboard=False,  # saves ten processes on a cluster that starts here
         )
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
-        why = str(error).strip().partition("\n")[0]
         raise ClusterError(
-            f"no cluster answers at {address or 'the usual place'} ({why}). Start one with "
-            "`ray start --head`, or name another: --ray HOST:6379, --ray local"
+            f"no cluster answers at {address or 'the default address'} ({first_line(error)}). "
+            "Start one with `ray start --head`, or name another: --ray HOST:6379, --ray local"
         ) from error
     ray.data.DataContext.get_current().enable_progress_bars = False
     for handler in logging.getLogger("ray.data").handlers:
-        if isinstance(handler, logging.StreamHandler):  # its files keep everything
+        if isinstance(handler, logging.StreamHandler):  # its log files keep everything
             handler.setLevel(logging.ERROR)
     return True
 
 
-def over_blocks(
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message: those of Ray include stack traces."""
+    return str(error).strip().partition("\n")[0]
+
+
+def map_blocks(
     dataset: Any,
-    work: Callable[..., Any],
+    worker: Callable[..., Any],
     *arguments: Any,
     actors: bool,
     concurrency: int | None,
     gpus: float,
 ) -> Any:
-    """The data set of what ``work`` makes of each block.
+    """Return the lazy data set of ``worker(*arguments)(block)`` for each block, an Arrow table.
 
-    ``work`` is a class: it is made of the arguments and then called with a table of Arrow. With
-    ``actors`` it is made once a worker, which holds what is dear to make, such as an encoder;
-    without, each block is a task of its own. Blocks are taken as they are, so no sample travels.
+    With ``actors``, the worker is created once per process and keeps what is expensive to create,
+    such as an encoder; without, each block is a task. Blocks are not cut, so no sample is moved.
     """
-    ray = the_ray()
+    ray = require_ray()
     options: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
     if gpus:
         options["num_gpus"] = gpus
     if actors:
-        workers = concurrency or _workers(ray, gpus)
-        compute = ray.data.ActorPoolStrategy(size=workers)
-        return dataset.map_batches(work, fn_constructor_args=arguments, compute=compute, **options)
+        compute = ray.data.ActorPoolStrategy(size=concurrency or _actor_count(ray, gpus))
+        return dataset.map_batches(
+            worker, fn_constructor_args=arguments, compute=compute, **options
+        )
     if concurrency is not None:
         options["compute"] = ray.data.TaskPoolStrategy(size=concurrency)
-    return dataset.map_batches(work(*arguments).__call__, zero_copy_batch=True, **options)
+    return dataset.map_batches(worker(*arguments).__call__, zero_copy_batch=True, **options)
 
 
-def _workers(ray: Any, gpus: float) -> int:
-    """As many as there is room for; a processor is left to read, where there are several."""
-    found = ray.cluster_resources()
+def _actor_count(ray: Any, gpus: float) -> int:
+    """Return how many actors fit; one of several processors stays free for reading."""
+    resources = ray.cluster_resources()
     if gpus:
-        return max(int(found.get("GPU", 0) / gpus), 1)
-    return max(int(found.get("CPU", 1)) - 1, 1)
+        return max(int(resources.get("GPU", 0) / gpus), 1)
+    return max(int(resources.get("CPU", 1)) - 1, 1)
 
 
-def blocks_of(dataset: Any) -> Iterator[Any]:
-    """References to the blocks of a data set, each once, as they are made."""
+def iter_blocks(dataset: Any) -> Iterator[Any]:
+    """Yield a reference to each block of a data set as it is computed."""
     for bundle in dataset.iter_internal_ref_bundles():
         yield from bundle.block_refs
 
 
-def told_by(dataset: Any) -> Iterator[dict[str, Any]]:
-    """What each block says in its column ``about``; Ray hands on those without rows as they are."""
-    ray = the_ray()
-    for block in blocks_of(dataset):
+def report_table(**values: Any) -> Any:
+    """Return the values as the block that a worker hands to `iter_reports`."""
+    import pyarrow as pa
+
+    return pa.table({"report": [json.dumps(values)]})
+
+
+def iter_reports(dataset: Any) -> Iterator[dict[str, Any]]:
+    """Yield the report of each block; raise `InputError` if a report has an ``error``.
+
+    Ray passes blocks without rows through unchanged: they have no report.
+    """
+    ray = require_ray()
+    for block in iter_blocks(dataset):
         table = ray.get(block)
-        for text in table.column("about").to_pylist() if table.num_rows else ():
-            yield json.loads(text)
+        for text in table.column("report").to_pylist() if table.num_rows else ():
+            report = json.loads(text)
+            if report["error"]:
+                raise InputError(report["error"])
+            yield report
 
 
-def rows_in(dataset: Any) -> int:
-    """How many rows a data set has, if Ray knows without any work; otherwise 0."""
-    asked = getattr(dataset, "_meta_count", None)
-    return int((asked and asked()) or 0)
+def row_count(dataset: Any) -> int:
+    """Return the number of rows if Ray has it without computing anything, otherwise 0."""
+    count = getattr(dataset, "_meta_count", None)
+    return int((count and count()) or 0)

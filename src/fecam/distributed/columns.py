@@ -1,4 +1,4 @@
-"""A block of a data set, which is a table of Arrow: which column is what, and its items."""
+"""Items and labels in the columns of a block, which is an Arrow table."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from fecam.data.images import read_image
 from fecam.errors import InputError
 
 USUAL_ITEMS = ("bytes", "image", "text", "embedding", "features", "item", "path")
-"""What a column of items is called, if nothing is said; the first that is there."""
+"""Default names of the column of items; the first that exists is used."""
 
 
 def item_columns(table: Any, label: str | None, item: str | Sequence[str] | None) -> list[str]:
-    """The columns that make up an item: one, or those that hold a number each."""
+    """Return the columns of an item: one, or all that hold numbers."""
     names = [name for name in table.column_names if name != label]
     if item is not None:
         chosen = [item] if isinstance(item, str) else list(item)
         for name in chosen:
-            _check_there(table, name, "item")
+            _check_exists(table, name, "item")
         return chosen
     usual = [name for name in USUAL_ITEMS if name in names]
     if usual:
         return usual[:1]
+    if len(names) == 1:
+        return names
     numbers = [name for name in names if _is_number(table.schema.field(name).type)]
-    if len(names) == 1 or not numbers:
-        numbers = names[:1] if len(names) == 1 else []
     if not numbers:
         raise InputError(
-            f"none of the columns {names} is called one of {', '.join(USUAL_ITEMS)}. Name the one "
-            "that holds the items: item='...'"
+            f"none of the columns {names} has one of the names {', '.join(USUAL_ITEMS)}. Name the "
+            "one that holds the items: item='...'"
         )
     return numbers
 
 
 def labels_of(table: Any, label: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The labels of a block as integers or strings, and which rows have one."""
+    """Return the labels of a block as integers or strings, and a mask of the rows with one."""
     import pyarrow as pa
 
-    _check_there(table, label, "label")
+    _check_exists(table, label, "label")
     column = table.column(label)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    there = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
+    valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        held = column.drop_null().to_numpy(zero_copy_only=False)
-        return np.asarray(held, np.int64), there
+        values = column.drop_null().to_numpy(zero_copy_only=False)
+        return np.asarray(values, np.int64), valid
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return np.asarray(column.drop_null().to_pylist(), dtype=str), there
-    raise InputError(f"the column {label!r} holds {kind}. Labels are whole numbers or strings.")
+        return np.asarray(column.drop_null().to_pylist(), dtype=str), valid
+    raise InputError(f"the column {label!r} holds {kind}. Labels are integers or strings.")
 
 
 def items_of(table: Any, columns: Sequence[str]) -> Any:
-    """The items of a block: a matrix of numbers, or a list of texts, paths, bytes or arrays."""
+    """Return the items: a matrix of numbers, or a list of texts, paths, bytes or arrays."""
     import pyarrow as pa
 
     if len(columns) > 1 or _is_number(table.schema.field(columns[0]).type):
@@ -73,11 +73,11 @@ def items_of(table: Any, columns: Sequence[str]) -> Any:
 
 
 def _matrix(column: Any, name: str) -> Any:
-    """A column of lists as a matrix, without a copy where it lies in one piece."""
+    """Return a column of lists as a matrix, without a copy if it has one chunk."""
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = []
+    matrices = []
     for chunk in chunks:
         if not len(chunk):
             continue
@@ -90,18 +90,18 @@ def _matrix(column: Any, name: str) -> Any:
             if len(lengths) > 1:
                 raise InputError(
                     f"the column {name!r} holds lists of {lengths[0]} and of {lengths[-1]} "
-                    "numbers. Make all of them as long."
+                    "numbers. Give all the same length."
                 )
             width = int(lengths[0])
         numbers = chunk.flatten().to_numpy(zero_copy_only=False)
         if len(numbers) != width * len(chunk):
-            raise InputError(f"the column {name!r} has rows without a list. Leave them out.")
-        found.append(numbers.reshape(len(chunk), width))
-    return np.concatenate(found) if len(found) > 1 else found[0]
+            raise InputError(f"the column {name!r} has rows without a list. Remove them.")
+        matrices.append(numbers.reshape(len(chunk), width))
+    return np.concatenate(matrices) if len(matrices) > 1 else matrices[0]
 
 
 class Images(Sequence[Any]):
-    """Images of a block, each decoded when it is asked for."""
+    """Images of a block, decoded on access."""
 
     def __init__(self, sources: Sequence[Any]) -> None:
         self._sources = sources
@@ -109,15 +109,15 @@ class Images(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._sources)
 
-    def content(self, at: int) -> Any:
-        """What the item at that place is made of: see `fecam.data.content_hashes`."""
-        return self._sources[at]
+    def content(self, index: int) -> Any:
+        """Return the encoded image, which is hashed."""
+        return self._sources[index]
 
-    def __getitem__(self, at: Any) -> Any:
-        return read_image(self._sources[at])
+    def __getitem__(self, index: Any) -> Any:
+        return read_image(self._sources[index])
 
 
-def _check_there(table: Any, name: str, option: str) -> None:
+def _check_exists(table: Any, name: str, option: str) -> None:
     if name not in table.column_names:
         raise InputError(
             f"there is no column {name!r}, only {', '.join(table.column_names)}. Name the right "

@@ -1,4 +1,4 @@
-"""The heads and seeds of an experiment spread over a cluster; the driver keeps the records."""
+"""The jobs of an experiment on a cluster; the driver keeps the records."""
 
 from __future__ import annotations
 
@@ -13,55 +13,71 @@ from fecam.bench.runner import bytes_to_run
 from fecam.bench.scenario_evaluation import evaluate_scenario
 from fecam.bench.spec import HeadSpec
 from fecam.data import Dataset
-from fecam.distributed.cluster import the_ray
+from fecam.distributed.cluster import first_line, require_ray
 from fecam.errors import ClusterError, SpecError
 
 Record = dict[str, Any]
-TRIES = 10
-"""A head whose worker dies goes through its seed again, so often at most."""
+MAX_RETRIES = 10
+"""Of a job whose worker dies."""
 
 
 def run_on_ray(jobs: Sequence[tuple[Prepared, HeadSpec]]) -> Iterator[Record]:
-    """Each head through its seed on a processor of the cluster, for `fecam.bench.runner.run`.
+    """Run each head and seed on one processor of the cluster: an executor for `bench.runner.run`.
 
-    Features lie in the memory that the cluster shares, once, and not once a head or seed. A head
-    claims the memory that it needs, so that no machine is given more than it can hold.
+    Features are put into the shared memory of the cluster once for all heads. A job requests the
+    memory that it needs, so that no machine gets more than it can hold.
+
+    Parameters
+    ----------
+    jobs : sequence of (Prepared, HeadSpec)
+        The features and tasks of a seed, and the head to evaluate on them.
+
+    Yields
+    ------
+    dict
+        The records of a job, when it is complete.
+
+    Raises
+    ------
+    ClusterError
+        If a job fails on the cluster.
+    SpecError
+        If a head cannot learn the scenario.
     """
-    ray = the_ray()
-    largest = max(one["Resources"].get("memory", 0) for one in ray.nodes() if one["Alive"])
-    work = ray.remote(num_cpus=1, max_retries=TRIES)(_through)
+    ray = require_ray()
+    largest = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"])
+    work = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(_run_job)
     shared: dict[int, Any] = {}
     running = []
     for prepared, head in jobs:
         features = prepared.features
         if id(features) not in shared:
-            plain = replace(features, items=np.asarray(features.items))
-            shared[id(features)] = ray.put(plain)
-        need = min(bytes_to_run(prepared), int(largest))
-        about = (prepared.scenario, prepared.encoder, prepared.network_accuracy)
-        running.append(work.options(memory=need).remote(shared[id(features)], about, head))
+            in_memory = replace(features, items=np.asarray(features.items))
+            shared[id(features)] = ray.put(in_memory)
+        memory = min(bytes_to_run(prepared), int(largest))
+        others = (prepared.scenario, prepared.encoder, prepared.network_accuracy)
+        running.append(work.options(memory=memory).remote(shared[id(features)], others, head))
     try:
         while running:
             (done,), running = ray.wait(running)
             try:
-                found = ray.get(done)
+                records = ray.get(done)
             except ray.exceptions.RayError as error:
-                why = str(error).strip().partition("\n")[0]
                 raise ClusterError(
-                    f"a head could not be taken through its seed ({why}). What is done is kept: "
-                    "run it again, on machines with more memory"
+                    f"a job failed ({first_line(error)}). Complete jobs are kept: run it again, on "
+                    "machines with more memory"
                 ) from error
-            if isinstance(found, str):
-                raise SpecError(found)
-            yield from found
+            if isinstance(records, str):
+                raise SpecError(records)
+            yield from records
     finally:
-        for one in running:
-            ray.cancel(one, force=True)
+        for job in running:
+            ray.cancel(job, force=True)
 
 
-def _through(features: Dataset, about: tuple[Any, ...], head: HeadSpec) -> list[Record] | str:
-    """In a worker: the records of a head, or why it cannot go on."""
+def _run_job(features: Dataset, others: tuple[Any, ...], head: HeadSpec) -> list[Record] | str:
+    """Return the records of a head, or the message of its error."""
     try:
-        return list(evaluate_scenario(Prepared(features, *about), head))
+        return list(evaluate_scenario(Prepared(features, *others), head))
     except SpecError as error:
         return str(error)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,11 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.state import ClassifierState
-from fecam.core.statistics import ClassStatistics
-from fecam.distributed.cluster import blocks_of, over_blocks, rows_in, the_ray
-from fecam.distributed.first_rows import Glance, from_schema, nothing, peek
-from fecam.distributed.lessons import Plan, as_lesson, pack, parts_of, unpack
-from fecam.distributed.reading import Account, Source, Teller, chosen_columns, read_block
-from fecam.distributed.tree import MOST_HEAPS, Tree
+from fecam.distributed.cluster import iter_blocks, map_blocks, require_ray, row_count
+from fecam.distributed.partial_statistics import Partials, partial_statistics, to_table
+from fecam.distributed.reading import ProgressReporter, ReadStats, Source, read_block
+from fecam.distributed.schema_probe import SchemaProbe, from_schema, no_items_error, probe
+from fecam.distributed.tree_reduce import MAX_PARTITIONS, TreeReduce
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, EncoderError, FecamError, InputError
 from fecam.features.extraction import Report
@@ -29,32 +29,39 @@ from fecam.model_file.creation import create_file
 from fecam.model_file.file import translate_errors
 from fecam.model_file.writing import WorkingCopy
 
-TRIES = 3
-"""A run whose results are lost with a node, and cannot be made again alone, is begun anew."""
+MAX_ATTEMPTS = 3
+"""Runs of which results are lost with a node, where Ray cannot recompute them alone."""
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What became of a data set."""
+class LearnSummary:
+    """Result of `learn`.
+
+    Attributes
+    ----------
+    classifier : FeCAMClassifier
+        The classifier after learning.
+    n_learned : mapping of label to int
+        Number of learned items per class.
+    n_duplicates : int
+        Number of items that were left out because the file had learned them before.
+    unreadable : int
+        Number of items that could not be read.
+    reasons : sequence of str
+        Why, for the first of them.
+    seconds : float
+        Duration of the run.
+    """
 
     classifier: FeCAMClassifier
-    """That knows all of it."""
     n_learned: Mapping[Hashable, int]
-    """How many items of each class were learnt."""
     n_duplicates: int
-    """How many were left out, because the file had been taught the very same items before."""
     unreadable: int
     reasons: Sequence[str]
-    """Why, for the first of them."""
     seconds: float
 
 
-def learn(dataset: Any, **options: Any) -> FeCAMClassifier:
-    """Learn a data set of Ray; options as for `teach`, which also tells what could not be read."""
-    return teach(dataset, **options).classifier
-
-
-def teach(
+def learn(
     dataset: Any,
     *,
     encoder: str | Encoder | None = None,
@@ -68,294 +75,269 @@ def teach(
     report: Report | None = None,
     allow_duplicates: bool = False,
     note: str = "",
-) -> Learnt:
-    """Learn a data set of Ray on its cluster, as one lesson.
+) -> LearnSummary:
+    """Learn a data set on its cluster as one training batch.
 
-    Each block becomes the statistics of its classes where it is read; these are added up in a tree
-    of tasks. No sample is sent to another machine but up to 32 rows a class, with which novelty is
-    calibrated and which are kept nowhere. The driver holds the model and nothing else.
+    The worker that reads a block computes the statistics of its classes; a tree of tasks merges
+    them. Up to 32 rows per class are sent to the driver, which calibrates novelty with them and
+    then drops them; all other samples stay where they are read.
 
     Parameters
     ----------
-    dataset
-        A ``ray.data.Dataset`` with a column of labels and one of items: images (bytes, arrays,
-        paths that every machine can read), texts, or embeddings (lists, arrays, or a column a
-        number).
-    encoder
-        A name, which each worker loads by itself, or an encoder, which is sent to them. None for
-        embeddings.
-    classifier
-        Settings, and what is known already; it is left as it is. A new one with the usual settings
-        if not given. ``tukey="auto"`` looks at the first 64 rows, as it would at a first lesson.
-    label, item
-        The columns. Items are found by the usual names if not given.
-    into
-        A ``.fecam`` file to write, in one step. If it is there, it is taught what it does not know
-        yet: it remembers its items.
-    concurrency
-        How many workers encode, or tasks read, at a time; all there is room for if not given.
-    gpus
-        Of each worker.
-    total
-        How many items there are, for ``report``. Ray is asked if it is not given; it knows that of
-        what was read already, not of files to come nor of what other code makes of them.
-    report
-        Hears how many items are done, of how many; 0 if nobody knows. At the end all are done.
-    allow_duplicates
-        Also teach ``into`` what it was taught before.
-    note
-        Kept in the file with the step.
+    dataset : ray.data.Dataset
+        A column of labels and one of items: images (bytes, arrays, paths that every machine can
+        read), texts, or embeddings (lists, arrays, or one column per feature).
+    encoder : str or Encoder, optional
+        A name, which each worker loads, or an encoder, which is sent to them. None for embeddings.
+    classifier : FeCAMClassifier, optional
+        Settings, and earlier classes; it is not changed. ``tukey="auto"`` inspects the first 64
+        rows. A classifier with default settings if not given.
+    label, item : str, optional
+        The columns. Items are found by their usual names if not given.
+    into : path, optional
+        A ``.fecam`` file to write in one step. An existing file learns the items that it has not
+        learned before.
+    concurrency : int, optional
+        Number of workers that encode, or tasks that read; as many as fit if not given.
+    gpus : float
+        GPUs per worker.
+    total : int, optional
+        Number of items, for ``report``; asked of Ray if not given, which has it of data in memory.
+    report : callable, optional
+        Is called with a `fecam.features.Progress`; its total is 0 while it is not known.
+    allow_duplicates : bool
+        Also learn items that ``into`` has learned before.
+    note : str
+        Is kept in the file with the step.
+
+    Returns
+    -------
+    LearnSummary
+        The classifier, and counts of items.
+
+    Raises
+    ------
+    InputError
+        If the data set, or its features, do not fit.
+    EncoderError
+        If a file is written, and the encoder has no fingerprint.
+    ClusterError
+        If results are lost with machines three times. Nothing is changed.
+
+    Examples
+    --------
+    >>> import ray  # doctest: +SKIP
+    >>> rows = ray.data.read_parquet("s3://bucket/embeddings/")  # doctest: +SKIP
+    >>> learn(rows, into="birds.fecam").n_learned  # doctest: +SKIP
+    {'robin': 120, 'wren': 87}
     """
     start = time.monotonic()
-    the_ray()  # if it is missing, that is told first
-    target = None if into is None else Path(os.path.realpath(into))
-    known = _Known.of(target, classifier, encoder)
-    source = Source(known.encoder, label, chosen_columns(item))
-    glance = None if known.looks_at_rows else from_schema(dataset, source)
-    glance = glance or peek(dataset, source, gpus)
-    known.check(glance)
-    plan = known.plan(glance)
-    marks = {} if allow_duplicates else known.marks
-    teller = Teller(report, total or rows_in(dataset))
-    for attempt in range(1, TRIES + 1):
+    ray = require_ray()
+    before = _Before.read(into, classifier, encoder)
+    source = Source(before.encoder, label, item)
+    schema = None if before.needs_values else from_schema(dataset, source)
+    schema = schema or probe(dataset, source, gpus)
+    before.check(schema)
+    hashes = {} if allow_duplicates and before.path else before.hashes
+    state = before.initial_state(schema)
+    reporter = ProgressReporter(report, total or row_count(dataset))
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
-            tables, account = _run(
-                dataset, source, plan, marks, concurrency=concurrency, gpus=gpus, teller=teller
-            )
-            lesson, marked = _fetched(tables, plan)
-            if not lesson and not account.n_duplicates:
-                raise nothing(account)
-            found = _written(target, known, tables, lesson, marked, plan, glance.record, note)
+            worker = (source, state, ray.put(hashes))
+            results, stats = _reduce(dataset, worker, concurrency, gpus, reporter)
+            batch = _fetch(results)
+            if not batch and not stats.n_duplicates:
+                raise no_items_error(stats.reasons)
+            learned = _write(before, results, batch, schema.record, note)
             break
-        except the_ray().exceptions.ObjectLostError as error:
-            if attempt == TRIES:
+        except ray.exceptions.ObjectLostError as error:
+            if attempt == MAX_ATTEMPTS:
                 raise ClusterError(
-                    f"the cluster has lost results {TRIES} times, as machines do that end in the "
-                    "middle. Nothing was changed. Run it again, on machines that stay"
+                    f"the cluster has lost results {MAX_ATTEMPTS} times, as machines ended during "
+                    "the run. Nothing was changed. Run it again, on machines that stay"
                 ) from error
-    return Learnt(
-        found,
-        {name: one.count for name, one in lesson.items()},
-        account.n_duplicates,
-        account.unreadable,
-        account.reasons,
+    return LearnSummary(
+        learned,
+        {name: partial.statistics.count for name, partial in batch.items()},
+        stats.n_duplicates,
+        stats.unreadable,
+        stats.reasons,
         time.monotonic() - start,
     )
 
 
-# -- before ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class _Known:
-    """What there is before: a classifier, and a file that holds it."""
+class _Before:
+    """The classifier before the run, and the file that holds it."""
 
     classifier: FeCAMClassifier
     encoder: str | Encoder | None
     record: EncoderRecord | None
-    marks: Mapping[Hashable, NDArray[np.uint64]]
+    hashes: Mapping[Any, bytes] | None
+    """Content hashes per class; None without a file, which would keep them."""
     path: Path | None
 
     @classmethod
-    def of(
-        cls, path: Path | None, classifier: FeCAMClassifier | None, encoder: str | Encoder | None
-    ) -> _Known:
+    def read(
+        cls,
+        into: str | os.PathLike[str] | None,
+        classifier: FeCAMClassifier | None,
+        encoder: str | Encoder | None,
+    ) -> _Before:
+        path = None if into is None else Path(os.path.realpath(into))
         if path is None or not path.exists():
-            return cls((classifier or FeCAMClassifier()).copy(), encoder, None, {}, path)
+            copied = (classifier or FeCAMClassifier()).copy()
+            return cls(copied, encoder, None, None if path is None else {}, path)
         if classifier is not None:
             raise InputError(f"{path} has its own classifier. Leave classifier out.")
         with ModelFile(path) as file:
-            held = file.snapshot
-        marks: dict[Hashable, NDArray[np.uint64]] = {
-            label: np.frombuffer(one.provenance.content_hashes, "<u8")
-            for label, one in held.rows.items()
-        }
-        if encoder is None and held.encoder is not None:
-            encoder = held.encoder.name
-        return cls(held.classifier.copy(), encoder, held.encoder, marks, path)
+            snapshot = file.snapshot
+        hashes = {label: row.provenance.content_hashes for label, row in snapshot.rows.items()}
+        if encoder is None and snapshot.encoder is not None:
+            encoder = snapshot.encoder.name
+        return cls(snapshot.classifier.copy(), encoder, snapshot.encoder, hashes, path)
 
     @property
     def state(self) -> ClassifierState | None:
-        """The state of the classifier, or None before its first batch."""
+        """The state of the classifier; None before its first batch."""
         return getattr(self.classifier, "state_", None)
 
     @property
-    def looks_at_rows(self) -> bool:
-        """Whether the first rows decide how all are transformed."""
+    def needs_values(self) -> bool:
+        """Whether the values of the first rows decide how all rows are transformed."""
         return self.state is None and self.classifier.tukey == "auto"
 
-    def check(self, glance: Glance) -> None:
-        """Refuse features of another encoder, or of another width, than those before."""
-        there, here = self.record, glance.record
-        if self.path is not None and self.encoder is not None and here is None:
+    def check(self, schema: SchemaProbe) -> None:
+        """Reject features of another encoder, or of another width, than those before."""
+        old, new = self.record, schema.record
+        if self.path is not None and self.encoder is not None and new is None:
             raise EncoderError(
-                "the encoder has no fingerprint, so nobody could tell later whether the model is "
-                "used with the same one. Give it one: wrap(..., fingerprint='my-net-1')."
+                "the encoder has no fingerprint, so a file could not check later that it is used "
+                "with the same one. Give it one: wrap(..., fingerprint='my-net-1')."
             )
-        if there is not None and (here is None or there.fingerprint != here.fingerprint):
-            other = "no encoder" if here is None else here.name
+        if old is not None and (new is None or old.fingerprint != new.fingerprint):
+            other = "no encoder" if new is None else new.name
             raise InputError(
-                f"{self.path} was taught with the encoder {there.name}; {other} gives other "
-                "features. Use the same, or teach another file."
+                f"{self.path} was learned with the encoder {old.name}; {other} gives other "
+                "features. Use the same encoder, or another file."
             )
-        before = self.state
-        if before is not None and before.n_features != glance.width:
+        if self.state is not None and self.state.n_features != schema.width:
             raise InputError(
-                f"the features have {glance.width} numbers, the model has "
-                f"{before.n_features}. "
-                "Use the same encoder, or teach another model."
+                f"a row has {schema.width} features, but the model has {self.state.n_features}. "
+                "Use the same encoder, or another model."
             )
 
-    def plan(self, glance: Glance) -> Plan:
-        before, dtype = self.state, self.classifier.dtype
-        if before is None:
-            before = self.classifier.empty_state(np.full((1, glance.width), glance.lowest, dtype))
-        return Plan(
-            before.transform, before.scatter_kind, glance.width, dtype, self.path is not None
-        )
+    def initial_state(self, schema: SchemaProbe) -> ClassifierState:
+        """Return the state without classes; a new classifier starts from it."""
+        dtype = self.classifier.dtype
+        if self.state is None:
+            row = np.full((1, schema.width), schema.minimum, dtype)
+            self.classifier.set_state(self.classifier.empty_state(row))
+        state = self.classifier.state_
+        return replace(state, like=np.zeros(0, dtype), classes={}, tasks={})
 
 
-# -- the work --------------------------------------------------------------------------------------
+class _LearnWorker:
+    """Computes the statistics of the classes in a block."""
 
-
-class _Summarize:
-    """In a worker: a block becomes a table of statistics."""
-
-    def __init__(self, source: Source, plan: Plan, known: Any) -> None:
-        self._source, self._plan, self._known = source, plan, known
+    def __init__(self, source: Source, state: ClassifierState, hashes: Any) -> None:
+        self._source, self._state, self._hashes = source, state, hashes
         self._encoder: Encoder | None = None
-        self._ready = False
+        self._loaded = False
 
     def __call__(self, table: Any) -> Any:
-        if not self._ready:
-            self._encoder, self._ready = self._source.loaded(), True
-        account = Account()
+        if not self._loaded:  # by the worker, not by the driver that creates a task
+            self._encoder, self._loaded = self._source.load_encoder(), True
+        stats = ReadStats()
         try:
-            known = the_ray().get(self._known)
-            block = read_block(table, self._source, self._encoder, account)
-            parts = parts_of(block, self._plan, known, account)
+            hashes = require_ray().get(self._hashes)  # shared: they may be many
+            block = read_block(table, self._source, self._encoder, stats)
+            partials = partial_statistics(block, self._state, hashes, stats)
         except FecamError as error:
-            parts, account = {}, Account(items=table.num_rows, error=str(error))
-        return pack(parts, account, self._plan)
+            partials, stats = {}, ReadStats(items=table.num_rows, error=str(error))
+        return to_table(partials, stats)
 
 
-def _run(
+def _reduce(
     dataset: Any,
-    source: Source,
-    plan: Plan,
-    known: Mapping[Hashable, NDArray[np.uint64]],
-    *,
+    worker: tuple[Source, ClassifierState, Any],
     concurrency: int | None,
     gpus: float,
-    teller: Teller,
-) -> tuple[list[Any], Account]:
-    """References to the tables of all classes, and the account of all items."""
-    ray = the_ray()
-    stage = over_blocks(
-        dataset,
-        _Summarize,
-        source,
-        plan,
-        ray.put(dict(known)),
-        actors=source.encoder is not None,
-        concurrency=concurrency,
-        gpus=gpus,
+    reporter: ProgressReporter,
+) -> tuple[list[Any], ReadStats]:
+    """Return references to the merged statistics of all classes, and the counts of all items."""
+    encodes = worker[0].encoder is not None
+    stage = map_blocks(
+        dataset, _LearnWorker, *worker, actors=encodes, concurrency=concurrency, gpus=gpus
     )
-    heaps = min(max(int(ray.cluster_resources().get("CPU", 1)), 1), MOST_HEAPS)
-    # Workers that encode keep their processors to the end, so adding up must do without a claim.
-    tree = Tree(plan, heaps, processors=0 if source.encoder is not None else 1)
-    for block in blocks_of(stage):
+    cpus = int(require_ray().cluster_resources().get("CPU", 1))
+    # Actors that encode keep their processors to the end, so merging must not request any.
+    tree = TreeReduce(min(max(cpus, 1), MAX_PARTITIONS), cpus=0 if encodes else 1)
+
+    def update(finished: bool) -> None:
+        if tree.stats.error:
+            raise InputError(tree.stats.error)
+        reporter.update(tree.stats.items, tree.stats.unreadable, finished=finished)
+
+    for block in iter_blocks(stage):
         tree.add(block)
-        _check(tree.account)
-        teller.tell(tree.account.items, tree.account.unreadable)
-    tables = tree.finish()
-    _check(tree.account)
-    teller.tell(tree.account.items, tree.account.unreadable, at_the_end=True)
-    return tables, tree.account
+        update(finished=False)
+    results = tree.finish()
+    update(finished=True)
+    return results, tree.stats
 
 
-def _check(account: Account) -> None:
-    if account.error:
-        raise InputError(account.error)
+def _fetch(results: list[Any]) -> Partials:
+    """Return the statistics and hashes of all classes, without their sampled rows."""
+    ray = require_ray()
+    fetch = ray.remote(num_cpus=0, max_retries=-1)(_without_samples)
+    batch: Partials = {}
+    for reference in [fetch.remote(result) for result in results]:
+        batch |= deepcopy(ray.get(reference))  # out of the memory that Ray shares
+    return batch
 
 
-# -- after -----------------------------------------------------------------------------------------
+def _without_samples(partials: Partials) -> Partials:
+    return {label: replace(one, sample=one.sample[:0]) for label, one in partials.items()}
 
 
-def _fetched(
-    tables: list[Any], plan: Plan
-) -> tuple[dict[Hashable, ClassStatistics], dict[Hashable, NDArray[np.uint64]]]:
-    """The statistics and the marks of all classes, without the rows to measure."""
-    ray = the_ray()
-    bare = ray.remote(num_cpus=0, max_retries=-1)(_without_rows)
-    lesson: dict[Hashable, ClassStatistics] = {}
-    marks: dict[Hashable, NDArray[np.uint64]] = {}
-    for table in [bare.remote(one) for one in tables]:
-        parts, _ = unpack(ray.get(table), plan)
-        lesson |= as_lesson(parts)
-        marks |= {label: np.array(part.marks) for label, part in parts.items()}
-    return lesson, marks
+def _samples(results: list[Any]) -> Iterator[tuple[Hashable, NDArray[Any]]]:
+    """Yield the sampled rows of each class, one partition after the other."""
+    for result in results:
+        for label, partial in require_ray().get(result).items():
+            yield label, np.array(partial.sample[:, 1:])
 
 
-def _without_rows(table: Any) -> Any:
-    import pyarrow as pa
-
-    at = table.column_names.index("sample")
-    return table.set_column(at, "sample", pa.nulls(table.num_rows, pa.large_binary()))
-
-
-def _rows(tables: list[Any], plan: Plan) -> Iterator[tuple[Hashable, NDArray[Any]]]:
-    """A few transformed rows of each class, one heap of classes after the other."""
-    ray = the_ray()
-    for table in tables:
-        parts, _ = unpack(ray.get(table), plan)
-        for label, part in parts.items():
-            yield label, part.sample[:, 1:]
-
-
-def absorb(
-    classifier: FeCAMClassifier,
-    lesson: Mapping[Hashable, ClassStatistics],
-    rows: Iterable[tuple[Hashable, NDArray[Any]]],
-    plan: Plan,
-) -> None:
-    """Teach a classifier a lesson of which the statistics are known, and a few rows.
-
-    The rows are measured when all is added up, with the yardstick of the whole: as one machine
-    would that had seen everything in one lesson.
-    """
-    if getattr(classifier, "state_", None) is None:
-        empty = classifier.empty_state(np.ones((1, plan.width), plan.dtype))
-        classifier.set_state(replace(empty, transform=plan.transform))
-    classifier.learn_statistics(lesson, ((label, np.array(features)) for label, features in rows))
-
-
-def _written(
-    target: Path | None,
-    known: _Known,
-    tables: list[Any],
-    lesson: Mapping[Hashable, ClassStatistics],
-    marks: Mapping[Hashable, NDArray[np.uint64]],
-    plan: Plan,
+def _write(
+    before: _Before,
+    results: list[Any],
+    batch: Partials,
     record: EncoderRecord | None,
     note: str,
 ) -> FeCAMClassifier:
-    def change(working: WorkingCopy) -> None:
-        absorb(working.classifier, lesson, _rows(tables, plan), plan)
-        for name, some in marks.items():
-            label: Any = name
-            working.content_hashes[label] = joined(working.content_hashes.get(label, b""), some)
+    """Return the classifier that has learned the batch; its file is written in one step."""
 
-    working = WorkingCopy(known.classifier, encoder=record, needs_prior=True)
-    if target is None:
-        change(working)
-        return working.classifier
-    if not target.exists():
-        change(working)
-        with translate_errors(target):
-            create_file(target, working, "learn", note, replace=False)
-        return working.classifier
-    with ModelFile(target) as file:
-        if lesson:
-            file.write("learn", change, note)
-        return file.snapshot.classifier
+    def change(working: WorkingCopy) -> None:
+        statistics = {
+            label: replace(partial.statistics, n_batches=1) for label, partial in batch.items()
+        }
+        working.classifier.learn_statistics(statistics, _samples(results))
+        if before.hashes is None:
+            return
+        label: Any
+        for label, partial in batch.items():
+            working.content_hashes[label] = joined(
+                working.content_hashes.get(label, b""), partial.hashes
+            )
+
+    if before.path is not None and before.path.exists():
+        with ModelFile(before.path) as file:
+            if batch:
+                file.write("learn", change, note)
+            return file.snapshot.classifier
+    working = WorkingCopy(before.classifier, encoder=record, needs_prior=True)
+    change(working)
+    if before.path is not None:
+        with translate_errors(before.path):
+            create_file(before.path, working, "learn", note, replace=False)
+    return working.classifier

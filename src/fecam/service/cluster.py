@@ -17,7 +17,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from fecam.distributed.cluster import connect, the_ray
+from fecam.distributed.cluster import connect, require_ray
 from fecam.errors import ClusterError, MissingPackageError, SettingsError
 from fecam.service import logs
 from fecam.service.app import create_app
@@ -145,7 +145,7 @@ def _deployed(serve: Any, settings: ServiceSettings, here: str, replicas: int) -
 
 def _the_packages() -> tuple[Any, Any]:
     """Ray and its Serve."""
-    ray = the_ray()
+    ray = require_ray()
     try:
         from ray import serve
     except ImportError:

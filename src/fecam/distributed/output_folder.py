@@ -1,4 +1,4 @@
-"""A folder of answers, on a disk or at an address that Arrow knows, with files in one piece."""
+"""A folder of Parquet files, on a disk or at an address of Arrow; files are written atomically."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ _COUNTS = b"fecam"
 
 
 @dataclass(frozen=True)
-class Folder:
-    """Where answers are written: the same place for every machine."""
+class OutputFolder:
+    """The folder of predictions, which every machine can write to."""
 
     address: str
 
     def __post_init__(self) -> None:
-        if "://" not in self.address:  # a worker has another current folder
+        if "://" not in self.address:  # a worker has another working directory
             object.__setattr__(self, "address", str(Path(self.address).resolve()))
 
-    def _place(self) -> tuple[Any, str]:
+    def _open(self) -> tuple[Any, str]:
+        """Return Arrow's file system, and the path of the folder in it."""
         from pyarrow import fs
 
         if "://" in self.address:
-            found: tuple[Any, str] = fs.FileSystem.from_uri(self.address)
-            return found
+            system, path = fs.FileSystem.from_uri(self.address)
+            return system, path
         return fs.LocalFileSystem(), self.address
 
     def read(self, name: str) -> bytes | None:
-        """What is in a file; None if it is not there."""
-        system, root = self._place()
+        """Return the content of a file; None if it does not exist."""
+        system, root = self._open()
         try:
             with system.open_input_stream(f"{root}/{name}") as file:
                 return bytes(file.read())
@@ -39,49 +40,49 @@ class Folder:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file so that nobody ever sees half of it."""
-        system, root = self._place()
+        """Write a file in one step: readers see all of it or nothing."""
+        system, root = self._open()
         system.create_dir(root, recursive=True)
-        aside = f"{root}/.{token_hex(8)}.tmp"
-        with system.open_output_stream(aside) as file:
+        partial = f"{root}/.{token_hex(8)}.tmp"
+        with system.open_output_stream(partial) as file:
             file.write(data)
-        system.move(aside, f"{root}/{name}")
+        system.move(partial, f"{root}/{name}")
 
     def write_table(self, name: str, table: Any, items: int, unreadable: int) -> None:
-        """Write a table as Parquet, with the numbers of its items."""
+        """Write a table as Parquet, with its counts as metadata."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        about = {_COUNTS: f"{items} {unreadable}".encode()}
+        metadata = {_COUNTS: f"{items} {unreadable}".encode()}
         sink = pa.BufferOutputStream()
-        pq.write_table(table.replace_schema_metadata(about), sink)
+        pq.write_table(table.replace_schema_metadata(metadata), sink)
         self.write(name, sink.getvalue().to_pybytes())
 
-    def metadata(self, name: str) -> tuple[int, int] | None:
-        """The numbers of a table that is there and whole; None if it is not."""
+    def counts(self, name: str) -> tuple[int, int] | None:
+        """Return the counts of a table; None if it does not exist or is incomplete."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        system, root = self._place()
+        system, root = self._open()
         try:
             with system.open_input_file(f"{root}/{name}") as file:
-                about = pq.read_schema(file).metadata or {}
-            items, unreadable = map(int, about[_COUNTS].split())
+                metadata = pq.read_schema(file).metadata or {}
+            items, unreadable = map(int, metadata[_COUNTS].split())
         except (FileNotFoundError, pa.ArrowException, KeyError, ValueError):
             return None
         return items, unreadable
 
-    def parts(self) -> list[str]:
-        """The names of all tables."""
+    def tables(self) -> list[str]:
+        """Return the names of all tables."""
         from pyarrow import fs
 
-        system, root = self._place()
-        chosen = fs.FileSelector(root, allow_not_found=True)
-        names = [one.base_name for one in system.get_file_info(chosen)]
+        system, root = self._open()
+        files = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        names = [file.base_name for file in files]
         return [name for name in names if name.startswith("part-") and name.endswith(".parquet")]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove tables."""
-        system, root = self._place()
+        system, root = self._open()
         for name in names:
             system.delete_file(f"{root}/{name}")

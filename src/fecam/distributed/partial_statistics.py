@@ -1,0 +1,128 @@
+"""Statistics per class of a block, and their sum in any order; no ray is imported here."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.core.batches import group_by_label, summarize_batch
+from fecam.core.calibration import ROWS
+from fecam.core.state import ClassifierState
+from fecam.core.statistics import ClassStatistics, combine
+from fecam.distributed.reading import Block, ReadStats, hashes_of
+from fecam.errors import InputError
+from fecam.inputs import check_range
+from fecam.model.provenance import by_label, is_fresh
+
+
+@dataclass(frozen=True)
+class PartialStats:
+    """The statistics of one class over some blocks."""
+
+    statistics: ClassStatistics
+    sample: NDArray[Any]
+    """Up to `ROWS` of its transformed rows for the calibration, after a column of their ranks."""
+    hashes: NDArray[np.uint64]
+
+    def add(self, other: PartialStats) -> PartialStats:
+        """Return the statistics over the blocks of both."""
+        sample = np.concatenate([self.sample, other.sample])
+        return PartialStats(
+            combine(self.statistics, other.statistics),
+            sample[np.argsort(sample[:, 0], kind="stable")[:ROWS]],
+            np.concatenate([self.hashes, other.hashes]),
+        )
+
+
+Partials = dict[Hashable, PartialStats]
+
+
+def partial_statistics(
+    block: Block,
+    state: ClassifierState,
+    learned: Mapping[Any, bytes] | None,
+    stats: ReadStats,
+) -> Partials:
+    """Return the statistics per class of a block, of the kind that ``state`` holds.
+
+    Items whose content hashes are in ``learned`` are left out; None skips the hashes.
+    """
+    assert block.labels is not None, "there is nothing to learn without labels"
+    X, labels, hashes = block.features, block.labels, np.zeros(0, np.uint64)
+    grouped: dict[Any, Any] = {}
+    if learned is not None:
+        hashes = hashes_of(block)
+        fresh = is_fresh(labels.tolist(), hashes, learned)
+        stats.n_duplicates += int((~fresh).sum())
+        X, labels = X[fresh], labels[fresh]
+        grouped = {**by_label(labels.tolist(), hashes[fresh])}
+    if not len(labels):
+        return {}
+    if X.shape[1] != state.n_features:
+        raise InputError(
+            f"some rows have {X.shape[1]} features, others {state.n_features}. All must come from "
+            "one encoder."
+        )
+    dtype = state.like.dtype
+    check_range(X, state.transform, dtype, name="a block")
+    rows = group_by_label(X, labels, state.transform)
+    return {
+        label: PartialStats(statistics, _sample(*rows[label], dtype), grouped.get(label, hashes))
+        for label, statistics in summarize_batch(rows, state.scatter_kind, dtype).items()
+    }
+
+
+def _sample(raw: NDArray[Any], features: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """Return the `ROWS` rows with the lowest ranks.
+
+    A rank is a pseudo-random number in [0, 1) that depends on the row alone. So the sample of all
+    blocks does not depend on how rows were split into blocks, nor on the order of merging.
+    """
+    angles = np.sin(np.arange(1, raw.shape[1] + 1)).astype(raw.dtype)
+    projected = np.einsum("ij,j->i", raw, angles).astype(np.float64)
+    ranks = np.modf(np.abs(np.sin(projected * 12.9898) * 43758.5453))[0]
+    if len(ranks) > ROWS:
+        lowest = np.argpartition(ranks, ROWS)[:ROWS]
+        ranks, features = ranks[lowest], features[lowest]
+    return np.concatenate([ranks[:, None], features], axis=1, dtype=dtype, casting="same_kind")
+
+
+def merge(total: Partials, other: Partials) -> None:
+    """Add the statistics of other blocks to ``total``."""
+    for label, partial in other.items():
+        total[label] = total[label].add(partial) if label in total else partial
+
+
+def partition(partials: Partials, count: int) -> list[Partials]:
+    """Return the classes in ``count`` parts; a label is always in the same part."""
+    parts: list[Partials] = [{} for _ in range(count)]
+    for label, partial in partials.items():
+        parts[crc32(json.dumps(label).encode()) % count][label] = partial
+    return parts
+
+
+def to_table(partials: Partials, stats: ReadStats) -> Any:
+    """Return a block of Ray Data, which must be an Arrow table, that holds both."""
+    import pyarrow as pa
+
+    # A thousand matrices need the 64-bit offsets of large_binary.
+    column = pa.array([pickle.dumps((partials, stats), protocol=5)], pa.large_binary())
+    return pa.table({"partials": column})
+
+
+def from_tables(tables: Iterable[Any]) -> tuple[Partials, ReadStats]:
+    """Return the merged contents of tables made by `to_table`."""
+    total, stats = Partials(), ReadStats()
+    for table in tables:
+        for value in table.column("partials") if table.num_rows else ():
+            partials, counts = pickle.loads(value.as_buffer())
+            merge(total, partials)
+            stats.add(counts)
+    return total, stats
