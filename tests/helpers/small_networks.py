@@ -13,7 +13,7 @@ from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.resnet import ResNet18
 from fecam.errors import ItemError
 from fecam.training.augmentation import Augmentation
-from fecam.training.classifiers import new_classifier
+from fecam.training.classifiers import make_classifier
 from fecam.training.images import TrainingImages
 from fecam.training.loop import train
 from fecam.training.plan import TrainingPlan
@@ -57,7 +57,7 @@ class Items(list):
 def fresh(classes=4, width=2, seed=0, kind="linear"):
     torch.manual_seed(seed)
     network = ResNet18(width=width)
-    return network, new_classifier(kind, network.n_features, classes)
+    return network, make_classifier(kind, network.n_features, classes)
 
 
 def run(plan=PLAN, data=None, outputs=4, hooks=None, **options):

@@ -25,7 +25,7 @@ def seeded(seed=0):
 
 def test_a_window_is_part_of_the_padded_image():
     images = pixels_that_tell_their_place(64)
-    windows = augmentation.random_windows(images, 8, 2, seeded())
+    windows = augmentation.random_crops(images, 8, 2, seeded())
     padded = functional.pad(images, (2, 2, 2, 2))
     places = set()
     for image, window in zip(padded, windows, strict=True):
@@ -41,8 +41,8 @@ def test_a_window_is_part_of_the_padded_image():
 
 
 def test_a_window_larger_than_the_image_is_refused():
-    with pytest.raises(TrainingError, match="16 by 16"):
-        augmentation.random_windows(pixels_that_tell_their_place(), 16, 2, seeded())
+    with pytest.raises(TrainingError, match="16 x 16"):
+        augmentation.random_crops(pixels_that_tell_their_place(), 16, 2, seeded())
 
 
 def test_a_flip_mirrors_left_to_right_half_of_the_time():
@@ -79,10 +79,10 @@ def test_boxes_lie_inside_and_have_the_area_asked_for():
 def test_a_box_scaled_shows_what_is_in_the_box():
     images = torch.rand(2, 3, 8, 8)
     whole = torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2)
-    torch.testing.assert_close(augmentation.resized_boxes(images, whole, 8), images)
+    torch.testing.assert_close(augmentation.resized_crops(images, whole, 8), images)
     quarter = torch.tensor([[0.5, 0.0, 1.0, 0.5]] * 2)  # right, top
     torch.testing.assert_close(
-        augmentation.resized_boxes(images, quarter, 4), images[:, :, :4, 4:], atol=1e-5, rtol=1e-5
+        augmentation.resized_crops(images, quarter, 4), images[:, :, :4, 4:], atol=1e-5, rtol=1e-5
     )
 
 

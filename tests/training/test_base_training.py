@@ -84,10 +84,10 @@ def test_the_side_of_images_is_theirs_if_it_is_small():
 
 def test_a_first_task_needs_classes_that_have_images(tmp_path):
     data = signs()
-    with pytest.raises(TrainingError, match="two classes"):
+    with pytest.raises(TrainingError, match="at least two classes"):
         base_training.train_base_classes(data, [1], PLAN, folder=tmp_path)
     only_test = replace(data, is_test=np.ones(len(data), bool))
     with pytest.raises(TrainingError, match="no label 4"):
         base_training.train_base_classes(data, [0, 4], PLAN, folder=tmp_path)
-    with pytest.raises(TrainingError, match="no images for training of 'sign 0'"):
+    with pytest.raises(TrainingError, match="no training images of 'sign 0'"):
         base_training.train_base_classes(only_test, [0, 1], PLAN, folder=tmp_path)

@@ -78,7 +78,7 @@ sys.path[:0] = {tests!r}
 from helpers.small_networks import *
 torch.set_num_threads(1)
 def slowly(progress):
-    print(progress.epoch, progress.batches, flush=True)
+    print(progress.epoch, progress.batch, flush=True)
     time.sleep(0.01)
 for record in train(*fresh(), TrainingImages(signs(), PLAIN), replace(AUGMENTED, epochs=6),
                     checkpoint={path!r}, progress=slowly):
@@ -105,12 +105,15 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(tmp_p
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"plan": replace(PLAN, learning_rate=0.07)}, r"plan.learning_rate \(0.05 there, 0.07 "),
+        (
+            {"plan": replace(PLAN, learning_rate=0.07)},
+            r"plan.learning_rate \(0.05 in the file, 0.07 ",
+        ),
         ({"plan": replace(PLAN, epochs=4)}, "plan.epochs"),
         ({"plan": replace(PLAN, augmentation=Augmentation(padding=1))}, "plan.augmentation"),
         ({"data": signs(seed=9)}, "data set"),
         ({"outputs": 5}, "the layer classifier.weight"),
-        ({"hooks": Hooks(settings={"task": 2})}, r"settings.task \(none there, 2 here"),
+        ({"hooks": Hooks(settings={"task": 2})}, r"settings.task \(none in the file, 2 now"),
         ({"hooks": Hooks(losses={"zero": lambda step: step.logits.sum() * 0})}, "extra losses"),
         ({"hooks": Hooks(heads={"x": torch.nn.Linear(2, 2)})}, "the layer heads.x.weight"),
     ],

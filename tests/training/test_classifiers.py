@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from fecam.errors import TrainingError
-from fecam.training.classifiers import CosineClassifier, LinearClassifier, grown, new_classifier
+from fecam.training.classifiers import (
+    CosineClassifier,
+    LinearClassifier,
+    expand_classifier,
+    make_classifier,
+)
 
 
 def test_cosine_logits_ignore_length_and_stay_within_the_scale():
@@ -21,12 +26,12 @@ def test_cosine_logits_ignore_length_and_stay_within_the_scale():
 @pytest.mark.parametrize("kind", [CosineClassifier, LinearClassifier])
 def test_a_classifier_that_grows_names_old_classes_as_before(kind):
     old = kind(8, 3)
-    larger = grown(old, 5)
+    larger = expand_classifier(old, 5)
     features = torch.randn(4, 8)
     assert larger(features).shape == (4, 5)
     torch.testing.assert_close(larger(features)[:, :3], old(features))
-    with pytest.raises(TrainingError, match="cannot grow to 2"):
-        grown(old, 2)
-    assert new_classifier("cosine", 8, 3, scale=4.0).scale.item() == 4
+    with pytest.raises(TrainingError, match="classes=2 must be at least 3"):
+        expand_classifier(old, 2)
+    assert make_classifier("cosine", 8, 3, scale=4.0).scale.item() == 4
     with pytest.raises(TrainingError, match="round"):
-        new_classifier("round", 8, 3)
+        make_classifier("round", 8, 3)

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from fecam.errors import TrainingError
-from fecam.training.classifiers import LinearClassifier, grown
+from fecam.training.classifiers import LinearClassifier, expand_classifier
 from fecam.training.hooks import Hooks
 from fecam.training.images import TrainingImages
 from fecam.training.loop import train
@@ -101,7 +101,9 @@ def learn_tasks(tasks, penalty=0.0, distillation=0.0, folder=None):
         seen = [*seen, *task]
         size = network.n_features
         classifier = (
-            grown(classifier, len(seen)) if classifier else LinearClassifier(size, len(seen))
+            expand_classifier(classifier, len(seen))
+            if classifier
+            else LinearClassifier(size, len(seen))
         )
         losses, start = {}, []
         if number:
@@ -135,7 +137,7 @@ def learn_tasks(tasks, penalty=0.0, distillation=0.0, folder=None):
             measured["moved"] = distance(old, network)
             measured["records"] = records
             with torch.no_grad():
-                _, batch = next(images.plain(64))
+                _, batch = next(images.eval_batches(64))
                 now, then = classifier(network.eval()(batch)), teacher(batch)
                 change = now[:, :known].softmax(1) - then[:, :known].softmax(1)
                 measured["drift"] = change.abs().mean().item()

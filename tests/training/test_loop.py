@@ -73,7 +73,7 @@ def test_it_learns_easy_images(kind):
     assert [record.epoch for record in records] == list(range(1, 13))
     assert records[0].remaining > 0 and records[-1].remaining == 0
     assert all(record.seconds > 0 and record.images == 144 for record in records)
-    assert [tick.batches for tick in ticks[:9]] == list(range(1, 10)) and ticks[0].of == 9
+    assert [tick.batch for tick in ticks[:9]] == list(range(1, 10)) and ticks[0].n_batches == 9
     assert ticks[8].loss == records[0].loss and ticks[8].accuracy == records[0].accuracy
     assert ticks[0].remaining > ticks[-1].remaining == 0
 

@@ -169,7 +169,11 @@ def _train(
             size=wanted.size,
             test_every=0,
             progress=lambda now: watch(
-                Progress("training", (now.epoch - 1) * now.of + now.batches, now.epochs * now.of)
+                Progress(
+                    "training",
+                    (now.epoch - 1) * now.n_batches + now.batch,
+                    now.epochs * now.n_batches,
+                )
             ),
             device=device,
         ):

@@ -65,8 +65,8 @@ def train(
         (task,) = bar.task_ids
 
         def report(now: records.Progress) -> None:
-            done = (now.epoch - 1) * now.of + now.batches
-            bar.update(task, total=now.epochs * now.of, completed=done)
+            done = (now.epoch - 1) * now.n_batches + now.batch
+            bar.update(task, total=now.epochs * now.n_batches, completed=done)
 
         for record in base_training.train_base_classes(
             data,

@@ -1,7 +1,7 @@
-"""Images as a network sees them in training: another crop, mirrored or not, a little brighter.
+"""Random crops, flips and brightness for batches of training images.
 
-Everything works on a batch at once and draws from a generator that is handed in, so that a run can
-be repeated, and resumed, to the bit.
+All random numbers come from the generator that the caller passes, so that a run can be repeated and
+resumed bit by bit.
 """
 
 from __future__ import annotations
@@ -16,139 +16,132 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from fecam.errors import TrainingError
+from fecam.validation import check_int, check_number
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What may happen to an image between two epochs; the default is nothing.
+    """Random changes of training images; by default none.
 
+    Parameters
+    ----------
+    padding : int, default=0
+        Black pixels around the image, from which a window of the input size is cropped.
+    area : tuple of two floats, optional
+        Instead of padding: the range of the share of the image that is cropped and resized.
+    stretch : float, default=4/3
+        The largest aspect ratio of such a crop.
+    flip : bool, default=False
+        Flip half of the images horizontally. Wrong for letters and digits.
+    brightness : float, default=0.0
+        Multiply each image by a factor from ``1 - brightness`` to ``1 + brightness``.
+
+    Examples
+    --------
     >>> Augmentation(padding=4, flip=True).as_dict()["padding"]
     4
     """
 
     padding: int = 0
-    """A window of the image's size is cut from the image with so many black pixels around it."""
     area: tuple[float, float] | None = None
-    """Instead, a box of this share of the image is cut and scaled to the network's input size."""
     stretch: float = 4 / 3
-    """The most by which such a box is wider than high, or higher than wide."""
     flip: bool = False
-    """Mirrored, left to right, half of the time: wrong for letters and digits."""
     brightness: float = 0.0
-    """Multiplied by 1 ± this, at most."""
 
     def __post_init__(self) -> None:
-        if self.padding < 0:
-            _refuse("padding", self.padding, "0 or more pixels")
+        check_int("padding", self.padding, 0, error=TrainingError)
+        check_number("stretch", self.stretch, 1, error=TrainingError)
+        check_number("brightness", self.brightness, maximum=1, error=TrainingError)
         if self.area is not None:
             low, high = self.area
             if not 0 < low <= high <= 1:
-                _refuse("area", self.area, "two shares with 0 < low <= high <= 1")
+                raise TrainingError(f"area={self.area!r} must be two shares 0 < low <= high <= 1.")
             if self.padding:
-                _refuse("padding", self.padding, "0 where 'area' is given: there is one crop")
-        if not self.stretch >= 1:
-            _refuse("stretch", self.stretch, "1 or more")
-        if not 0 <= self.brightness <= 1:
-            _refuse("brightness", self.brightness, "a share from 0 to 1")
+                raise TrainingError(f"padding={self.padding!r} must be 0 if area is given.")
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return the fields as JSON values."""
         return {**asdict(self), "area": None if self.area is None else list(self.area)}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Augmentation:
-        """The inverse of `as_dict`."""
+        """Return the inverse of `as_dict`."""
         area = values.get("area")
         return Augmentation(**{**values, "area": None if area is None else tuple(area)})
 
     def __call__(self, images: Tensor, size: int, generator: Generator) -> Tensor:
-        """8-bit images (n, 3, height, width) as floats from 0 to 1 of ``size`` by ``size``."""
+        """Return 8-bit images (n, 3, h, w) as floats from 0 to 1 of ``size`` x ``size`` pixels."""
         if self.area is None:
-            cut = random_windows(images, size, self.padding, generator).float() / 255
+            crops = random_crops(images, size, self.padding, generator).float() / 255
         else:
             boxes = random_boxes(len(images), self.area, self.stretch, generator)
-            cut = resized_boxes(images.float() / 255, boxes.to(images.device), size)
+            crops = resized_crops(images.float() / 255, boxes.to(images.device), size)
         if self.flip:
-            cut = random_flips(cut, generator)
+            crops = random_flips(crops, generator)
         if self.brightness:
-            cut = random_brightness(cut, self.brightness, generator)
-        return cut
+            crops = random_brightness(crops, self.brightness, generator)
+        return crops
 
 
-def _refuse(name: str, value: object, wanted: str) -> None:
-    raise TrainingError(f"an augmentation cannot have {name} = {value!r}: it must be {wanted}.")
-
-
-def random_windows(images: Tensor, size: int, padding: int, generator: Generator) -> Tensor:
-    """From each image, black pixels added around it, a window of ``size`` by ``size``.
-
-    >>> images = torch.ones(2, 3, 8, 8, dtype=torch.uint8)
-    >>> random_windows(images, 8, 2, torch.Generator().manual_seed(0)).shape
-    torch.Size([2, 3, 8, 8])
-    """
+def random_crops(images: Tensor, size: int, padding: int, generator: Generator) -> Tensor:
+    """Return a random window of ``size`` x ``size`` pixels from each zero-padded image."""
     padded = functional.pad(images, (padding,) * 4)
-    spare = [side - size for side in padded.shape[2:]]
-    if min(spare) < 0:
+    margins = [side - size for side in padded.shape[2:]]
+    if min(margins) < 0:
         raise TrainingError(
-            f"images of {tuple(images.shape[2:])} pixels with {padding} around them hold no window "
-            f"of {size} by {size}. Enlarge them first, or lower the input size."
+            f"images of {tuple(images.shape[2:])} pixels with padding={padding} are smaller than "
+            f"{size} x {size}. Enlarge them first, or lower the input size."
         )
     top, left = (
-        torch.randint(0, room + 1, (len(images),), generator=generator).to(images.device)
-        for room in spare
+        torch.randint(0, margin + 1, (len(images),), generator=generator).to(images.device)
+        for margin in margins
     )
-    # Every window there is, as a view; indexing it copies the chosen ones.
-    windows = padded.unfold(2, size, 1).unfold(3, size, 1)
+    windows = padded.unfold(2, size, 1).unfold(3, size, 1)  # a view; indexing copies
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
 
 def random_boxes(
     count: int, area: tuple[float, float], stretch: float, generator: Generator
 ) -> Tensor:
-    """Boxes inside the unit square, a row each: left, top, right, bottom.
+    """Return random boxes in the unit square as rows (left, top, right, bottom).
 
-    A box that would stick out is narrowed to the square's side, so it may be a little smaller than
-    asked for: nothing is drawn twice.
+    A side longer than 1 is clipped, not drawn again; such a box is smaller than its area.
     """
-    share, form, x, y = torch.rand(4, count, generator=generator)
+    share, exponent, x, y = torch.rand(4, count, generator=generator)
     share = area[0] + (area[1] - area[0]) * share
-    ratio = torch.tensor(stretch).pow(2 * form - 1)
+    ratio = torch.tensor(stretch).pow(2 * exponent - 1)
     width = (share * ratio).sqrt().clamp(max=1)
     height = (share / ratio).sqrt().clamp(max=1)
     left, top = x * (1 - width), y * (1 - height)
     return torch.stack([left, top, left + width, top + height], dim=1)
 
 
-def resized_boxes(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """One box of each image, scaled to ``size`` by ``size`` by bilinear interpolation."""
+def resized_crops(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Return one box per image, resized bilinearly to ``size`` x ``size`` pixels."""
     left, top, right, bottom = boxes.unbind(1)
     zero = torch.zeros_like(left)
-    # From the output's coordinates, -1 to 1, to the image's, also -1 to 1.
+    # Maps output coordinates to image coordinates, both from -1 to 1.
     across = torch.stack([right - left, zero, left + right - 1], dim=1)
     down = torch.stack([zero, bottom - top, top + bottom - 1], dim=1)
-    grid = functional.affine_grid(
-        torch.stack([across, down], dim=1),
-        [len(images), images.shape[1], size, size],
-        align_corners=False,
-    )
+    shape = [len(images), images.shape[1], size, size]
+    grid = functional.affine_grid(torch.stack([across, down], 1), shape, align_corners=False)
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
 def random_flips(images: Tensor, generator: Generator) -> Tensor:
-    """Each image as it is or mirrored, left to right."""
+    """Flip each image horizontally with probability 1/2."""
     chosen = torch.rand(len(images), generator=generator).to(images.device) < 0.5
     return torch.where(chosen[:, None, None, None], images.flip(3), images)
 
 
-def random_brightness(images: Tensor, most: float, generator: Generator) -> Tensor:
-    """Each image, from 0 to 1, multiplied by a number of its own from 1 - most to 1 + most."""
-    factors = 1 + most * (2 * torch.rand(len(images), generator=generator) - 1)
+def random_brightness(images: Tensor, strength: float, generator: Generator) -> Tensor:
+    """Multiply each image by a factor from ``1 - strength`` to ``1 + strength``, and clip it."""
+    factors = 1 + strength * (2 * torch.rand(len(images), generator=generator) - 1)
     return (images * factors.to(images.device)[:, None, None, None]).clamp(0, 1)
 
 
 _SMALL = Augmentation(padding=4, flip=True, brightness=63 / 255)
 _LARGE = Augmentation(area=(0.08, 1.0), flip=True, brightness=63 / 255)
-_SIGNS = Augmentation(padding=2)  # a mirrored b is a d
 
 AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
     {
@@ -159,19 +152,19 @@ AUGMENTATIONS: Mapping[str, Augmentation] = MappingProxyType(
         "imagenet-r": _LARGE,
         "cub200": _LARGE,
         "core50": _LARGE,
-        "glyphs": _SIGNS,
+        "glyphs": Augmentation(padding=2),  # a flipped b is a d
         "digits": Augmentation(padding=1),
         "quickdraw": Augmentation(padding=2, flip=True),
         "none": Augmentation(),
     }
 )
-"""By data set; tiny-imagenet has CIFAR's margin in proportion, as its images are twice as large."""
+"""By data set. The padding of tiny-imagenet is that of CIFAR, scaled to images twice as large."""
 
 
 def augmentation_for(name: str, size: int) -> Augmentation:
-    """That of a data set, or of photographs of ``size`` pixels if we do not know it by name.
+    """Return the augmentation of a data set; for others one for photographs of ``size`` pixels.
 
-    >>> augmentation_for("glyphs", 32).flip, augmentation_for("my holidays", 224).flip
+    >>> augmentation_for("glyphs", 32).flip, augmentation_for("my photos", 224).flip
     (False, True)
     """
     return AUGMENTATIONS.get(name, _SMALL if size < 84 else _LARGE)

@@ -1,4 +1,4 @@
-"""Train a network on the classes of the first task, as the paper does, and leave an encoder."""
+"""Train a network on the base classes, as the paper does, and save it as an encoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.resnet import ResNet18, save_encoder
 from fecam.errors import ItemError, TrainingError
 from fecam.training.augmentation import augmentation_for
-from fecam.training.classifiers import new_classifier
+from fecam.training.classifiers import make_classifier
 from fecam.training.images import TrainingImages
 from fecam.training.loop import train
 from fecam.training.plan import TrainingPlan
@@ -26,20 +26,35 @@ from fecam.training.records import EpochRecord, Progress
 
 ENCODER_FILE = "encoder.safetensors"
 CHECKPOINT_FILE = "training.safetensors"
-Colour = tuple[float, float, float]
+ChannelStats = tuple[float, float, float]
 
 _SIZES = {"cifar100": 32, "tiny-imagenet": 64, "mini-imagenet": 84, "glyphs": 32, "digits": 16}
 _LARGE_SIZE = 224
-_SMALL_AT_MOST = 96
-_EPOCHS = {"glyphs": 30, "digits": 30}  # far easier than photographs
+_LARGEST_SMALL = 96
+"""Pixels. Smaller images keep their size, and the first layer its resolution."""
+_EPOCHS = {"glyphs": 30, "digits": 30}  # easier than photographs
 
 
 def plan_for(name: str, size: int = 32) -> TrainingPlan:
-    """The paper's plan for a data set; for one it does not know, by the size of the images.
+    """Return the paper's training plan for a data set.
 
-    SGD, 200 epochs, batches of 128, a rate of 0.1 that falls as a cosine. The weight decay is the
-    5e-4 of the authors' settings; ``replace(plan, weight_decay=1e-4)`` is the paper's text.
+    SGD, 200 epochs, batches of 128 and a learning rate of 0.1 that follows a cosine. The weight
+    decay is 5e-4 as in the authors' settings; the text of the paper has 1e-4.
 
+    Parameters
+    ----------
+    name : str
+        The name of the data set.
+    size : int, default=32
+        The side of the images in pixels; it determines the augmentation of unknown data sets.
+
+    Returns
+    -------
+    TrainingPlan
+        The plan.
+
+    Examples
+    --------
     >>> plan_for("cifar100").epochs, plan_for("cifar100").augmentation.padding
     (200, 4)
     """
@@ -49,11 +64,25 @@ def plan_for(name: str, size: int = 32) -> TrainingPlan:
 
 
 def scale_schedule(plan: TrainingPlan, epochs: int = 20) -> TrainingPlan:
-    """The same in few epochs, for a machine without a GPU: one to warm up, then the whole cosine.
+    """Return the plan with fewer epochs, for training without a GPU.
 
-    The scale of a cosine classifier starts where it ends up after a while anyway: from 1 it takes
-    epochs that a short plan does not have.
+    One epoch is the warm-up; then the learning rate follows a whole cosine. The scale of a cosine
+    classifier starts at 10, which it would need many epochs to reach from 1.
 
+    Parameters
+    ----------
+    plan : TrainingPlan
+        The plan to shorten.
+    epochs : int, default=20
+        The number of epochs.
+
+    Returns
+    -------
+    TrainingPlan
+        The shorter plan.
+
+    Examples
+    --------
     >>> scale_schedule(plan_for("cifar100"), 10).epochs
     10
     """
@@ -72,22 +101,54 @@ def train_base_classes(
     progress: Callable[[Progress], None] | None = None,
     device: Any = None,
 ) -> Iterator[EpochRecord]:
-    """Train a ResNet-18 on some classes of a data set, and leave ``encoder.safetensors``.
+    """Train a ResNet-18 on the base classes and save it as ``encoder.safetensors``.
 
-    ``classes`` are labels, in any order. Only rows for training are learnt from; those for testing
-    give a test accuracy every ``test_every`` epochs and after the last (0: only then). After a kill
-    the same call goes on where the last epoch ended. ``size`` is the side of the images as the
-    network sees them; by default their own if they are small, else 224.
+    Parameters
+    ----------
+    dataset : Dataset
+        A data set of images.
+    classes : sequence of int
+        The labels of the base classes.
+    plan : TrainingPlan
+        The settings.
+    folder : path
+        The folder of the encoder and the checkpoint. The same call resumes an interrupted run.
+    width : int, default=64
+        Channels of the first layer; there are ``8 * width`` features.
+    size : int, optional
+        The side of the network's input in pixels; by default that of small images, else 224.
+    test_every : int, default=1
+        Epochs between tests; 0 tests only the last one.
+    progress : callable, optional
+        Called with a `Progress` after each batch.
+    device : {"cpu", "cuda", "mps"}, optional
+        By default a GPU if there is one.
 
-    Raises:
-        TrainingError: the data cannot be trained on, or ``folder`` holds another run.
+    Returns
+    -------
+    iterator of EpochRecord
+        Training happens while it is consumed; the encoder is saved before the last record.
+
+    Raises
+    ------
+    TrainingError
+        If the data set lacks training images of a class, or ``folder`` holds another run.
+
+    Examples
+    --------
+    >>> from fecam.data import load
+    >>> plan = scale_schedule(plan_for("digits"), epochs=1)
+    >>> records = train_base_classes(load("digits"), [0, 1], plan, folder=".")  # doctest: +SKIP
     """
     if len(classes) < 2:
-        raise TrainingError(f"classes = {list(classes)}: name two classes at least to tell apart.")
-    chosen = np.isin(dataset.labels, np.asarray(classes))
+        raise TrainingError(f"classes={list(classes)} must be at least two classes.")
     _check_classes(dataset, classes)
-    side = image_size(dataset, size)
-    images = TrainingImages(dataset.subset(dataset.train[chosen[dataset.train]]), _steps(side))
+    chosen = np.isin(dataset.labels, np.asarray(classes))
+    size = image_size(dataset, size)
+    small = size <= _LARGEST_SMALL
+    # Small images are not cropped; of large ones the center is, as is usual.
+    steps = ImagePreprocessing(size, 0 if small else round(size * 256 / 224), squash=small)
+    images = TrainingImages(dataset.subset(dataset.train[chosen[dataset.train]]), steps)
     mean, std = channel_stats(images)
     images.preprocessing = replace(images.preprocessing, mean=mean, std=std)
     test = None
@@ -95,8 +156,8 @@ def train_base_classes(
         test = TrainingImages(dataset.subset(test_rows), images.preprocessing)
     with torch.random.fork_rng([]):
         torch.manual_seed(plan.seed)
-        network = ResNet18(width, "small" if side <= _SMALL_AT_MOST else "large")
-        classifier = new_classifier(
+        network = ResNet18(width, "small" if small else "large")
+        classifier = make_classifier(
             plan.classifier, network.n_features, len(classes), scale=plan.scale
         )
     folder = Path(folder)
@@ -112,10 +173,10 @@ def train_base_classes(
         progress=progress,
         device=device,
     )
-    return _kept(records, folder / ENCODER_FILE, network, images, classes, plan)
+    return _saving(records, folder / ENCODER_FILE, network, images, classes, plan)
 
 
-def _kept(
+def _saving(
     records: Iterator[EpochRecord],
     path: Path,
     network: ResNet18,
@@ -123,7 +184,7 @@ def _kept(
     classes: Sequence[int],
     plan: TrainingPlan,
 ) -> Iterator[EpochRecord]:
-    """The records as they come; the encoder is written before the last is handed on."""
+    """Yield the records and save the encoder before the last one."""
     for record in records:
         if record.epoch == plan.epochs:
             notes = {
@@ -149,38 +210,33 @@ def _check_classes(dataset: Dataset, classes: Sequence[int]) -> None:
             )
         if label not in dataset.labels[dataset.train]:
             raise TrainingError(
-                f"the data set {dataset.name!r} has no images for training of {names[label]!r} "
-                f"(label {label}). Leave it out of classes, or mark some of its rows for training."
+                f"the data set {dataset.name!r} has no training images of {names[label]!r} "
+                f"(label {label}). Remove it from classes, or mark rows of it for training."
             )
 
 
-def _steps(side: int) -> ImagePreprocessing:
-    """Small images keep their edges; of large ones the centre is looked at, as is usual."""
-    if side <= _SMALL_AT_MOST:
-        return ImagePreprocessing(side, squash=True)
-    return ImagePreprocessing(side, resize=round(side * 256 / 224))
-
-
 def image_size(dataset: Dataset, size: int | None = None) -> int:
-    """The side of the images as the network sees them: as asked for, or as suits the data set.
+    """Return the side of the network's input in pixels.
 
-    Of one that is not known by name, it is that of the first image that can be read, if it is
-    small; else 224.
+    It is ``size`` if given, that of a data set with a known name, that of the first readable image
+    if it is small, or 224.
     """
-    if known := size or _SIZES.get(dataset.name):
-        return known
+    if preset := size or _SIZES.get(dataset.name):
+        return preset
     for item in dataset.items:
         try:
             side = max(read_image(item).shape[:2])
         except ItemError:
             continue
-        return side if side <= _SMALL_AT_MOST else _LARGE_SIZE
+        return side if side <= _LARGEST_SMALL else _LARGE_SIZE
     return _LARGE_SIZE
 
 
-def channel_stats(images: TrainingImages, most: int = 10_000) -> tuple[Colour, Colour]:
-    """Mean and spread of the three colours, from 0 to 1, over at most so many images."""
-    stride = math.ceil(len(images) / most)
+def channel_stats(
+    images: TrainingImages, max_images: int = 10_000
+) -> tuple[ChannelStats, ChannelStats]:
+    """Return mean and standard deviation per channel, from 0 to 1, over ``max_images`` images."""
+    stride = math.ceil(len(images) / max_images)
     count = 0
     sums = squares = torch.zeros(3, dtype=torch.float64)
     for _, batch in images.batches(images.rows[::stride].split(256)):
@@ -191,10 +247,10 @@ def channel_stats(images: TrainingImages, most: int = 10_000) -> tuple[Colour, C
     if not count:
         raise TrainingError(f"no image of {images.name!r} can be read.")
     mean = sums / count
-    spread = (squares / count - mean.square()).clamp(min=1e-4).sqrt()  # paper of one colour
-    return _colour(mean), _colour(spread)
+    std = (squares / count - mean.square()).clamp(min=1e-4).sqrt()  # for images of one color
+    return _rounded(mean), _rounded(std)
 
 
-def _colour(values: torch.Tensor) -> Colour:
+def _rounded(values: torch.Tensor) -> ChannelStats:
     red, green, blue = (round(value, 4) for value in values.tolist())
     return red, green, blue

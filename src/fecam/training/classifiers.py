@@ -1,4 +1,4 @@
-"""The layers that name classes while a network is trained, and that are thrown away afterwards."""
+"""The classifier layers of a network in training; encoders do not keep them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fecam.errors import TrainingError
+from fecam.validation import check_choice
 
 ClassifierName = Literal["cosine", "linear"]
 
 
 class CosineClassifier(nn.Module):
-    """Logits ``s cos(f, w_c)``: only the direction of features counts, and ``s`` is learnt.
+    """Logits ``s cos(f, w_c)`` with a learned scale ``s``.
 
-    So the lengths of features and weights, which differ between old and new classes, cannot favour
-    either.
+    The norms of features and weights, which differ between old and new classes, have no effect.
 
     >>> CosineClassifier(8, 3)(torch.ones(2, 8)).shape
     torch.Size([2, 3])
@@ -30,7 +30,7 @@ class CosineClassifier(nn.Module):
         self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """The logits, one row for each row of features."""
+        """Return the logits, one row per row of features."""
         cosines = functional.linear(
             functional.normalize(features, dim=1), functional.normalize(self.weight, dim=1)
         )
@@ -38,36 +38,31 @@ class CosineClassifier(nn.Module):
 
 
 class LinearClassifier(nn.Linear):
-    """Logits ``w_c f + b_c``.
-
-    >>> LinearClassifier(8, 3)(torch.ones(2, 8)).shape
-    torch.Size([2, 3])
-    """
+    """Logits ``w_c f + b_c``."""
 
 
-def new_classifier(
+def make_classifier(
     name: ClassifierName, n_features: int, classes: int, *, scale: float = 1.0
 ) -> nn.Module:
-    """An untrained classifier, by the name that a plan gives it; a linear one has no scale."""
+    """Return an untrained classifier by its name in a plan; ``scale`` is for the cosine one."""
+    check_choice("classifier", name, ("cosine", "linear"), error=TrainingError)
     if name == "cosine":
         return CosineClassifier(n_features, classes, scale=scale)
-    if name == "linear":
-        return LinearClassifier(n_features, classes)
-    raise TrainingError(f"there is no classifier {name!r}: choose 'cosine' or 'linear'.")
+    return LinearClassifier(n_features, classes)
 
 
-def grown(classifier: nn.Module, classes: int) -> nn.Module:
-    """A classifier for more classes: what it knows of the first ones is kept, the rest is new.
+def expand_classifier(classifier: nn.Module, classes: int) -> nn.Module:
+    """Return a classifier for more classes, which keeps the weights of the first ones.
 
     >>> old = LinearClassifier(8, 3)
-    >>> torch.equal(grown(old, 5).weight[:3], old.weight)
+    >>> torch.equal(expand_classifier(old, 5).weight[:3], old.weight)
     True
     """
     rows, n_features = classifier.weight.shape
     if classes < rows:
         raise TrainingError(
-            f"a classifier of {rows} classes cannot grow to {classes}: "
-            "train a new one to forget classes."
+            f"classes={classes} must be at least {rows}, the number that the classifier has: "
+            "train a new one to remove classes."
         )
     larger = type(classifier)(n_features, classes).to(classifier.weight.device)
     with torch.no_grad():

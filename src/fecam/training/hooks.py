@@ -1,4 +1,4 @@
-"""What a learner adds to the training loop: losses, heads, looks at each step."""
+"""What a method adds to the training loop: losses, heads and callbacks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Generator, Tensor, nn
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One batch on its way through the network, as a hook sees it."""
+    """One batch after the forward pass."""
 
     images: Tensor
-    """As they went in: augmented, normalised."""
+    """The network's input: augmented and normalized."""
     labels: Tensor
-    """The position of each image's class among the classifier's outputs."""
+    """The index of each image's class among the classifier's outputs."""
     rows: Tensor
-    """Where in the data set each image is."""
+    """The index of each image in the data set."""
     features: Tensor
     logits: Tensor
     network: nn.Module
@@ -27,18 +27,18 @@ class Step:
     epoch: int
     """From 0."""
     generator: Generator
-    """The one to draw from: a run resumed then draws the same."""
+    """The source of random numbers for hooks: a resumed run draws the same ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Modules:
-    """What is trained, as a hook sees it between epochs."""
+    """The trained modules between two epochs."""
 
     network: nn.Module
     classifier: nn.Module
     heads: Mapping[str, nn.Module]
     epoch: int
-    """From 0: the one to come, or the one just done."""
+    """From 0: the epoch that starts or ends."""
 
 
 Loss = Callable[[Step], Tensor]
@@ -46,26 +46,42 @@ Loss = Callable[[Step], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Hooks:
-    """What a learner adds to the loop. Every part may be left out.
+    """What a method adds to the training loop; all parts are optional.
 
-    State that has to survive a kill belongs in a buffer of a head: heads go into the checkpoint.
+    State that must survive a killed run belongs in a buffer of a head: checkpoints contain heads.
+
+    Parameters
+    ----------
+    loss : callable, optional
+        Replaces the cross-entropy: `Step` to tensor.
+    losses : mapping of str to callable, optional
+        Weighted losses that are added; each record has their means by name.
+    heads : mapping of str to torch.nn.Module, optional
+        More modules to train and to save in the checkpoint.
+    outputs : range, optional
+        The outputs in the cross-entropy, of which all labels must be; others get no gradient.
+    batch : callable, optional
+        Replaces images and labels before the forward pass: (images, labels, generator) to
+        (images, labels).
+    epoch_start, epoch_end : sequence of callables, optional
+        Called with `Modules` before the first step, and after the last one before the checkpoint.
+    backward : sequence of callables, optional
+        Called with the `Step` between gradients and update, to read or change gradients.
+    settings : mapping, optional
+        JSON values that change the result; a checkpoint with other settings is rejected.
+
+    Examples
+    --------
+    >>> Hooks(losses={"norm": lambda step: 0.1 * step.features.square().mean()}).outputs is None
+    True
     """
 
     loss: Loss | None = None
-    """In place of the cross-entropy."""
     losses: Mapping[str, Loss] = field(default_factory=dict)
-    """Added to it, weighted already; a record tells the mean of each by its name."""
     heads: Mapping[str, nn.Module] = field(default_factory=dict)
-    """More layers to train: they join the optimiser and the checkpoint."""
     outputs: range | None = None
-    """The outputs that the cross-entropy is taken over: all images are of these, and the others
-    are not touched."""
     batch: Callable[[Tensor, Tensor, Generator], tuple[Tensor, Tensor]] | None = None
-    """Replaces images and labels of a batch before the network sees them: mixes, turns, repeats."""
     epoch_start: Sequence[Callable[[Modules], None]] = ()
     epoch_end: Sequence[Callable[[Modules], None]] = ()
-    """After the last step, before the checkpoint is written."""
     backward: Sequence[Callable[[Step], None]] = ()
-    """Between the gradient and the update: to look at gradients, or to change them."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What else decides the result, for JSON: a checkpoint made with others is refused."""

@@ -18,9 +18,31 @@ from fecam.errors import ItemError, TrainingError
 
 
 class TrainingImages:
-    """The images of a data set, 8-bit and of one size: in memory if they fit, else read each time.
+    """The images of a data set, kept in memory if they fit, else decoded for each batch.
 
-    An image that cannot be read is left out, and ``skipped`` says which and why.
+    Unreadable images are left out; ``skipped`` maps their rows to the reasons.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        A data set of images.
+    preprocessing : ImagePreprocessing
+        The size and normalization of the network's input.
+    memory : int, default=2 GiB
+        Bytes that the decoded images may use.
+    workers : int, optional
+        Processes that decode; by default up to 4 for images above 96 pixels, else none.
+
+    Raises
+    ------
+    TrainingError
+        If the data set does not contain images.
+
+    Examples
+    --------
+    >>> data = Dataset("gray", "images", [np.full((8, 8, 3), 128, np.uint8)], [0], ("gray",), "1")
+    >>> len(TrainingImages(data, ImagePreprocessing(size=8)))
+    1
     """
 
     def __init__(
@@ -33,18 +55,17 @@ class TrainingImages:
     ) -> None:
         if dataset.kind != "images":
             raise TrainingError(
-                f"the data set {dataset.name!r} holds {dataset.kind}: a network is trained on "
-                "images. Choose a data set of images."
+                f"the data set {dataset.name!r} holds {dataset.kind}: choose one of images."
             )
         self.name, self.preprocessing = dataset.name, preprocessing
         self.labels = torch.from_numpy(dataset.labels.copy())
         self.label_names = dataset.label_names
         self._fingerprint = dataset.fingerprint
         self.skipped: dict[int, str] = {}
-        self._items = _Decoded(dataset.items, preprocessing)
-        # Processes pay where decoding is work; small arrays are read faster than handed over.
-        usual = min(4, cpu_count()) if preprocessing.resize > 96 else 0
-        self._workers = usual if workers is None else workers
+        self._items = _DecodedItems(dataset.items, preprocessing)
+        # For small arrays the transfer between processes takes longer than decoding.
+        default = min(4, cpu_count()) if preprocessing.resize > 96 else 0
+        self._workers = default if workers is None else workers
         self.rows = torch.arange(len(dataset))
         self._pixels: Tensor | None = None
         if len(dataset) * 3 * preprocessing.resize**2 <= memory:
@@ -55,32 +76,34 @@ class TrainingImages:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the data set and with what is done to its images."""
+        """A hash of the data set and the preprocessing."""
         return fingerprint_of([self._fingerprint, self.preprocessing.fingerprint])
 
     def batches(self, chunks: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each chunk of rows: the rows that can be read, and their images (n, 3, h, w)."""
+        """Yield the readable rows and their images (n, 3, h, w) for each chunk of rows."""
         if self._pixels is None:
             yield from self._read(chunks)
         else:
             for rows in chunks:
                 yield rows, self._pixels[rows]
 
-    def plain(self, batch_size: int, device: Any = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
-        """All images in order as an encoder sees them, with their rows: nothing left to chance."""
+    def eval_batches(self, batch_size: int, device: Any = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows and normalized images in order, without augmentation."""
+        size = self.preprocessing.size
         for rows, images in self.batches(self.rows.split(batch_size)):
-            if not len(rows):
-                continue
-            yield rows, self.normalised(centre(images.to(device), self.preprocessing.size) / 255)
+            if len(rows):
+                top, left = ((side - size) // 2 for side in images.shape[2:])
+                center = images[:, :, top : top + size, left : left + size]
+                yield rows, self.normalize(center.to(device) / 255)
 
-    def normalised(self, images: Tensor) -> Tensor:
-        """Images from 0 to 1 with the mean and spread that the network knows."""
+    def normalize(self, images: Tensor) -> Tensor:
+        """Return images from 0 to 1 normalized by the preprocessing's mean and deviation."""
         factor, offset = (
             torch.tensor(values, device=images.device)[:, None, None]
             for values in self.preprocessing.affine
         )
-        shown = images * (255 * factor) + offset
-        return shown.contiguous(memory_format=torch.channels_last)
+        normalized = images * (255 * factor) + offset
+        return normalized.contiguous(memory_format=torch.channels_last)
 
     def _read(self, chunks: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         loader = DataLoader(
@@ -88,7 +111,7 @@ class TrainingImages:
             batch_sampler=[rows.tolist() for rows in chunks],
             num_workers=self._workers,
             collate_fn=_collate,
-            generator=Generator(),  # else it draws from everybody's
+            generator=Generator(),  # else it uses the global one
         )
         for rows, images, failures in loader:
             self.skipped.update(failures)
@@ -100,24 +123,17 @@ class TrainingImages:
         for rows, images in self._read(self.rows.split(256)):
             if len(rows):
                 pixels[rows] = images
-        self.rows = torch.tensor(
-            [row for row in self.rows.tolist() if row not in self.skipped], dtype=torch.int64
-        )
+        readable = [row for row in self.rows.tolist() if row not in self.skipped]
+        self.rows = torch.tensor(readable, dtype=torch.int64)
         return pixels
 
 
-def centre(images: Tensor, size: int) -> Tensor:
-    """The middle of each image, ``size`` by ``size`` pixels."""
-    top, left = ((side - size) // 2 for side in images.shape[2:])
-    return images[:, :, top : top + size, left : left + size]
-
-
-class _Decoded:
-    """Items by row as 8-bit tensors (3, h, w), or why one cannot be read; in a worker's process."""
+class _DecodedItems:
+    """Items by row as 8-bit tensors (3, h, w), or the reason why one is unreadable."""
 
     def __init__(self, items: Any, preprocessing: ImagePreprocessing) -> None:
         self._items = items
-        # The margin around the centre is kept: augmentation may cut elsewhere.
+        # Keeps the margin around the center, for augmentation.
         self._steps = replace(preprocessing, size=preprocessing.resize)
 
     def __len__(self) -> int:
@@ -130,8 +146,8 @@ class _Decoded:
             return row, str(error)
 
 
-def _collate(read: Sequence[tuple[int, Tensor | str]]) -> tuple[Tensor, Tensor, dict[int, str]]:
-    good = [(row, image) for row, image in read if not isinstance(image, str)]
-    bad = {row: image for row, image in read if isinstance(image, str)}
-    rows = torch.tensor([row for row, _ in good], dtype=torch.int64)
-    return rows, torch.stack([image for _, image in good]) if good else torch.empty(0), bad
+def _collate(items: Sequence[tuple[int, Tensor | str]]) -> tuple[Tensor, Tensor, dict[int, str]]:
+    images = {row: image for row, image in items if not isinstance(image, str)}
+    failures = {row: reason for row, reason in items if isinstance(reason, str)}
+    rows = torch.tensor(list(images), dtype=torch.int64)
+    return rows, torch.stack(list(images.values())) if images else torch.empty(0), failures

@@ -1,9 +1,9 @@
-"""One loop that trains a network, whatever is built on it.
+"""The training loop for a network, a classifier and the hooks of a method.
 
-`train` yields a record an epoch and prints nothing. It is a function of its arguments: the same
-plan, data and starting weights give the same weights, to the bit on a CPU with as many threads,
-whether or not the run was killed in between. A learner that trains over many tasks calls it once a
-task, with other images, a classifier that has grown and the losses of its own in `Hooks`.
+The result is a function of the arguments: the same plan, data and initial weights give the same
+weights bit by bit on a CPU with the same number of threads, whether or not the run was interrupted.
+A learner over many tasks calls `train` once per task, with the images of the task, an expanded
+classifier and its losses in `Hooks`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from fecam.encoders.files import PathLike
-from fecam.encoders.tensor_files import read_tensors, write_tensors
+from fecam.encoders.tensor_files import layer_difference, read_tensors, write_tensors
 from fecam.encoders.torch_runtime import choose_device, fingerprint_of_tensors
 from fecam.errors import TrainingError
-from fecam.training.checkpoints import different_layers, different_values, read_state
+from fecam.training.checkpoints import different_settings, read_state
 from fecam.training.hooks import Hooks, Modules, Step
 from fecam.training.images import TrainingImages
 from fecam.training.plan import TrainingPlan, learning_rate
-from fecam.training.records import EpochRecord, Progress, Tally
+from fecam.training.records import EpochRecord, Progress, RunningMeans
 
-_FORMAT = "fecam training 1"
+_FORM = "fecam training 1"
 
 
 def train(
@@ -49,22 +49,61 @@ def train(
     progress: Callable[[Progress], None] | None = None,
     device: Any = None,
 ) -> Iterator[EpochRecord]:
-    """Train a network and its classifier in place; a record after each epoch.
+    """Train a network and its classifier in place and yield a record after each epoch.
 
-    ``classes`` are the labels in the order of the classifier's outputs; by default all that occur,
-    in order. ``test`` is looked at every ``test_every`` epochs and after the last (0: only then).
-    ``checkpoint`` is a file, replaced after each epoch; if it is there the run goes on from it, its
-    records first, and a file of another run is refused.
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Images (n, 3, h, w) to features.
+    classifier : torch.nn.Module
+        Features to logits.
+    images : TrainingImages
+        The images to train on.
+    plan : TrainingPlan
+        The settings.
+    classes : sequence of int, optional
+        The labels in the order of the classifier's outputs; by default all labels, sorted.
+    hooks : Hooks, optional
+        Losses, heads and callbacks of a method.
+    test : TrainingImages, optional
+        Images for the test accuracy.
+    test_every : int, default=1
+        Epochs between tests; the last epoch is always tested, and 0 tests only that one.
+    checkpoint : path, optional
+        A file that each epoch replaces. If it exists, its records come first and training resumes.
+    progress : callable, optional
+        Called with a `Progress` after each batch.
+    device : {"cpu", "cuda", "mps"}, optional
+        By default a GPU if there is one.
 
-    Raises:
-        TrainingError: arguments that do not fit each other, a checkpoint that cannot be used or
-            written, or, in the middle of a run, a loss that is not finite any more.
+    Returns
+    -------
+    iterator of EpochRecord
+        Training happens while it is consumed.
+
+    Raises
+    ------
+    TrainingError
+        If the arguments do not fit each other, the checkpoint belongs to another run or cannot be
+        written, or the loss becomes infinite or NaN.
+
+    Examples
+    --------
+    >>> from fecam.data import load
+    >>> from fecam.encoders.preprocessing import ImagePreprocessing
+    >>> from fecam.encoders.resnet import ResNet18
+    >>> from fecam.training.classifiers import make_classifier
+    >>> images = TrainingImages(load("digits"), ImagePreprocessing(size=8))
+    >>> network, plan = ResNet18(width=2), TrainingPlan(epochs=1)
+    >>> records = train(network, make_classifier("linear", 16, 10), images, plan)
+    >>> [record.images for record in records]
+    [1797]
     """
     run = _Run(network, classifier, images, plan, classes, hooks or Hooks(), choose_device(device))
     path = None if checkpoint is None else Path(checkpoint)
-    restored = [] if path is None else run.restore(path)
+    restored = [] if path is None else run.load_checkpoint(path)
     if path is not None and not restored:
-        run.keep(path, [])  # a folder that cannot be written to shows now, not in an hour
+        run.save_checkpoint(path, [])  # fails now, not after an epoch, if it cannot be written
     return _epochs(run, restored, test, test_every, path, progress)
 
 
@@ -78,9 +117,9 @@ def _epochs(
 ) -> Iterator[EpochRecord]:
     yield from restored
     records = list(restored)
-    begun = time.perf_counter()
+    run_start = time.perf_counter()
     for epoch in range(len(restored), run.plan.epochs):
-        started = time.perf_counter()
+        epoch_start = time.perf_counter()
         record = run.epoch(epoch, progress)
         left = run.plan.epochs - epoch - 1
         due = not left or (test_every > 0 and (epoch + 1) % test_every == 0)
@@ -88,10 +127,10 @@ def _epochs(
             accuracy = evaluate(run.network, run.classifier, test, run.classes, run.device)
             record = replace(record, test_accuracy=accuracy)
         now = time.perf_counter()
-        pace = (now - begun) / (epoch + 1 - len(restored))
-        records.append(replace(record, seconds=now - started, remaining=pace * left))
+        pace = (now - run_start) / (epoch + 1 - len(restored))
+        records.append(replace(record, seconds=now - epoch_start, remaining=pace * left))
         if checkpoint is not None:
-            run.keep(checkpoint, records)
+            run.save_checkpoint(checkpoint, records)
         yield records[-1]
 
 
@@ -103,44 +142,69 @@ def evaluate(
     device: Any = None,
     batch_size: int = 256,
 ) -> float:
-    """The share of images, as an encoder sees them, that network and classifier name rightly."""
-    positions = _positions(classes, images)
-    right = seen = 0
+    """Return the accuracy on images without augmentation.
+
+    Parameters
+    ----------
+    network, classifier : torch.nn.Module
+        The modules that `train` trained.
+    images : TrainingImages
+        The test images.
+    classes : sequence of int
+        The labels in the order of the classifier's outputs.
+    device : {"cpu", "cuda", "mps"}, optional
+        By default a GPU if there is one.
+    batch_size : int, default=256
+        Images per batch.
+
+    Returns
+    -------
+    float
+        The share of readable images that are classified correctly.
+
+    Raises
+    ------
+    TrainingError
+        If no image is readable, or an image belongs to none of the classes.
+    """
+    positions = _label_positions(classes, images)
+    correct = total = 0
     network.eval()
     classifier.eval()
     with torch.inference_mode():
-        for rows, batch in images.plain(batch_size, choose_device(device)):
-            named = classifier(network(batch))[:, : len(classes)].argmax(1).cpu()
-            right += int((named == positions[images.labels[rows]]).sum())
-            seen += len(rows)
-    if not seen:
+        for rows, batch in images.eval_batches(batch_size, choose_device(device)):
+            predicted = classifier(network(batch))[:, : len(classes)].argmax(1).cpu()
+            correct += int((predicted == positions[images.labels[rows]]).sum())
+            total += len(rows)
+    if not total:
         raise TrainingError(f"none of the {len(images)} images of {images.name!r} can be read.")
-    return right / seen
+    return correct / total
 
 
-def _positions(classes: Sequence[int], images: TrainingImages) -> Tensor:
-    """For each label of a data set its position among the outputs; -1 for one that has none."""
-    listed = torch.tensor([int(label) for label in classes])
-    names = len(images.label_names)
-    if len(set(listed.tolist())) < len(listed) or not ((listed >= 0) & (listed < names)).all():
+def _label_positions(classes: Sequence[int], images: TrainingImages) -> Tensor:
+    """Return the output index of each label of a data set, or -1 for labels without an output."""
+    outputs = torch.tensor([int(label) for label in classes])
+    n_labels = len(images.label_names)
+    in_range = ((outputs >= 0) & (outputs < n_labels)).all()
+    if len(set(outputs.tolist())) < len(outputs) or not in_range:
         raise TrainingError(
-            f"classes = {listed.tolist()} must be different labels of {images.name!r}, "
-            f"from 0 to {names - 1}."
+            f"classes={outputs.tolist()} must be different labels of {images.name!r}, from 0 to "
+            f"{n_labels - 1}."
         )
-    positions = torch.full((names,), -1)
-    positions[listed] = torch.arange(len(listed))
-    stray = sorted({int(label) for label in images.labels[positions[images.labels] < 0]})
-    if stray:
+    positions = torch.full((n_labels,), -1)
+    positions[outputs] = torch.arange(len(outputs))
+    missing = sorted({int(label) for label in images.labels[positions[images.labels] < 0]})
+    if missing:
         raise TrainingError(
-            f"{images.name!r} has images of {images.label_names[stray[0]]!r} (label {stray[0]}; "
-            f"{len(stray)} such classes), which is not among the {len(listed)} classes to train. "
-            "Add it to classes, or leave its rows out with Dataset.subset."
+            f"{images.name!r} has images of {images.label_names[missing[0]]!r} (label "
+            f"{missing[0]}; {len(missing)} such classes), which is not among the {len(outputs)} "
+            "classes to train. Add it to classes, or remove its rows with Dataset.subset."
         )
     return positions
 
 
 class _Run:
-    """What stays the same from epoch to epoch, and the modules that change."""
+    """The arguments of a run, checked, with its optimizer and checkpoints."""
 
     def __init__(
         self,
@@ -155,18 +219,20 @@ class _Run:
         if len(images) < 2:
             raise TrainingError(
                 f"{images.name!r} has {len(images)} images that can be read, of "
-                f"{len(images.labels)}; training needs two at least."
+                f"{len(images.labels)}; training needs at least two."
             )
         self.images, self.plan, self.hooks, self.device = images, plan, hooks, device
         present = sorted(set(images.labels.tolist()))
         self.classes = present if classes is None else [int(label) for label in classes]
-        self.positions = _positions(self.classes, images)
+        self.positions = _label_positions(self.classes, images)
         self.network = network.to(device, memory_format=torch.channels_last)
         self.classifier = classifier.to(device)
         self.heads = {name: head.to(device) for name, head in hooks.heads.items()}
+        heads = {f"heads.{name}": head for name, head in self.heads.items()}
+        self.modules = {"network": self.network, "classifier": self.classifier, **heads}
         self.parameters = {
-            f"{place}.{name}": parameter
-            for place, module in self._places().items()
+            f"{prefix}.{name}": parameter
+            for prefix, module in self.modules.items()
             for name, parameter in module.named_parameters()
             if parameter.requires_grad
         }
@@ -178,32 +244,26 @@ class _Run:
         )
         if "total" in hooks.losses:
             raise TrainingError("an extra loss cannot be named 'total': choose another name.")
-        try:  # through JSON and back, so that it can be compared with what a file says
+        try:  # to JSON and back, for the comparison with a file
             self.identity = json.loads(json.dumps(self._identity()))
         except TypeError as error:
             raise TrainingError(
-                f"the hooks' settings {dict(hooks.settings)} cannot be written to a checkpoint "
+                f"settings={dict(hooks.settings)} of the hooks cannot be written to a checkpoint "
                 f"({error}). Give numbers, strings, lists."
             ) from None
 
-    def _places(self) -> dict[str, nn.Module]:
-        heads = {f"heads.{name}": head for name, head in self.heads.items()}
-        return {"network": self.network, "classifier": self.classifier, **heads}
-
     def _weights(self) -> dict[str, Tensor]:
         return {
-            f"{place}.{name}": tensor
-            for place, module in self._places().items()
+            f"{prefix}.{name}": tensor
+            for prefix, module in self.modules.items()
             for name, tensor in module.state_dict().items()
         }
 
     def _identity(self) -> dict[str, Any]:
-        """All that decides the result, by the name a person would give it."""
-        plan = {f"plan.{name}": value for name, value in self.plan.as_dict().items()}
-        settings = {f"settings.{name}": value for name, value in self.hooks.settings.items()}
+        """Return all that determines the result. Checkpoints contain these names."""
         return {
-            **plan,
-            **settings,
+            **{f"plan.{name}": value for name, value in self.plan.as_dict().items()},
+            **{f"settings.{name}": value for name, value in self.hooks.settings.items()},
             "data set": f"{self.images.name} {self.images.fingerprint}",
             "classes": self.classes,
             "extra losses": sorted(self.hooks.losses),
@@ -211,49 +271,48 @@ class _Run:
         }
 
     def epoch(self, epoch: int, progress: Callable[[Progress], None] | None) -> EpochRecord:
-        """One pass over the images."""
-        started = time.perf_counter()
+        """Train for one epoch and return its record."""
+        start = time.perf_counter()
         modules = Modules(self.network, self.classifier, self.heads, epoch)
-        # A seed of its own for each epoch: it can be repeated without those before it, and there
-        # is no state of a generator to keep.
+        # One seed per epoch: a resumed run needs no generator state.
         seed = int(np.random.SeedSequence([self.plan.seed, epoch]).generate_state(1, np.uint64)[0])
         generator = Generator().manual_seed(seed >> 1)
         rows = self.images.rows
         shuffled = rows[torch.randperm(len(rows), generator=generator)]
         chunks = shuffled.tensor_split(math.ceil(len(rows) / self.plan.batch_size))
-        tally, rate, loss = Tally(), 0.0, 0.0
-        with _own_randomness(seed >> 1, self.device):
-            for module in self._places().values():
+        means, rate, loss = RunningMeans(), 0.0, 0.0
+        with _seeded(seed >> 1, self.device):
+            for module in self.modules.values():
                 module.train()
-            for start in self.hooks.epoch_start:
-                start(modules)
-            for done, (chosen, pixels) in enumerate(self.images.batches(chunks), start=1):
-                if len(chosen) > 1:  # else nearly all of the batch could not be read
+            for hook in self.hooks.epoch_start:
+                hook(modules)
+            for done, (readable, pixels) in enumerate(self.images.batches(chunks), start=1):
+                if len(readable) > 1:  # batch normalization needs two images
                     rate = learning_rate(self.plan, epoch * len(chunks) + done - 1, len(chunks))
-                    tally.add(*self._step(epoch, rate, chosen, pixels, generator))
+                    means.add(*self._step(epoch, rate, readable, pixels, generator))
                 if done % 10 == 1 or done == len(chunks):
-                    loss, accuracy = tally.mean("loss total"), tally.mean("right")
+                    loss, accuracy = means.mean("loss total"), means.mean("correct")
                     self._check_finite(loss, epoch)
                 if progress is not None:
-                    spent = time.perf_counter() - started
-                    left = spent / done * ((self.plan.epochs - epoch) * len(chunks) - done)
+                    seconds = time.perf_counter() - start
+                    left = (self.plan.epochs - epoch) * len(chunks) - done
                     progress(
                         Progress(
                             epoch=epoch + 1,
                             epochs=self.plan.epochs,
-                            batches=done,
-                            of=len(chunks),
+                            batch=done,
+                            n_batches=len(chunks),
                             loss=loss,
                             accuracy=accuracy,
-                            seconds=spent,
-                            remaining=left,
+                            seconds=seconds,
+                            remaining=seconds / done * left,
                         )
                     )
-            for end in self.hooks.epoch_end:
-                end(modules)
-        if not tally.images:
-            why = next(iter(self.images.skipped.values()), "it is empty")
-            raise TrainingError(f"no image of {self.images.name!r} can be read: {why}")
+            for hook in self.hooks.epoch_end:
+                hook(modules)
+        if not means.images:
+            reason = next(iter(self.images.skipped.values()), "it is empty")
+            raise TrainingError(f"no image of {self.images.name!r} can be read: {reason}")
         if not all(bool(value.isfinite().all()) for value in self.parameters.values()):
             self._check_finite(math.nan, epoch)
         return EpochRecord(
@@ -262,21 +321,21 @@ class _Run:
             loss=loss,
             accuracy=accuracy,
             learning_rate=rate,
-            seconds=time.perf_counter() - started,
+            seconds=time.perf_counter() - start,
             remaining=0.0,
-            images=tally.images,
+            images=means.images,
             skipped=len(self.images.skipped),
-            losses={name: tally.mean(f"loss {name}") for name in self.hooks.losses},
+            losses={name: means.mean(f"loss {name}") for name in self.hooks.losses},
         )
 
     def _step(
         self, epoch: int, rate: float, rows: Tensor, pixels: Tensor, generator: Generator
     ) -> tuple[Step, dict[str, Tensor]]:
-        """One update; the step, and the loss with its parts."""
-        size = self.images.preprocessing.size
+        """Update the weights once and return the step with its losses."""
         labels = self.positions[self.images.labels[rows]].to(self.device)
+        size = self.images.preprocessing.size
         images = self.plan.augmentation(pixels.to(self.device), size, generator)
-        images = self.images.normalised(images)
+        images = self.images.normalize(images)
         if self.hooks.batch is not None:
             images, labels = self.hooks.batch(images, labels, generator)
         with _mixed_precision(self.plan, self.device):
@@ -285,7 +344,7 @@ class _Run:
             if logits.shape[1] < len(self.classes):
                 raise TrainingError(
                     f"the classifier has {logits.shape[1]} outputs for {len(self.classes)} "
-                    "classes. Make a larger one, or let it grow with grown()."
+                    "classes. Create a larger one, or use expand_classifier()."
                 )
             step = Step(
                 images, labels, rows, features, logits,
@@ -296,8 +355,8 @@ class _Run:
         total = sum(extra.values(), start=main)
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()
-        for look in self.hooks.backward:
-            look(step)
+        for hook in self.hooks.backward:
+            hook(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -315,36 +374,34 @@ class _Run:
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss became {loss} in epoch {epoch + 1} of {self.plan.epochs}, at a learning "
-                f"rate of {self.plan.learning_rate}. Lower the learning rate (a tenth, say), or "
+                f"rate of {self.plan.learning_rate}. Lower the learning rate (to a tenth, say), or "
                 "warm up over more epochs."
             )
 
-    def keep(self, path: Path, records: Sequence[EpochRecord]) -> None:
-        """Write a checkpoint in place of the last one."""
-        momentum = {
+    def save_checkpoint(self, path: Path, records: Sequence[EpochRecord]) -> None:
+        """Replace the checkpoint."""
+        momenta = {
             f"momentum.{name}": self.optimizer.state[parameter]["momentum_buffer"]
             for name, parameter in self.parameters.items()
             if self.optimizer.state[parameter].get("momentum_buffer") is not None
         }
         state = {"identity": self.identity, "records": [asdict(record) for record in records]}
-        tensors = {**self._weights(), **momentum}
-        write_tensors(path, tensors, {"state": json.dumps(state)}, _FORMAT, TrainingError)
+        tensors = {**self._weights(), **momenta}
+        write_tensors(path, tensors, {"state": json.dumps(state)}, _FORM, TrainingError)
 
-    def restore(self, path: Path) -> list[EpochRecord]:
-        """Go on from a checkpoint, if there is one; nothing is changed if it does not fit."""
+    def load_checkpoint(self, path: Path) -> list[EpochRecord]:
+        """Restore the state of a checkpoint, if it exists, and return its records."""
         if not path.exists():
             return []
-        tensors, metadata = read_tensors(path, _FORMAT, TrainingError)
+        tensors, metadata = read_tensors(path, _FORM, TrainingError)
         identity, records = read_state(path, metadata)
         weights = self._weights()
         momenta = {f"momentum.{name}": value for name, value in self.parameters.items()}
-        different = [
-            *different_layers(tensors, weights, momenta),
-            *different_values(identity, self.identity),
-        ]
+        layer = layer_difference(tensors, weights, momenta)
+        different = [*([layer] if layer else []), *different_settings(identity, self.identity)]
         if different:
             raise TrainingError(
-                f"{path} is the checkpoint of another run. What differs: {'; '.join(different)}. "
+                f"{path} is the checkpoint of another run. Differences: {'; '.join(different)}. "
                 "Train into another folder, or delete the file to start again."
             )
         with torch.no_grad():
@@ -359,12 +416,12 @@ class _Run:
 
 
 @contextmanager
-def _own_randomness(seed: int, device: Any) -> Iterator[None]:
-    """Layers that draw at random, dropout say, do so from the seed; nobody else's draws change."""
+def _seeded(seed: int, device: Any) -> Iterator[None]:
+    """Seed torch's global generators, for dropout and the like, and restore them afterwards."""
     on_gpu = device.type == "cuda"
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([device] if on_gpu else []))
-        if on_gpu:  # cuDNN's fastest choices differ from run to run
+        if on_gpu:  # the fastest algorithms of cuDNN differ from run to run
             stack.enter_context(
                 torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
             )
@@ -373,7 +430,7 @@ def _own_randomness(seed: int, device: Any) -> Iterator[None]:
 
 
 def _mixed_precision(plan: TrainingPlan, device: Any) -> AbstractContextManager[object]:
-    """Bfloat16 has the range of float32, so there is no scale of gradients to keep."""
+    """Return a bfloat16 context if possible; its range is that of float32, so nothing is scaled."""
     if plan.mixed_precision and device.type == "cuda" and torch.cuda.is_bf16_supported():
         context: AbstractContextManager[object] = torch.autocast("cuda", dtype=torch.bfloat16)
         return context

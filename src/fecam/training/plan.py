@@ -1,4 +1,4 @@
-"""How a network is trained: the plan, its rules, and the learning rate of each step."""
+"""The training plan: its settings, their rules, and the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -17,35 +17,68 @@ from fecam.validation import check_choice, check_int, check_keys, check_number, 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How a network is trained; by default as the paper does with CIFAR-100.
+    """The settings of SGD training; the defaults are the paper's for CIFAR-100.
 
+    Parameters
+    ----------
+    epochs : int, default=200
+        Passes over the images.
+    batch_size : int, default=128
+        The maximum; images are split evenly, so that the last batch is not smaller.
+    learning_rate : float, default=0.1
+        The maximum.
+    momentum : float, default=0.9
+        Of SGD.
+    weight_decay : float, default=5e-4
+        As in the authors' settings; the text of the paper has 1e-4.
+    warmup_epochs : int, default=0
+        Epochs in which the learning rate increases linearly from 0.
+    milestones : tuple of int, default=()
+        Epochs from which the learning rate is multiplied by ``decay``; without milestones it
+        follows a cosine.
+    decay : float, default=0.1
+        The factor per milestone.
+    label_smoothing : float, default=0.0
+        Of the cross-entropy.
+    classifier : {"cosine", "linear"}, default="cosine"
+        The classifier layer.
+    scale : float, default=1.0
+        The initial scale of the cosine classifier, which is learned over several epochs.
+    augmentation : Augmentation, optional
+        Random changes of the images; by default none.
+    mixed_precision : bool, default=True
+        Compute in bfloat16 on GPUs that support it.
+    seed : int, default=0
+        Determines the initial weights, the order of the images and the augmentation.
+
+    Raises
+    ------
+    TrainingError
+        If a setting is out of range.
+
+    Examples
+    --------
     >>> TrainingPlan(epochs=10, learning_rate=0.05).momentum
     0.9
     """
 
     epochs: int = 200
     batch_size: int = 128
-    """At most: images are dealt out evenly, so that no last batch is left with one of them."""
     learning_rate: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    """The paper says 1e-4, its authors' settings 5e-4."""
     warmup_epochs: int = 0
-    """The rate climbs from nothing in so many epochs."""
     milestones: tuple[int, ...] = ()
-    """Epochs from which on the rate is ``decay`` times lower; without any, it falls as a cosine."""
     decay: float = 0.1
     label_smoothing: float = 0.0
     classifier: ClassifierName = "cosine"
     scale: float = 1.0
-    """What the cosine classifier multiplies by at first; it is learnt, which takes epochs."""
     augmentation: Augmentation = field(default_factory=Augmentation)
     mixed_precision: bool = True
-    """Multiply in bfloat16 where there is a GPU that can; elsewhere this changes nothing."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.milestones, list):  # as JSON has it
+        if isinstance(self.milestones, list):  # from JSON
             object.__setattr__(self, "milestones", tuple(self.milestones))
         integer = partial(check_int, error=TrainingError)
         number = partial(check_number, error=TrainingError)
@@ -75,8 +108,25 @@ class TrainingPlan:
             raise TrainingError(f"mixed_precision={self.mixed_precision!r} must be a bool.")
 
     def changed(self, changes: Mapping[str, Any]) -> TrainingPlan:
-        """The same with other settings, by their names.
+        """Return the plan with other settings.
 
+        Parameters
+        ----------
+        changes : mapping of str to object
+            Values by the names of settings; ``augmentation`` cannot be changed.
+
+        Returns
+        -------
+        TrainingPlan
+            A new plan.
+
+        Raises
+        ------
+        TrainingError
+            If a name is unknown or a value out of range.
+
+        Examples
+        --------
         >>> TrainingPlan().changed({"weight_decay": 1e-4}).weight_decay
         0.0001
         """
@@ -85,7 +135,7 @@ class TrainingPlan:
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return the settings as JSON values."""
         return {
             **{name: getattr(self, name) for name in self.__dataclass_fields__},
             "milestones": list(self.milestones),
@@ -93,21 +143,21 @@ class TrainingPlan:
         }
 
 
-def learning_rate(plan: TrainingPlan, step: int, steps_an_epoch: int) -> float:
-    """The rate of one step, counted from 0 over the whole run.
+def learning_rate(plan: TrainingPlan, step: int, steps_per_epoch: int) -> float:
+    """Return the learning rate of a step, counted from 0 over the whole run.
 
-    In the warm-up of ``w`` steps ``r (step + 1) / w``; then ``r (1 + cos(pi t)) / 2`` where ``t``
-    is the share of the other steps that is done, or ``r decay^m`` after ``m`` milestones.
+    During ``w`` warm-up steps it is ``r (step + 1) / w``; then ``r (1 + cos(pi t)) / 2``, where
+    ``t`` is the completed share of the remaining steps, or ``r decay^m`` after ``m`` milestones.
 
     >>> plan = TrainingPlan(epochs=4, learning_rate=1.0, warmup_epochs=2)
     >>> [round(learning_rate(plan, step, 2), 2) for step in range(8)]
     [0.25, 0.5, 0.75, 1.0, 1.0, 0.85, 0.5, 0.15]
     """
-    warmup = plan.warmup_epochs * steps_an_epoch
+    warmup = plan.warmup_epochs * steps_per_epoch
     if step < warmup:
         return plan.learning_rate * (step + 1) / warmup
     if plan.milestones:
-        passed = sum(step >= milestone * steps_an_epoch for milestone in plan.milestones)
+        passed = sum(step >= milestone * steps_per_epoch for milestone in plan.milestones)
         return plan.learning_rate * plan.decay**passed
-    share = (step - warmup) / (plan.epochs * steps_an_epoch - warmup)
+    share = (step - warmup) / (plan.epochs * steps_per_epoch - warmup)
     return plan.learning_rate * (1 + math.cos(math.pi * share)) / 2

@@ -1,4 +1,4 @@
-"""What training tells: a record an epoch, progress within one, and the sums they come from."""
+"""Records of epochs, progress within an epoch, and the running means behind them."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from fecam.training.hooks import Step
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What one epoch came to."""
+    """The result of one epoch."""
 
     epoch: int
     """From 1."""
     epochs: int
     loss: float
-    """Mean over the images, everything added."""
+    """The total loss, averaged over the images."""
     accuracy: float
-    """Share of the augmented images named rightly while the network still changed."""
+    """The share of augmented images classified correctly during the epoch."""
     learning_rate: float
     """Of the last step."""
     seconds: float
     remaining: float
-    """Seconds until the plan is done, at the pace so far."""
+    """Estimated seconds to the end of the plan."""
     images: int
     skipped: int = 0
-    """Images that could not be read so far; `TrainingImages.skipped` says which and why."""
+    """Unreadable images so far; `TrainingImages.skipped` lists them."""
     losses: Mapping[str, float] = field(default_factory=dict)
     test_accuracy: float | None = None
     restored: bool = False
-    """Done by an earlier process, and read from its checkpoint."""
+    """Read from the checkpoint of an earlier process."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an epoch is."""
+    """The progress within an epoch."""
 
     epoch: int
     """From 1."""
     epochs: int
-    batches: int
-    """Done."""
-    of: int
+    batch: int
+    """From 1."""
+    n_batches: int
     loss: float
-    """Mean so far in this epoch; looked at every few batches only, as a GPU has to wait for it."""
+    """The mean so far in this epoch, updated every ten batches: reading it stops a GPU."""
     accuracy: float
     seconds: float
-    """In this epoch."""
+    """Since the start of this epoch."""
     remaining: float
-    """Seconds until the plan is done, at the pace of this epoch."""
+    """Estimated seconds to the end of the plan, at the speed of this epoch."""
 
 
-class Tally:
-    """Sums over an epoch, kept where they are computed until somebody looks."""
+class RunningMeans:
+    """Means over the images of an epoch; the sums stay on their device until they are read."""
 
     def __init__(self) -> None:
         self.images = 0
         self._sums: dict[str, Any] = {}
 
     def add(self, step: Step, losses: Mapping[str, Tensor]) -> None:
-        """One batch more."""
+        """Add a batch with its losses."""
         count = len(step.labels)
-        right = (step.logits.detach().argmax(1) == step.labels).sum()
-        means = {f"loss {name}": count * loss.detach() for name, loss in losses.items()}
-        for name, value in {"right": right, **means}.items():
+        values = {f"loss {name}": count * loss.detach() for name, loss in losses.items()}
+        values["correct"] = (step.logits.detach().argmax(1) == step.labels).sum()
+        for name, value in values.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
         self.images += count
 
     def mean(self, name: str) -> float:
-        """Over the images so far."""
+        """Return the mean over the images so far."""
         return float(self._sums.get(name, 0.0)) / max(1, self.images)
