@@ -110,7 +110,7 @@ def test_loose_images_and_whole_folders_of_one_class(answer, fecam, place):
     )
     assert counts() == {"green": 5}
     gone = answer("unlearn", loose[1], "--as", "green", "-m", "m.fecam")
-    assert gone["taken_out"] == {"green": 1} and counts() == {"green": 4}
+    assert gone["unlearned"] == {"green": 1} and counts() == {"green": 4}
 
 
 def test_a_table_of_paths(answer, place):
@@ -190,7 +190,7 @@ def test_a_stop_while_encoding_costs_nothing_but_time(answer, place, monkeypatch
     assert done.returncode == (-9 if signal == "SIGKILL" else 130), done.stderr
     assert "Traceback" not in done.stderr and done.stdout == ""
     if signal == "SIGINT":
-        assert "m.fecam is as it was, and what was encoded is kept" in done.stderr
+        assert "0 data sets done in m.fecam, and encoded features are cached" in done.stderr
     assert not (place / "m.fecam").exists()
     encoded = []
     add = FeatureWriter.add
@@ -237,7 +237,7 @@ def test_purged_class_cannot_be_undone(fecam, answer, taught):
     assert "undo" not in fecam("forget", "bee", "-m", "m.fecam", "--purge").err
     assert answer("undo", "-m", "m.fecam")["undone"][0]["what"] == "learn"
     assert counts() == {}
-    assert "but 0 can be" in fecam("undo", "-m", "m.fecam", code=1).err
+    assert "0 steps that can be undone" in fecam("undo", "-m", "m.fecam", code=1).err
 
 
 def test_a_person_is_asked_before_a_class_is_forgotten(fecam, taught, monkeypatch):
@@ -250,7 +250,7 @@ def test_a_person_is_asked_before_a_class_is_forgotten(fecam, taught, monkeypatc
 
     monkeypatch.setattr("fecam.cli.edit.typer.confirm", no)
     fecam("forget", "ant", "-m", "m.fecam", code=1)
-    assert said == ["Forget ant (8 samples)? `fecam undo` would bring them back."]
+    assert said == ["Forget ant (8 samples)? `fecam undo` restores them."]
     assert counts() == taught
     fecam("forget", "ant", "-m", "m.fecam", "--yes")
     assert len(said) == 1 and "ant" not in counts()
@@ -263,7 +263,7 @@ def test_unlearn_is_never_having_seen(fecam, answer, place):
     np.savez("rest.npz", X=X[3:], y=names[3:])
     answer("learn", "a.npz", "-m", "m.fecam")
     told = fecam("unlearn", "some.npz", "-m", "m.fecam")
-    assert "taken out: 3 samples of 1 class" in told.out
+    assert "unlearned: 3 samples of 1 class" in told.out
     answer("learn", "rest.npz", "-m", "n.fecam")
     with package.open("m.fecam", readonly=True) as m, package.open("n.fecam", readonly=True) as n:
         np.testing.assert_allclose(
@@ -272,7 +272,7 @@ def test_unlearn_is_never_having_seen(fecam, answer, place):
     assert answer("learn", "a.npz", "-m", "m.fecam")["learned"] == {"ant": 3}
 
 
-def test_only_what_was_taught_is_taken_out(fecam, answer, place):
+def test_only_learned_samples_are_unlearned(fecam, answer, place):
     X, _ = embeddings("a.npz")
     answer("learn", "a.npz", "-m", "m.fecam")
     before = counts()
@@ -299,10 +299,10 @@ def test_merge_adds_up_models(fecam, answer, place):
     ]
     assert len(found["steps"]) == 2
     few = fecam("merge", "b.fecam", "a.fecam", "-m", "n.fecam", "--min-count", "6")
-    assert "left out of b.fecam, below 6 samples: bee (5), cow (5)" in few.err
+    assert "skipped from b.fecam, fewer than 6 samples: bee (5), cow (5)" in few.err
     assert counts("n.fecam") == {"ant": 8, "bee": 8} and counts("b.fecam") == {"bee": 5, "cow": 5}
     some = answer("merge", "m.fecam", "-m", "o.fecam", "--min-count", "6")
-    assert some["left_out"] == {"m.fecam": {"cow": 5}} and some["added"] == {"ant": 8, "bee": 13}
+    assert some["skipped"] == {"m.fecam": {"cow": 5}} and some["added"] == {"ant": 8, "bee": 13}
     assert counts("o.fecam") == {"ant": 8, "bee": 13} and "cow" in counts()
     assert answer("history", "-m", "o.fecam")[0]["note"] == "merged m.fecam"
     said = fecam("merge", "m.fecam", "-m", "m.fecam", code=1).err

@@ -143,7 +143,7 @@ def test_answers_in_a_file(predict, rows, place):
     predict("q.npz", "-O", "answers.jsonl")
     assert (place / "answers.jsonl").read_text() == predict("q.npz", "--json").out
     before = (place / "m.fecam").read_bytes()
-    assert "is the model itself" in predict("q.npz", "--output", "m.fecam", code=1).err
+    assert "is the model file" in predict("q.npz", "--output", "m.fecam", code=1).err
     assert (place / "m.fecam").read_bytes() == before
 
 
@@ -197,8 +197,8 @@ def test_a_pipe_is_answered_as_it_goes(rows, place):
 def test_no_more_than_a_batch_is_in_memory():
     endless = ((f"{at}", at) for at in count())
     batches = command._batches(iter([endless]))
-    assert [len(one) for one in islice(batches, 3)] == [command.BATCH] * 3
-    assert next(endless)[1] == 3 * command.BATCH
+    assert [len(one) for one in islice(batches, 3)] == [command.BATCH_SIZE] * 3
+    assert next(endless)[1] == 3 * command.BATCH_SIZE
 
 
 def test_lines_are_numbered_however_they_come(monkeypatch):
@@ -308,7 +308,7 @@ def test_texts(predict, place):
         (["photo.jpg"], "this model was learned from features"),
         (["."], "is a folder"),
         (["words.csv"], "words.csv has texts, but this model was learned from features"),
-        (["q.npz", "--reject", "5"], "--reject 5.0: give a share between 0 and 1"),
+        (["q.npz", "--reject", "5"], "--reject 5.0 must be between 0 and 1"),
         (["bare.csv"], "begins with a line of numbers"),
         (["q.npz", "--option", "colour"], "name=value"),
         (["q.npz", "--option", "colour=3"], "q.npz has no option 'colour'"),

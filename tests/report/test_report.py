@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fecam.bench.metrics import summarize
+from fecam.cli.output import show_table
 from fecam.errors import InputError, MissingPackageError, RunError
 from fecam.report import Table, read_run, summary_table, write_report
 from fecam.report.facts import facts
@@ -251,21 +252,22 @@ def test_average_and_last_are_there_even_before_a_run_has_finished(tmp_path):
     assert table.rows[0][3].text == "0 + 1 unfinished"
 
 
-def test_the_forms_of_a_table():
+def test_the_forms_of_a_table(capsys):
     table = Table(("head", "last %"), ((Cell("a"), Cell("9.0")), (Cell("b"), Cell("10.0", True))))
-    assert table.as_text() == (
-        "head   last % \na         9.0\nb        10.0*\n\n* the best of its column"
-    ).replace(" \n", "\n")
+    assert table.text_rows() == [["a", "9.0"], ["b", "*10.0"]]
+    show_table(table.header, table.text_rows())
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["head  last %", "a        9.0", "b      *10.0"]
     assert table.as_markdown().splitlines()[-1] == "| b | **10.0** |"
     assert "<td><strong>10.0</strong></td>" in table.as_html()
 
 
 @pytest.mark.parametrize("label", HOSTILE)
-def test_no_label_leaves_its_cell(label):
+def test_no_label_leaves_its_cell(label, capsys):
     table = Table(("head", "last %"), ((Cell(label), Cell("1.0")),), caption=label)
-    assert (
-        len(table.as_text().splitlines()) == 2 and table.as_text().replace("\n", "").isprintable()
-    )
+    show_table(table.header, table.text_rows())
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 2 and printed.replace("\n", "").isprintable()
     *_, row = table.as_markdown().splitlines()
     assert len(re.findall(r"(?<!\\)\|", row)) == 3 and "<" not in row
     page = Page(table.as_html())
@@ -565,11 +567,11 @@ def test_matplotlib_is_not_loaded_before_it_is_needed():
 def test_without_matplotlib_the_tables_work_and_the_page_says_what_to_install(
     tmp_path, monkeypatch
 ):
-    for name in ("drawing", "gallery", "plots", "maps", "spaces"):
+    for name in ("drawing", "gallery", "plots", "maps", "embedding_plots"):
         monkeypatch.delitem(sys.modules, f"fecam.report.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     folder = write_run(tmp_path / "run", few())
-    assert "NCM" in summary_table(read_run(folder)).as_text()
+    assert "NCM" in summary_table(read_run(folder)).as_markdown()
     with pytest.raises(MissingPackageError, match=r"fecam\[report\]"):
         write_report([folder])
     assert not (folder / "report.html").exists()

@@ -23,6 +23,7 @@ from fecam.cli.output import (
     progress_bar,
     show_json,
     show_table,
+    strip_control,
 )
 from fecam.errors import InputError, MissingPackageError
 
@@ -197,8 +198,11 @@ def _tell(folder: Path, as_json: bool) -> None:
 def _show(run: Any) -> None:
     from fecam.report import summary_table
 
-    console.print(run.title)
-    console.print(summary_table(run).as_text())
+    table = summary_table(run)
+    console.print(strip_control(run.title))
+    show_table(table.header, table.text_rows())
+    if any(cell.best for row in table.rows for cell in row):
+        console.print("* best of its column")
 
 
 def _watching(bar: Any, name: str) -> Callable[[Progress], None]:

@@ -1,4 +1,4 @@
-"""`fecam forget`, `merge`, `undo` and `history`: what happens to whole classes and whole models."""
+"""`fecam forget`, `merge`, `undo` and `history`: change classes, models and past steps."""
 
 from __future__ import annotations
 
@@ -20,42 +20,44 @@ from fecam.errors import FecamError, InputError
 if TYPE_CHECKING:
     from fecam.model_file.records import Step
 
-Note = Annotated[str, typer.Option(help="Kept with the step: where it came from, say.")]
+Note = Annotated[str, typer.Option(help="Note stored with the step, such as a source.")]
 
 
 def forget(
     label: Annotated[
         list[str],
         typer.Argument(
-            metavar="LABEL...", help="Classes to forget.", autocompletion=completion.labels
+            metavar="LABEL...", help="Classes to remove.", autocompletion=completion.labels
         ),
     ],
     model: ModelPath,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Erase them from the file: no undo brings them back.")
+        bool, typer.Option("--purge", help="Also remove them from the history; cannot be undone.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     note: Note = "",
     as_json: AsJson = False,
 ) -> None:
-    """Forget classes; the others are as if these had never been taught.
+    """Remove classes; the others are unchanged, as if these had never been learned.
 
     Example: `fecam forget robin -m birds.fecam`
     """
     with open_existing(model, readonly=False) as opened:
         labels = list(dict.fromkeys(opened.label_of(text) for text in label))
-        counts = {one.label: one.count for one in opened.classes if one.label in labels}
+        counts = {record.label: record.count for record in opened.classes}
         if sys.stdin.isatty() and not yes:
-            what = ", ".join(f"{single_line(str(one))} ({counts[one]:,} samples)" for one in labels)
-            after = "This cannot be undone" if purge else "`fecam undo` would bring them back"
-            typer.confirm(f"Forget {what}? {after}.", abort=True, err=True)
-        steps = [opened.forget(one, purge=purge, note=note) for one in labels]
+            listed = ", ".join(
+                f"{single_line(str(label))} ({counts[label]:,} samples)" for label in labels
+            )
+            undoing = "This cannot be undone" if purge else "`fecam undo` restores them"
+            typer.confirm(f"Forget {listed}? {undoing}.", abort=True, err=True)
+        steps = [opened.forget(label, purge=purge, note=note) for label in labels]
         left = len(opened.classes)
     if as_json:
         show_json(
             {
                 "model": str(model),
-                "forgotten": {str(one): counts[one] for one in labels},
+                "forgotten": {str(label): counts[label] for label in labels},
                 "purge": purge,
                 "steps": [step.number for step in steps],
                 "classes": left,
@@ -69,36 +71,34 @@ def forget(
 
 
 def merge(
-    other: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Other models.")],
+    other: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Models to merge.")],
     model: ModelPath,
     min_count: Annotated[
-        int, typer.Option(min=0, help="Leave out classes of the others with fewer samples.")
+        int, typer.Option(min=0, help="Skip classes of the others with fewer samples.")
     ] = 0,
     allow_duplicates: Annotated[
         bool,
-        typer.Option(
-            "--allow-duplicates", help="Also samples that were taught to both: they count twice."
-        ),
+        typer.Option("--allow-duplicates", help="Count samples that both models learned twice."),
     ] = False,
     note: Note = "",
     as_json: AsJson = False,
 ) -> None:
-    """Add what other models were taught, exactly; the file is made if it is not there.
+    """Merge other models into one, exactly; the model file is created if missing.
 
     Example: `fecam merge alice.fecam bob.fecam -m birds.fecam`
     """
-    if model.exists() and any(one.exists() and one.samefile(model) for one in other):
+    if model.exists() and any(path.exists() and path.samefile(model) for path in other):
         raise InputError(f"{model} cannot be merged with itself. Remedy: give other files")
-    left_out: dict[str, dict[str, int]] = {}
+    skipped: dict[str, dict[str, int]] = {}
     added: Counter[Any] = Counter()
     steps: list[int] = []
     with fecam.open(model) as opened, ExitStack() as stack:
         sources = [(path, stack.enter_context(open_existing(path))) for path in other]
-        before = {one.label for one in opened.classes} if opened.exists else set()
+        before = {record.label for record in opened.classes} if opened.exists else set()
         for path, source in sources:
-            small = {one.label: one.count for one in source.classes if one.count < min_count}
+            small = {str(c.label): c.count for c in source.classes if c.count < min_count}
             if small:
-                left_out[str(path)] = {str(label): count for label, count in small.items()}
+                skipped[str(path)] = small
             if len(small) == len(source.classes) > 0:
                 continue
             try:
@@ -107,12 +107,12 @@ def merge(
                 )
             except FecamError:
                 if steps:  # each file is one step
-                    back = undo_command(model, len(steps))
-                    print_note(f"{counted(len(steps), 'file')} merged before; {back} undoes that")
+                    undo_merges = undo_command(model, len(steps))
+                    print_note(f"{counted(len(steps), 'file')} merged; {undo_merges} undoes that")
                 raise
             steps.append(step.number)
             added.update(step.counts)
-        after = [one.label for one in opened.classes]
+        after = [record.label for record in opened.classes]
     new = [label for label in after if label not in before]
     if as_json:
         show_json(
@@ -120,15 +120,15 @@ def merge(
                 "model": str(model),
                 "added": {str(label): count for label, count in added.items()},
                 "new_classes": new,
-                "left_out": left_out,
+                "skipped": skipped,
                 "steps": steps,
                 "classes": len(after),
             }
         )
         return
-    for path_of, small_ones in left_out.items():
-        names = ", ".join(f"{name} ({count})" for name, count in small_ones.items())
-        print_note(f"left out of {path_of}, below {min_count} samples: {names}")
+    for file, classes in skipped.items():
+        names = ", ".join(f"{name} ({count})" for name, count in classes.items())
+        print_note(f"skipped from {file}, fewer than {min_count} samples: {names}")
     print_note(
         f"{counted(sum(added.values()), 'sample')} of {counted(len(added), 'class')} added, "
         f"{len(new)} of them new; {model} now has {counted(len(after), 'class')}"
@@ -137,10 +137,10 @@ def merge(
 
 def undo(
     model: ModelPath,
-    steps: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Number of steps, newest first.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Take back the last step, or several, exactly.
+    """Undo the last step or steps, exactly.
 
     Example: `fecam undo -m birds.fecam`
     """
@@ -148,30 +148,31 @@ def undo(
         possible = sum(step.can_undo and not step.undone for step in opened.steps)
         if steps > possible:
             raise InputError(
-                f"{model}: {steps} steps are to be taken back, but {possible} can be. `fecam "
-                f"history -m {quoted(model)}` lists them"
+                f"--steps {steps}: {model} has {counted(possible, 'step')} that can be undone; "
+                f"`fecam history -m {quoted(model)}` lists them"
             )
         undone = opened.undo(steps)
         left = len(opened.classes)
     if as_json:
-        show_json(
-            {"model": str(model), "undone": [_plain(step) for step in undone], "classes": left}
-        )
+        steps_as_json = [_as_json(step) for step in undone]
+        show_json({"model": str(model), "undone": steps_as_json, "classes": left})
         return
     for step in undone:
-        print_note(f"undone: step {step.number}, {step.what}{_touched(step)}")
+        samples = counted(abs(sum(step.counts.values())), "sample")
+        names = _abbreviate(list(step.counts))
+        print_note(f"undone: step {step.number}, {step.what} of {samples}: {names}")
     print_note(f"{model} now has {counted(left, 'class')}")
 
 
 def history(model: ModelPath, as_json: AsJson = False) -> None:
-    """List what happened to a model, the newest first.
+    """List the steps that changed a model, newest first.
 
     Example: `fecam history -m birds.fecam`
     """
     with open_existing(model) as opened:
         steps = opened.steps
     if as_json:
-        show_json([_plain(step) for step in steps])
+        show_json([_as_json(step) for step in steps])
         return
     show_table(
         ["step", "time (UTC)", "what", "samples", "classes", "note", ""],
@@ -181,7 +182,7 @@ def history(model: ModelPath, as_json: AsJson = False) -> None:
                 step.time[:16].replace("T", " "),
                 step.what,
                 f"{sum(step.counts.values()):+,}",
-                _names(list(step.counts)),
+                _abbreviate(list(step.counts)),
                 step.note,
                 "undone" if step.undone else "can be undone" if step.can_undo else "",
             ]
@@ -190,15 +191,10 @@ def history(model: ModelPath, as_json: AsJson = False) -> None:
     )
 
 
-def _touched(step: Step) -> str:
-    total = sum(step.counts.values())
-    return f" of {counted(abs(total), 'sample')}: {_names(list(step.counts))}"
+def _abbreviate(labels: list[Any], max_shown: int = 5) -> str:
+    shown = ", ".join(map(str, labels[:max_shown]))
+    return shown if len(labels) <= max_shown else f"{shown} and {len(labels) - max_shown} more"
 
 
-def _names(labels: list[Any], most: int = 5) -> str:
-    shown = ", ".join(map(str, labels[:most]))
-    return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
-
-
-def _plain(step: Step) -> dict[str, Any]:
+def _as_json(step: Step) -> dict[str, Any]:
     return {**asdict(step), "counts": {str(label): n for label, n in step.counts.items()}}

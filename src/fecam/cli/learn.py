@@ -1,17 +1,16 @@
-"""`fecam learn` and `fecam unlearn`: samples go into a model and out of it."""
+"""`fecam learn` and `fecam unlearn`: add samples to a model and remove them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import fecam
 from fecam.cli import cluster, completion
-from fecam.cli.data import Device, Download, Options, Root
+from fecam.cli.data import Device, Download, EncoderOptions, Options, Root, Strict
 from fecam.cli.edit import Note
 from fecam.cli.items import check_n_features, load_labeled
 from fecam.cli.model import (
@@ -41,16 +40,17 @@ if TYPE_CHECKING:
     from fecam.features.extraction import Report
     from fecam.model import LearnResult, Model
 
-ROWS = 40
-"""So many classes are listed on the screen; JSON has all of them."""
+MAX_ROWS = 40
+"""Number of classes that are printed; the JSON output lists all of them."""
 
 Paths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH...",
         autocompletion=completion.datasets,
-        help="Folders by class, .csv/.tsv/.parquet/.npz with labels, names (`fecam datasets`); "
-        "with --as also images, folders of images, .txt (a text a line), .npy.",
+        help="Folder with one subfolder per class, .csv, .tsv, .parquet or .npz with labels, or "
+        "name (`fecam datasets`). With --as also images, folders of images, .npy, and .txt with "
+        "one text per line.",
     ),
 ]
 AsLabel = Annotated[
@@ -58,11 +58,10 @@ AsLabel = Annotated[
     typer.Option(
         "--as",
         metavar="LABEL",
-        help="All of it is of this one class.",
+        help="Label of all items.",
         autocompletion=completion.labels,
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="An item that cannot be read is an error.")]
 
 
 def learn(
@@ -74,14 +73,11 @@ def learn(
         typer.Option(
             "--encoder",
             "-e",
-            help="Of a new model, as `fecam encoders` lists them.",
+            help="Encoder of a new model, as listed by `fecam encoders`.",
             autocompletion=completion.encoders,
         ),
     ] = None,
-    encoder_option: Annotated[
-        list[str] | None,
-        typer.Option("--encoder-option", "-o", help="Of the encoder, as name=value."),
-    ] = None,
+    encoder_option: EncoderOptions = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -101,10 +97,10 @@ def learn(
     ray: cluster.Ray = None,
     as_json: AsJson = False,
 ) -> None:
-    """Teach a model; the file is made if it is not there. Run it again to go on after a stop.
+    """Learn labeled items; the model file is created if missing. Run it again to resume.
 
-    What was taught before is not taught twice, and nothing of a test part is taught. Exit code 3:
-    done, but some items could not be read.
+    Items that were learned before are skipped, and so is the test part of a data set. Exit code 3:
+    done, but some items were unreadable.
 
     Example: `fecam learn photos/ -m birds.fecam`, `fecam learn *.jpg --as robin -m birds.fecam`,
     `fecam learn s3://bucket/embeddings/ -m birds.fecam --ray auto`
@@ -113,29 +109,34 @@ def learn(
     settings = None if preset is None else settings_of(preset)
     if ray is not None:
         if strict or device is not None:
-            raise InputError("--ray takes neither --strict nor --device. Remedy: leave them out")
-        given = {
-            "encoder": name,
-            "settings": settings,
-            "note": note,
-            "allow_duplicates": allow_duplicates,
-        }
-        where = {"as_label": as_label, "root": root, "download": download, "option": option}
-        learnt = cluster.learn_on(ray, paths, model, **given, **where)  # type: ignore[arg-type]
-        return cluster.show_learned(learnt, model, as_json)
+            raise InputError("--ray takes neither --strict nor --device. Remedy: omit them")
+        learned = cluster.learn_on(
+            ray,
+            paths,
+            model,
+            encoder=name,
+            settings=settings,
+            note=note,
+            allow_duplicates=allow_duplicates,
+            as_label=as_label,
+            root=root,
+            download=download,
+            option=option,
+        )
+        return cluster.show_learned(learned, model, as_json)
     with fecam.open(model, encoder=name, device=device, settings=settings) as opened:
         if settings is not None and opened.exists:
-            _refuse_other_settings(opened, str(preset), settings)
+            _check_preset(opened, str(preset), settings)
         data = load_labeled(paths, as_label, root, download, option)
-
-        def teach(one: Dataset, report: Report) -> LearnResult:
-            return opened.learn_dataset(
-                one, note=note, allow_duplicates=allow_duplicates, strict=strict, report=report
-            )
-
-        lessons = _each(opened, data, teach)
-        _tell(opened, lessons, "learned", as_json)
-    exit_if_unreadable(sum(len(one.unreadable) for one in lessons))
+        results = _process(
+            opened,
+            data,
+            lambda dataset, report: opened.learn_dataset(
+                dataset, note=note, allow_duplicates=allow_duplicates, strict=strict, report=report
+            ),
+        )
+        _show(opened, results, "learned", as_json)
+    exit_if_unreadable(sum(len(result.unreadable) for result in results))
 
 
 def unlearn(
@@ -149,118 +150,113 @@ def unlearn(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take samples back out of a model: the same files, with the same labels, as were taught.
+    """Remove samples from a model: the same items, with the same labels, as were learned.
 
     Example: `fecam unlearn wrong.jpg --as robin -m birds.fecam`
     """
     with open_existing(model, readonly=False, device=device) as opened:
         data = load_labeled(paths, as_label, root, download, option)
+        results = _process(
+            opened,
+            data,
+            lambda dataset, report: opened.unlearn_dataset(dataset, strict=strict, report=report),
+        )
+        _show(opened, results, "unlearned", as_json)
+    exit_if_unreadable(sum(len(result.unreadable) for result in results))
 
-        def take_out(one: Dataset, report: Report) -> LearnResult:
-            return opened.unlearn_dataset(one, strict=strict, report=report)
 
-        lessons = _each(opened, data, take_out)
-        _tell(opened, lessons, "taken out", as_json)
-    exit_if_unreadable(sum(len(one.unreadable) for one in lessons))
-
-
-def _each(
-    model: Model, data: list[Dataset], work: Callable[[Dataset, Report], LearnResult]
+def _process(
+    model: Model, data: list[Dataset], step: Callable[[Dataset, Report], LearnResult]
 ) -> list[LearnResult]:
-    """A lesson of each data set; all were looked at before the first changes anything."""
+    """Return the result of each data set; all are checked before the first changes the model."""
     if model.kind == "features" and model.exists:
-        for one in data:
-            if one.kind == "features":
-                check_n_features(one.name, one.items, model.classifier.n_features_in_)
-    lessons: list[LearnResult] = []
-    with _can_be_stopped(model, lessons):
-        for one in data:
-            with encoding_bar(one.name, one.kind) as report:
-                lessons.append(work(one, report))
-    return lessons
-
-
-@contextmanager
-def _can_be_stopped(model: Model, lessons: list[LearnResult]) -> Iterator[None]:
+        for dataset in data:
+            if dataset.kind == "features":
+                check_n_features(dataset.name, dataset.items, model.classifier.n_features_in_)
+    results: list[LearnResult] = []
     try:
-        yield
+        for dataset in data:
+            with encoding_bar(dataset.name, dataset.kind) as report:
+                results.append(step(dataset, report))
     except KeyboardInterrupt:
-        done = f"{counted(len(lessons), 'data set')} done" if lessons else "as it was"
         print_note(
-            f"stopped; {model.path} is {done}, and what was encoded is kept. "
-            "Run the same command to go on"
+            f"stopped; {counted(len(results), 'data set')} done in {model.path}, and encoded "
+            "features are cached. Run the same command to resume"
         )
         raise typer.Exit(INTERRUPTED) from None
+    return results
 
 
 def _encoder_name(encoder: str | None, options: list[str] | None) -> str | None:
-    """The encoder with its options in its name."""
-    chosen = parse_options(options or [])
+    """Return the name of the encoder, including its options."""
+    parsed = parse_options(options or [])
     if encoder is None:
-        if chosen:
+        if parsed:
             raise InputError("--encoder-option needs --encoder, such as efficientnet-lite0")
         return None
     name, in_name = split_options(encoder)
-    return with_options(name, {**in_name, **chosen})
+    return with_options(name, {**in_name, **parsed})
 
 
-def _refuse_other_settings(model: Model, preset: str, settings: dict[str, Any]) -> None:
-    """Settings are those of the first lesson; a command may be run again with the same."""
-    there = model.classifier.get_params()
+def _check_preset(model: Model, preset: str, settings: dict[str, Any]) -> None:
+    """Raise if an existing model has other settings than the preset."""
+    current = model.classifier.get_params()
     for name, value in settings.items():
-        if there[name] != value:
+        if current[name] != value:
             raise InputError(
-                f"--preset {preset} is for new models; {model.path} has {name}={there[name]!r}, "
-                f"not {value!r}. Remedy: leave it out, or teach another file"
+                f"--preset {preset} is for new models; {model.path} has {name}={current[name]!r}, "
+                f"not {value!r}. Remedy: omit --preset, or use another model file"
             )
 
 
-def _tell(model: Model, lessons: list[LearnResult], verb: str, as_json: bool) -> None:
+def _show(model: Model, results: list[LearnResult], verb: str, as_json: bool) -> None:
     learned: Counter[Any] = Counter()
     duplicates: Counter[Any] = Counter()
-    for one in lessons:
-        learned.update(one.n_learned)
-        duplicates.update(one.n_duplicates)
-    new = [label for one in lessons for label in one.new_classes]
-    unreadable = [why for one in lessons for why in one.unreadable]
-    steps = [one.step.number for one in lessons if one.step is not None]
-    seconds = sum(one.seconds for one in lessons)
-    now = {one.label: one.count for one in model.classes}
+    for result in results:
+        learned.update(result.n_learned)
+        duplicates.update(result.n_duplicates)
+    new = [label for result in results for label in result.new_classes]
+    unreadable = [reason for result in results for reason in result.unreadable]
+    steps = [result.step.number for result in results if result.step is not None]
+    seconds = sum(result.seconds for result in results)
+    counts = {record.label: record.count for record in model.classes}
     if as_json:
         show_json(
             {
                 "model": str(model.path),
-                verb.replace(" ", "_"): {str(label): count for label, count in learned.items()},
+                verb: {str(label): count for label, count in learned.items()},
                 "duplicates": {str(label): count for label, count in duplicates.items()},
                 "new_classes": new,
                 "unreadable": unreadable,
                 "steps": steps,
-                "classes": len(now),
-                "samples": sum(now.values()),
+                "classes": len(counts),
+                "samples": sum(counts.values()),
                 "seconds": round(seconds, 3),
             }
         )
         return
     print_unreadable(unreadable)
-    touched = sorted({*learned, *duplicates}, key=str)
-    if touched:
+    labels = sorted({*learned, *duplicates}, key=str)
+    columns = {verb: learned, **({"duplicates": duplicates} if duplicates else {})}
+    if labels:
         show_table(
-            ["class", verb, *(["duplicates"] if duplicates else []), "samples now"],
+            ["class", *columns, "samples now"],
             [
-                [one, learned[one], *([duplicates[one]] if duplicates else []), now.get(one, 0)]
-                for one in touched[:ROWS]
+                [label, *(column[label] for column in columns.values()), counts.get(label, 0)]
+                for label in labels[:MAX_ROWS]
             ],
         )
-    if len(touched) > ROWS:
-        print_note(f"... and {counted(len(touched) - ROWS, 'class')} more (--json names all)")
-    total = sum(learned.values())
-    fresh = f" ({len(new)} new)" if new else ""
-    classes = f"{counted(len([one for one in learned if learned[one]]), 'class')}{fresh}"
-    console.print(
-        f"{verb}: {counted(total, 'sample')} of {classes} in {seconds:.1f} s; "
-        f"{model.path} has {counted(len(now), 'class')}"
-        if total
-        else f"nothing {verb}: duplicates: {duplicates.total():,}, unreadable: {len(unreadable):,}"
-    )
+    if len(labels) > MAX_ROWS:
+        print_note(f"... and {counted(len(labels) - MAX_ROWS, 'class')} more (--json lists all)")
+    if total := learned.total():
+        added = f" ({len(new)} new)" if new else ""
+        console.print(
+            f"{verb}: {counted(total, 'sample')} of {counted(len(+learned), 'class')}{added} in "
+            f"{seconds:.1f} s; {model.path} has {counted(len(counts), 'class')}"
+        )
+    else:
+        console.print(
+            f"nothing {verb}: duplicates: {duplicates.total():,}, unreadable: {len(unreadable):,}"
+        )
     if steps:
         print_note(f"{undo_command(model.path, len(steps))} undoes that")

@@ -36,7 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 _plain = partial(Console, markup=False, emoji=False, highlight=False, soft_wrap=True)
 console = _plain()
 errors = _plain(stderr=True)
-_NUMBER = re.compile(r"([0-9.,]+( [kMGT]?B| bytes?| ± [0-9.]+)?|\u2013)\*?")
+_NUMBER = re.compile(r"\*?([0-9.,]+( [kMGT]?B| bytes?| ± [0-9.]+)?|\u2013)")
 # Control characters, characters that change the writing direction, and lone surrogates, which
 # stand for the bytes of file names that are not valid text.
 _CONTROL = re.compile(

@@ -1,4 +1,4 @@
-"""`fecam predict`: what a model says of new items, as they come."""
+"""`fecam predict`: classify new items as they arrive."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fecam.cli.data import Device
 from fecam.cli.items import NamedItem, iter_items
 from fecam.cli.model import ModelPath, exit_if_unreadable, open_existing, require_classes
 from fecam.cli.output import AsJson, parse_options, print_note
-from fecam.cli.prediction_formats import Format, format_of, writing
+from fecam.cli.prediction_formats import Format, format_of, open_writer
 from fecam.errors import InputError, ItemError
 from fecam.features.extraction import encode_readable
 
 if TYPE_CHECKING:
     from fecam.model import Model, Prediction
 
-BATCH = 128
-"""So many items are judged at a time: enough to be fast, few enough to be answered soon."""
+BATCH_SIZE = 128
+"""Items per prediction: large enough for throughput, small enough for a quick first answer."""
 
 
 def predict(
@@ -31,68 +31,71 @@ def predict(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="Images, folders of images, tables of texts or features; `-`: the standard input, "
-            "a path a line, or a row of numbers a line for a model without an encoder.",
+            help="Images, folders of images, tables of texts or features; `-`: standard input, "
+            "one path per line, or one row of numbers per line for a model without an encoder.",
         ),
     ],
     model: ModelPath,
-    top: Annotated[int, typer.Option("--top", "-k", min=1, help="Name so many classes.")] = 1,
+    top: Annotated[int, typer.Option("--top", "-k", min=1, help="Number of classes per item.")] = 1,
     reject: Annotated[
         float | None,
         typer.Option(
-            help="Answer 'none of these' where nothing fits: the share of items of known classes "
-            "that may be lost by it, such as 0.05.",
+            help="Answer 'none of these' for novel items. The value is the fraction of items of "
+            "known classes that may be rejected, such as 0.05.",
         ),
     ] = None,
     text: Annotated[
-        bool, typer.Option("--text", help="The arguments, or the lines of `-`, are texts.")
+        bool,
+        typer.Option("--text", help="The arguments, or the lines of `-`, are texts themselves."),
     ] = False,
     form: Annotated[
-        Format | None, typer.Option("--format", help="Otherwise by --output, or a table.")
+        Format | None,
+        typer.Option("--format", help="Default: by the suffix of --output, else table."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-O", help="Write the answers to this file; with --ray, folder."),
+        typer.Option("--output", "-O", help="File for the predictions; with --ray, a folder."),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", help="Of a table, as name=value: text=review.")
+        list[str] | None,
+        typer.Option("--option", help="Option of a table, such as text=review; repeatable."),
     ] = None,
     device: Device = None,
     ray: cluster.Ray = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what items are: class, probability, squared distance, and how novel they are.
+    """Predict the class, probability, squared distance and novelty of each item.
 
-    Items are answered as they come, those of a pipe too. `--json` is `--format jsonl`: a document a
-    line. Exit code 3: done, but some items could not be read.
+    Predictions are printed as items arrive, also from a pipe. `--json` is `--format jsonl`: one
+    document per line. Exit code 3: done, but some items were unreadable.
 
     Example: `fecam predict new/*.jpg -m birds.fecam --top 3`,
     `find new -name '*.jpg' | fecam predict - -m birds.fecam --format csv`
     """
     if reject is not None and not 0 < reject < 1:
-        raise InputError(f"--reject {reject}: give a share between 0 and 1, such as 0.05")
+        raise InputError(f"--reject {reject} must be between 0 and 1, such as 0.05")
     if ray is not None:
-        asked = {"top": top, "reject": reject, "texts": text, "option": option}
-        found = cluster.predict_on(ray, paths, model, output=output, **asked)  # type: ignore[arg-type]
-        return cluster.show_predicted(found, output or model, as_json)
+        predicted = cluster.predict_on(
+            ray, paths, model, output=output, top=top, reject=reject, texts=text, option=option
+        )
+        return cluster.show_predicted(predicted, output or model, as_json)
     chosen = Format.jsonl if as_json else form or format_of(output)
     options = parse_options(option or [])
     with open_existing(model, device=device) as opened:
         if output is not None and output.exists() and output.samefile(model):
-            raise InputError(f"--output {output} is the model itself. Remedy: another file")
+            raise InputError(f"--output {output} is the model file. Remedy: another file")
         require_classes(opened)
         labels = [str(record.label) for record in opened.classes]
         top = min(top, len(labels))
         width, kind = opened.classifier.n_features_in_, opened.kind or "features"
-        bursts = iter_items(paths, kind, width, texts=text, options=options)
+        batches = _batches(iter_items(paths, kind, width, texts=text, options=options))
         count = unreadable = 0
-        batches = _batches(bursts)
-        first = list(islice(batches, 1))  # a mistake is told before anything is written
-        with writing(output, chosen, labels, top) as (write, flush):
+        first = list(islice(batches, 1))  # input errors are raised before the output is opened
+        with open_writer(output, chosen, labels, top) as (write, flush):
             for batch in chain(first, batches):
-                for name, one in _judged(opened, batch, top, reject):
-                    write(name, one)
-                    unreadable += isinstance(one, ItemError)
+                for name, result in _predict_batch(opened, batch, top, reject):
+                    write(name, result)
+                    unreadable += isinstance(result, ItemError)
                 count += len(batch)
                 flush(count)
     if unreadable:
@@ -100,34 +103,33 @@ def predict(
     exit_if_unreadable(unreadable)
 
 
-def _batches(bursts: Iterable[Iterable[NamedItem]]) -> Iterator[list[NamedItem]]:
-    """At most `BATCH` items at a time, none of which has to wait for a later burst."""
-    for burst in bursts:
-        rest = iter(burst)
-        while batch := list(islice(rest, BATCH)):
+def _batches(groups: Iterable[Iterable[NamedItem]]) -> Iterator[list[NamedItem]]:
+    """Yield batches of at most `BATCH_SIZE` items; no batch waits for a later group."""
+    for group in groups:
+        iterator = iter(group)
+        while batch := list(islice(iterator, BATCH_SIZE)):
             yield batch
 
 
-def _judged(
+def _predict_batch(
     model: Model, batch: list[NamedItem], top: int, reject: float | None
 ) -> list[tuple[str, Prediction | ItemError]]:
-    """The answers in the order of the items; an item that cannot be read has its error."""
+    """Return a prediction per item, or the error of an unreadable item."""
     from fecam.model import predictions_of
 
-    outcome: list[Any] = [item for _, item in batch]
-    places = [at for at, item in enumerate(outcome) if not isinstance(item, ItemError)]
-    items = [outcome[at] for at in places]
-    encoder = model.encoder
-    if encoder is not None:
-        found = encode_readable(items, encoder)
-        for at, why in found.failed.items():
-            name = batch[places[at]][0]
-            outcome[places[at]] = ItemError(name, why.removeprefix(f"{name}: "))
-        places, rows = [places[at] for at in found.rows], found.features
+    results: list[Any] = [item for _, item in batch]
+    indices = [i for i, item in enumerate(results) if not isinstance(item, ItemError)]
+    items = [results[i] for i in indices]
+    if model.encoder is not None:
+        encoded = encode_readable(items, model.encoder)
+        for i, reason in encoded.failed.items():
+            name = batch[indices[i]][0]
+            results[indices[i]] = ItemError(name, reason.removeprefix(f"{name}: "))
+        indices, rows = [indices[i] for i in encoded.rows], encoded.features
     else:
         rows = np.asarray(items, np.float32)
-    if places:
-        judged = predictions_of(model.classifier, rows, top, reject)
-        for at, one in zip(places, judged, strict=True):
-            outcome[at] = one
-    return [(name, one) for (name, _), one in zip(batch, outcome, strict=True)]
+    if indices:
+        predictions = predictions_of(model.classifier, rows, top, reject)
+        for i, prediction in zip(indices, predictions, strict=True):
+            results[i] = prediction
+    return [(name, result) for (name, _), result in zip(batch, results, strict=True)]

@@ -1,4 +1,4 @@
-"""Answers as a table for people, CSV, or JSON lines; each is written when it is there."""
+"""Writers of predictions: table, CSV and JSON lines, one prediction at a time."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fecam.errors import ItemError
 if TYPE_CHECKING:
     from fecam.model import Prediction
 
-    Found = Prediction | ItemError
-    Write = Callable[[str, Found], None]
+    Result = Prediction | ItemError
+    Write = Callable[[str, Result], None]
 
 NONE = "none of these"
-_WIDEST = 32
+_MAX_LABEL_WIDTH = 32
 
 
 class Format(StrEnum):
-    """How answers are written."""
+    """Output format of predictions."""
 
     table = "table"
     csv = "csv"
@@ -36,7 +36,7 @@ class Format(StrEnum):
 
 
 def format_of(output: Path | None) -> Format:
-    """What the name of a file asks for.
+    """Return the format for the suffix of a file.
 
     >>> format_of(Path("answers.csv"))
     <Format.csv: 'csv'>
@@ -46,12 +46,15 @@ def format_of(output: Path | None) -> Format:
 
 
 @contextmanager
-def writing(
+def open_writer(
     output: Path | None, form: Format, labels: Sequence[str], top: int
 ) -> Iterator[tuple[Write, Callable[[int], None]]]:
-    """What writes one answer, and what to call with their number after some."""
+    """Open the output; yield a function that writes one prediction, and a flush function.
+
+    The flush function takes the number of predictions written so far.
+    """
     if output is None:
-        # Names of files that are no text come through as they are, where a program reads them.
+        # File names that are not valid text are printed as the same bytes.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(errors="surrogateescape")
         yield _writer(form, sys.stdout, labels, top), lambda _: sys.stdout.flush()
@@ -71,46 +74,47 @@ def writing(
 
 def _writer(form: Format, file: TextIO, labels: Sequence[str], top: int) -> Write:
     if form is Format.jsonl:
-        return lambda name, found: print(json.dumps(_document(name, found)), file=file)
+        return lambda name, result: print(json.dumps(_document(name, result)), file=file)
     return _csv_writer(file, top) if form is Format.csv else _table_writer(file, labels)
 
 
-def _document(name: str, found: Found) -> dict[str, Any]:
-    if isinstance(found, ItemError):
-        return {"item": name, "error": str(found)}
+def _document(name: str, result: Result) -> dict[str, Any]:
+    if isinstance(result, ItemError):
+        return {"item": name, "error": str(result)}
     nearest = [
         {
-            "label": one.label,
-            "probability": _number(one.probability),
-            "distance": _number(one.distance),
+            "label": candidate.label,
+            "probability": _number(candidate.probability),
+            "distance": _number(candidate.distance),
         }
-        for one in found.nearest
+        for candidate in result.nearest
     ]
-    novelty = _number(found.novelty)
-    return {"item": name, "label": found.label, "novelty": novelty, "nearest": nearest}
+    novelty = _number(result.novelty)
+    return {"item": name, "label": result.label, "novelty": novelty, "nearest": nearest}
 
 
 def _number(value: float) -> float | None:
-    """With the digits that mean something; JSON has no infinity."""
+    """Return the value with 7 significant digits; JSON has no infinity."""
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
 def _csv_writer(file: TextIO, top: int) -> Write:
-    """A row an item. `label` is empty where none fits; `nearest` then still names the nearest."""
+    """Write one row per item; `label` is empty for a rejected item, `nearest` is not."""
     rows = csv.writer(file, lineterminator="\n")
     columns = ["nearest", "probability", "distance"]
-    more = [f"{name}_{at}" for at in range(2, top + 1) for name in columns]
+    more = [f"{name}_{rank}" for rank in range(2, top + 1) for name in columns]
     rows.writerow(["item", "label", "novelty", *columns, *more, "error"])
-    # A program gets names as they are; a terminal takes no commands from them.
+    # A program gets the exact names; control characters are escaped for a terminal.
     safe = single_line if file.isatty() else str
 
-    def write(name: str, found: Found) -> None:
-        if isinstance(found, ItemError):
-            cells = [""] * (5 + len(more)) + [safe(str(found))]
+    def write(name: str, result: Result) -> None:
+        if isinstance(result, ItemError):
+            cells = [""] * (5 + len(more)) + [safe(str(result))]
         else:
-            cells = ["" if found.label is None else safe(str(found.label)), f"{found.novelty:.7g}"]
-            for one in found.nearest:
-                cells += [safe(str(one.label)), f"{one.probability:.7g}", f"{one.distance:.7g}"]
+            label = "" if result.label is None else safe(str(result.label))
+            cells = [label, f"{result.novelty:.7g}"]
+            for near in result.nearest:
+                cells += [safe(str(near.label)), f"{near.probability:.7g}", f"{near.distance:.7g}"]
             cells.append("")
         rows.writerow([safe(name), *cells])
 
@@ -118,26 +122,27 @@ def _csv_writer(file: TextIO, top: int) -> Write:
 
 
 def _table_writer(file: TextIO, labels: Sequence[str]) -> Write:
-    """A line an item, and one for each further class; the item last, however long its name is."""
-    room = min(max(cell_len(single_line(one)) for one in [*labels, NONE]) + 2, _WIDEST)
+    """Write one line per item and one per further class; the item is last, whatever its length."""
+    longest = max(cell_len(single_line(label)) for label in [*labels, NONE])
+    width = min(longest + 2, _MAX_LABEL_WIDTH)
 
     def line(label: str, *cells: str) -> None:
         label = single_line(label)
-        print("  ".join([label + " " * (room - cell_len(label)), *cells]).rstrip(), file=file)
+        print("  ".join([label + " " * (width - cell_len(label)), *cells]).rstrip(), file=file)
 
-    def write(name: str, found: Found) -> None:
-        if isinstance(found, ItemError):
-            print_note(f"unreadable: {found}")
+    def write(name: str, result: Result) -> None:
+        if isinstance(result, ItemError):
+            print_note(f"unreadable: {result}")
             return
-        measured = [
-            (str(one.label), f"{one.probability:11.3f}", f"{one.distance:10.4g}")
-            for one in found.nearest
+        rows = [
+            (str(near.label), f"{near.probability:11.3f}", f"{near.distance:10.4g}")
+            for near in result.nearest
         ]
-        if found.label is None:
-            first, others = (NONE, " " * 11, " " * 10), measured if len(measured) > 1 else []
+        if result.label is None:
+            first, others = (NONE, " " * 11, " " * 10), rows if len(rows) > 1 else []
         else:
-            first, *others = measured
-        line(*first, f"{found.novelty:7.2f}", single_line(name))
+            first, *others = rows
+        line(*first, f"{result.novelty:7.2f}", single_line(name))
         for label, *cells in others:
             line(f"  {label}", *cells)
 

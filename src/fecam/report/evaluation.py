@@ -58,10 +58,10 @@ def evaluation_page(found: Evaluation, facts: Mapping[str, str]) -> str:
         table = unknown_table(found).as_html()
         sections.append(section("unknown", "Labels never taught", table))
     title = f"Evaluation of {facts.get('model', 'a model')}"
-    return page(title, summary(found), sections)
+    return page(title, summary_sentence(found), sections)
 
 
-def summary(found: Evaluation) -> str:
+def summary_sentence(found: Evaluation) -> str:
     """One sentence."""
     if found.accuracy is None:
         return "No sample has a label that the model was taught."

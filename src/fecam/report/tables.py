@@ -12,7 +12,7 @@ from typing import Any
 
 from fecam.bench.metrics import mean_over_seeds
 from fecam.report.reading import Run
-from fecam.report.text import duration, markdown, markup, percent, plain, size
+from fecam.report.text import duration, markdown, markup, percent, size
 
 GAP = "\N{EN DASH}"
 TITLES = {
@@ -50,10 +50,8 @@ class Table:
     """A header and rows; the first column names the row.
 
     >>> table = Table(("head", "last %"), ((Cell("ncm"), Cell("50.7")), (Cell("a|b"), Cell("9.1"))))
-    >>> print(table.as_text())
-    head  last %
-    ncm     50.7
-    a|b      9.1
+    >>> table.text_rows()
+    [['ncm', '50.7'], ['a|b', '9.1']]
     >>> print(table.as_markdown())
     | head | last % |
     |---|---:|
@@ -65,21 +63,9 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
 
-    def as_text(self) -> str:
-        """Columns of equal width; the best of a column has a star."""
-        marked = any(cell.best for row in self.rows for cell in row)
-        lines = [[plain(name) + " " * marked for name in self.header]]
-        for row in self.rows:
-            lines.append([plain(cell.text) + ("*" if cell.best else " " * marked) for cell in row])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        aligned = [
-            "  ".join(
-                cell.rjust(width) if at else cell.ljust(width)
-                for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        ]
-        return "\n".join([*aligned, "", "* the best of its column"] if marked else aligned)
+    def text_rows(self) -> list[list[str]]:
+        """Return the rows as text; the best cell of a column starts with ``*``."""
+        return [["*" * cell.best + cell.text for cell in row] for row in self.rows]
 
     def as_markdown(self) -> str:
         """A table for a page in Markdown."""
