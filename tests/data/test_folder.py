@@ -73,7 +73,7 @@ def test_train_and_test_folders_are_the_split(tmp_path, test):
     ]
     assert any("nothing for testing: dog" in note for note in data.notes)
     assert any("nothing to learn from: eel" in note for note in data.notes)
-    with pytest.raises(DatasetError, match="leave test_share out"):
+    with pytest.raises(DatasetError, match="leave out test_share"):
         load_folder(tmp_path, test_share=0.5)
 
 
@@ -183,7 +183,7 @@ def test_errors_say_what_to_do(tmp_path):
     with pytest.raises(DatasetError, match="is a file, not a folder"):
         load_folder(tmp_path / "flat" / "a.png")
     with pytest.raises(
-        DatasetError, match=r"holds 2 images that lie in no class folder(.|\n)*cat/"
+        DatasetError, match=r"holds 2 images that are in no class folder(.|\n)*cat/"
     ):
         load_folder(tmp_path / "flat")
     with pytest.raises(DatasetError, match=r"domain and class folders(.|\n)*sketch/"):
@@ -224,7 +224,7 @@ def test_one_label_for_a_whole_folder(tmp_path):
         load_folder(tmp_path / "b" / "x")
 
 
-def test_loose_files(tmp_path, monkeypatch):
+def test_a_list_of_image_files(tmp_path, monkeypatch):
     put(tmp_path, "a.png", "in/b.png")
     data = load_files([tmp_path / "a.png", tmp_path / "in" / "b.png", tmp_path / "a.png"], "bird")
     assert (len(data), data.label_names, data.name) == (2, ("bird",), "bird")
@@ -234,5 +234,5 @@ def test_loose_files(tmp_path, monkeypatch):
     assert load_files(["in/b.png", "a.png"], "bird").fingerprint != data.fingerprint
     with pytest.raises(DatasetError, match=r"c\.png, d\.png do not exist"):
         load_files(["a.png", "c.png", "d.png"], "bird")
-    with pytest.raises(DatasetError, match="' ' is no label"):
+    with pytest.raises(DatasetError, match="' ' is not a label"):
         load_files(["a.png"], " ")

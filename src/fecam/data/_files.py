@@ -1,4 +1,4 @@
-"""From labelled image files to a data set: names into numbers, a test part, a fingerprint."""
+"""Data sets of labeled image files: labels, test split, fingerprint."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from fecam.data._listing import File, sorted_names
 from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.data.images import ImageFiles
 from fecam.errors import DatasetError
+from fecam.validation import check_fraction
 
 
 def positions(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
-    """Return for each value its place among the names."""
-    place = {name: at for at, name in enumerate(names)}
-    return np.fromiter((place[value] for value in values), np.int64, len(values))
+    """Return the index of each value in the names."""
+    index = {name: i for i, name in enumerate(names)}
+    return np.fromiter((index[value] for value in values), np.int64, len(values))
 
 
 def enumerated(values: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the numbers of the values and the names they stand for, in natural order.
+    """Return the values as indices, and the distinct names in natural order.
 
     >>> enumerated(["b", "a", "b"])
     (array([1, 0, 1]), ('a', 'b'))
@@ -34,33 +35,30 @@ def enumerated(values: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...
 
 
 def readable(name: str) -> str:
-    """Return the name of a folder as text, also one that is not UTF-8."""
+    """Return the name of a folder as text, even if it is not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def listed(names: Collection[object], most: int = 8) -> str:
-    """Return names for a message, cut short.
+def listed(names: Collection[object], limit: int = 8) -> str:
+    """Return names for a message, shortened.
 
-    >>> listed(["a", "b", "c"], most=2)
+    >>> listed(["a", "b", "c"], limit=2)
     'a, b and 1 more'
     """
-    shown = ", ".join(map(str, list(names)[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    shown = ", ".join(map(str, list(names)[:limit]))
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def split_off(
     groups: Sequence[str], keys: Sequence[str], share: float, seed: int
 ) -> NDArray[np.bool_]:
-    """Choose the same share of each group for testing.
+    """Return a mask with a share of each group for testing.
 
-    Within a group the items are ranked by a hash of the seed, the group and their key, so the
-    choice depends neither on their order nor on the other groups. A group of two or more keeps at
-    least one item on either side; a single item is for training.
+    The items of a group are ranked by a hash of the seed, the group and their key, so the choice
+    depends neither on their order nor on the other groups. At least one of two items is on either
+    side; a single item is for training.
     """
-    if not 0 <= share < 1:
-        raise DatasetError(
-            f"test_share is {share}. Remedy: give the share for testing, at least 0 and below 1"
-        )
+    check_fraction("test_share", share, error=DatasetError)
     is_test = np.zeros(len(groups), bool)
     rows: dict[str, list[int]] = defaultdict(list)
     for row, group in enumerate(groups):
@@ -84,8 +82,8 @@ def files_dataset(
     domain_names: Sequence[str] = (),
     notes: Iterable[str] = (),
 ) -> Dataset:
-    """Return a data set of image files; its fingerprint is that of their names, sizes and times."""
-    marks = (
+    """Return a data set of image files, identified by their names, sizes and times."""
+    stamps = (
         os.fsencode(os.path.relpath(file.path, root)) + f"\0{file.size}\0{file.modified}".encode()
         for file in files
     )
@@ -96,7 +94,7 @@ def files_dataset(
         ImageFiles(file.path for file in files),
         labels,
         tuple(label_names),
-        fingerprint_of([*marks, *about]),
+        fingerprint_of([*stamps, *about]),
         is_test,
         domains,
         tuple(domain_names),

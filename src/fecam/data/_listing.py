@@ -1,4 +1,4 @@
-"""What lies in a folder: its images, in an order that is the same on every machine."""
+"""The images of a folder, in an order that is the same on every machine."""
 
 from __future__ import annotations
 
@@ -16,64 +16,63 @@ _HIDDEN = re.compile(r"\.|__MACOSX$")
 
 @dataclass(frozen=True)
 class File:
-    """An image file, and what tells whether it has changed."""
+    """An image file with its size and time of modification (ns); -1 if it does not exist."""
 
     path: Path
     size: int = -1
     modified: int = -1
-    """In nanoseconds; -1, as is the size, if there is no such file."""
 
     @classmethod
-    def at(cls, path: Path) -> File:
-        """Return the file of this path, be it there or not."""
+    def from_path(cls, path: Path) -> File:
+        """Return the file of a path, which need not exist."""
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:
             return cls(path)
-        return cls(path, found.st_size, found.st_mtime_ns)
+        return cls(path, status.st_size, status.st_mtime_ns)
 
     @property
-    def is_there(self) -> bool:
-        """Whether it was found on disk."""
+    def exists(self) -> bool:
+        """Whether the file was on disk."""
         return self.size >= 0
 
 
 @dataclass
 class SkippedFiles:
-    """How much was passed over, and why."""
+    """Number of skipped files, by reason."""
 
     hidden: int = 0
     others: int = 0
     loops: int = 0
-    loose: int = 0
+    unclassified: int = 0
 
     def notes(self) -> tuple[str, ...]:
-        """Return a sentence for each reason there was."""
+        """Return a note for each reason."""
         reasons = (
             (self.hidden, "hidden files or folders left out"),
-            (self.others, "files left out that are no images by their name"),
+            (self.others, "files left out whose names are not those of images"),
             (self.loops, "links left out that lead back into a folder already read"),
-            (self.loose, "images left out that lie in no class folder"),
+            (self.unclassified, "images left out that are in no class folder"),
         )
         return tuple(f"{count} {reason}" for count, reason in reasons if count)
 
 
 def natural_key(name: str) -> tuple[list[str | tuple[int, str]], str]:
-    """Sort key by which ``item2`` comes before ``item10``, and capitals count last.
+    """Return a sort key by which ``item2`` comes before ``item10``; case is compared last.
 
     >>> sorted(["b10", "b9", "A1"], key=natural_key)
     ['A1', 'b9', 'b10']
     """
     # Digits are compared by length, then as text: as numbers, but of any length.
     pieces: list[str | tuple[int, str]] = list(re.split(r"([0-9]+)", name.casefold()))
-    for at in range(1, len(pieces), 2):
-        digits = str(pieces[at]).lstrip("0")
-        pieces[at] = (len(digits), digits)
+    for i in range(1, len(pieces), 2):
+        digits = str(pieces[i]).lstrip("0")
+        pieces[i] = (len(digits), digits)
     return pieces, name
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names in natural order; whole numbers as numbers.
+    """Return the distinct names in natural order; integers as numbers.
 
     >>> sorted_names(["2", "10", "-1", "2"]), sorted_names(["cat", "ant"])
     (('-1', '2', '10'), ('ant', 'cat'))
@@ -85,39 +84,39 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def existing_folder(path: str | os.PathLike[str], what: str) -> Path:
-    """Return the path of a folder, or raise an error that says what is there instead."""
+    """Return the path of a folder, or raise if it is none."""
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
-    found = "is a file, not a folder" if folder.exists() else "does not exist"
-    raise DatasetError(f"{what}: {folder} {found}. Remedy: give the path of a folder")
+    problem = "is a file, not a folder" if folder.exists() else "does not exist"
+    raise DatasetError(f"{what}: {folder} {problem}. Remedy: give the path of a folder")
 
 
 def subfolders(folder: Path, skipped: SkippedFiles | None = None) -> list[Path]:
-    """Return the folders in a folder, without hidden ones; loose files are counted."""
+    """Return the folders in a folder, without hidden ones; files are counted as skipped."""
     skipped = SkippedFiles() if skipped is None else skipped
-    found = []
+    folders = []
     for entry in _entries(folder):
         if _HIDDEN.match(entry.name):
             skipped.hidden += 1
         elif _is(entry.is_dir):
-            found.append(folder / entry.name)
+            folders.append(folder / entry.name)
         elif is_image(entry.name):
-            skipped.loose += 1
+            skipped.unclassified += 1
         else:
             skipped.others += 1
-    return found
+    return folders
 
 
 def list_images(folder: Path, skipped: SkippedFiles | None = None) -> list[File]:
-    """Return the images in a folder and the folders in it, in natural order."""
+    """Return the images in a folder and its subfolders, in natural order."""
     return list(iter_images(folder, skipped))
 
 
 def iter_images(folder: Path, skipped: SkippedFiles | None = None) -> Iterable[File]:
-    """Yield the images in a folder and the folders in it, one folder at a time."""
+    """Yield the images in a folder and its subfolders, one folder at a time."""
     skipped = SkippedFiles() if skipped is None else skipped
-    # Each folder is read once, by whatever links it is reached, and those above it never: no loops.
+    # Links cannot loop: each folder is read once, and its parents never.
     seen = {_identity(above) for above in (folder, *folder.absolute().parents)}
     return _walk(folder, seen, skipped)
 
@@ -134,9 +133,9 @@ def _walk(folder: Path, seen: set[tuple[int, int]], skipped: SkippedFiles) -> It
             else:
                 seen.add(identity)
                 yield from _walk(path, seen, skipped)
-        elif is_image(entry.name) and _is(entry.is_file):  # Not a pipe, nor a link to nothing.
-            found = entry.stat()
-            yield File(path, found.st_size, found.st_mtime_ns)
+        elif is_image(entry.name) and _is(entry.is_file):  # not a pipe or dangling link
+            status = entry.stat()
+            yield File(path, status.st_size, status.st_mtime_ns)
         else:
             skipped.others += 1
 
@@ -147,23 +146,23 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return sorted(entries, key=lambda entry: natural_key(entry.name))
     except OSError as error:
         raise DatasetError(
-            f"the folder {folder} cannot be read: {error.strerror}. Remedy: look at its permissions"
+            f"the folder {folder} cannot be read: {error.strerror}. Remedy: check its permissions"
         ) from None
 
 
-def _is(what: Callable[[], bool]) -> bool:
-    """Whether an entry is a folder, or a file; a link that leads to itself is neither."""
+def _is(check: Callable[[], bool]) -> bool:
+    """Return whether an entry is a folder or a file; a link to itself is neither."""
     try:
-        return what()
+        return check()
     except OSError:
         return False
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    found = folder.stat()
-    return found.st_dev, found.st_ino
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is an image by its name."""
+    """Return whether a file name is that of an image."""
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES

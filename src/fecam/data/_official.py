@@ -1,4 +1,4 @@
-"""What the loaders of public sets share: finding the files, naming the classes, counting."""
+"""Shared code of the loaders of public data sets: locating files, class names, counts."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from fecam.data.paths import data_folder
 from fecam.errors import DatasetError
 
 WNID = "n" + "[0-9]" * 8
-"""How the folders of ImageNet's classes are called, as a pattern for file names."""
+"""Glob pattern of the class folders of ImageNet."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release in which a set is published."""
+    """A published version of a data set."""
 
-    inner: str
-    """The folder that its archive unpacks to."""
-    needed: tuple[str, ...]
-    """Patterns of what lies in that folder."""
+    folder: str
+    """Folder that its archive unpacks to."""
+    required: tuple[str, ...]
+    """Glob patterns of the content of that folder."""
     url: str = ""
-    """Of the archive; empty if it cannot be fetched."""
+    """URL of the archive; empty if it cannot be downloaded."""
     md5: str = ""
 
     @property
     def archive(self) -> str:
-        """The file name of the archive."""
+        """File name of the archive."""
         return self.url.rsplit("/", 1)[-1]
 
     def missing(self, folder: Path) -> list[str]:
-        """What a folder lacks of it."""
-        return [one for one in self.needed if next(folder.glob(one), None) is None]
+        """Return the patterns without a match in a folder."""
+        return [pattern for pattern in self.required if next(folder.glob(pattern), None) is None]
 
 
 @dataclass(frozen=True)
 class Row:
-    """An image of a set, and what is known about it."""
+    """A labeled image of a data set."""
 
     file: File
     label: str
@@ -59,105 +59,97 @@ def find(
     download: bool,
     page: str,
 ) -> tuple[Path, Release]:
-    """Return the folder of a set and the release it has there.
+    """Return the folder of a data set and its release.
 
-    The root may be that folder, the folder around it, the archive, or the folder with the archive
-    in it, which is then verified and unpacked beside itself.
-
-    Args:
-        name: Of the set, for messages and for its usual place.
-        root: Where to look; None for the usual place.
-        releases: That it may have. The first is the one to download.
-        download: Fetch it, if it is not there.
-        page: Where a person finds it.
+    ``root`` is that folder, its parent, the archive, or the folder with the archive, which is then
+    verified and unpacked beside itself; None for the default folder. The first release is the one
+    to download; ``page`` is where a person finds it.
     """
-    place = data_folder() / name if root is None else Path(root).expanduser()
-    by_hand = f"get it from {page} and unpack it into {place}, or name its folder as root (--root)"
-    if place.is_file():
-        release = next((release for release in releases if release.archive == place.name), None)
+    path = data_folder() / name if root is None else Path(root).expanduser()
+    by_hand = f"get it from {page} and unpack it into {path}, or name its folder as root (--root)"
+    if path.is_file():
+        release = next((known for known in releases if known.archive == path.name), None)
         if release is None:
-            known = [release.archive for release in releases if release.url]
+            archives = listed([known.archive for known in releases if known.url])
             raise DatasetError(
-                f"{name}: {place} is a file, but not {listed(known) if known else 'a folder'}. "
-                "Remedy: unpack it, and give its folder as root"
+                f"{name}: {path} is a file, but not {archives or 'a folder'}. Remedy: unpack it, "
+                "and give its folder as root"
             )
-        place = place.parent
-        if _complete(place, [release]) is None:
-            _unpack(place, release)
-    found = _complete(place, releases)
-    if found is None:
-        release = next(
-            (release for release in releases if release.url and (place / release.archive).exists()),
-            None,
-        )
-        if release is None and download:
-            release = releases[0]
-            if not release.url:
-                raise DatasetError(f"{name} cannot be downloaded by a program. Remedy: {by_hand}")
+        path = path.parent
+        if _complete(path, [release]) is None:
+            _unpack(path, release)
+    result = _complete(path, releases)
+    if result is None:
+        archived = (known for known in releases if known.url and (path / known.archive).exists())
+        release = next(archived, releases[0] if download else None)
         if release is None:
-            raise _absent(name, place, releases, by_hand)
-        _unpack(place, release)
-        found = _complete(place, releases)
-    if found is None:
-        raise _absent(name, place, releases, by_hand)
-    return found
+            raise _absent(name, path, releases, by_hand)
+        if not release.url:
+            raise DatasetError(f"{name} cannot be downloaded by a program. Remedy: {by_hand}")
+        _unpack(path, release)
+        result = _complete(path, releases)
+    if result is None:
+        raise _absent(name, path, releases, by_hand)
+    return result
 
 
-def _complete(place: Path, releases: Sequence[Release]) -> tuple[Path, Release] | None:
+def _complete(path: Path, releases: Sequence[Release]) -> tuple[Path, Release] | None:
     for release in releases:
-        for folder in (place, place / release.inner, place / release.inner / release.inner):
+        inner = path / release.folder
+        for folder in (path, inner, inner / release.folder):
             if folder.is_dir() and not release.missing(folder):
                 return folder, release
     return None
 
 
-def _unpack(place: Path, release: Release) -> None:
-    unpack(fetch(release.url, place / release.archive, md5=release.md5), place / release.inner)
+def _unpack(path: Path, release: Release) -> None:
+    archive = fetch(release.url, path / release.archive, md5=release.md5)
+    unpack(archive, path / release.folder)
 
 
-def _absent(name: str, place: Path, releases: Sequence[Release], by_hand: str) -> DatasetError:
-    # The release of which most is there is the one that was meant.
-    folders = [
-        (len(release.missing(folder)) / len(release.needed), at, folder, release)
-        for at, release in enumerate(releases)
-        for folder in (place, place / release.inner)
+def _absent(name: str, path: Path, releases: Sequence[Release], by_hand: str) -> DatasetError:
+    # Of the existing folders, name the one that lacks the smallest share of a release.
+    candidates = [
+        (len(release.missing(folder)) / len(release.required), i, folder)
+        for i, release in enumerate(releases)
+        for folder in (path, path / release.folder)
         if folder.is_dir()
     ]
-    if not folders:
-        what = f"{place} does not exist"
+    if not candidates:
+        problem = f"{path} does not exist"
     else:
-        _, _, folder, release = min(folders, key=lambda one: one[:2])
-        what = f"{folder} lacks {listed(release.missing(folder))}"
-    can = " download=True (--download on the command line), or" if releases[0].url else ""
-    return DatasetError(f"{name}: {what}. Remedy:{can} {by_hand}")
+        _, i, folder = min(candidates, key=lambda candidate: candidate[:2])
+        problem = f"{folder} lacks {listed(releases[i].missing(folder))}"
+    option = " download=True (--download on the command line), or" if releases[0].url else ""
+    return DatasetError(f"{name}: {problem}. Remedy:{option} {by_hand}")
 
 
 def tree_rows(folder: Path, skipped: SkippedFiles, for_test: bool = False) -> list[Row]:
     """Return the images of a folder of class folders."""
     return [
-        Row(file, one.name, for_test)
-        for one in subfolders(folder, skipped)
-        for file in list_images(one, skipped)
+        Row(file, path.name, for_test)
+        for path in subfolders(folder, skipped)
+        for file in list_images(path, skipped)
     ]
 
 
 def split_rows(rows: Sequence[Row], share: float, seed: int) -> list[Row]:
-    """Put a share of each class aside for testing, chosen by the names of the files alone."""
+    """Mark a share of each class for testing, chosen by the names of the files alone."""
     names = [row.file.path.name for row in rows]
     is_test = split_off([row.label for row in rows], names, share, seed)
     return [replace(row, for_test=bool(flag)) for row, flag in zip(rows, is_test, strict=True)]
 
 
 def files_by_name(folder: Path, skipped: SkippedFiles) -> dict[str, File]:
-    """Return the images in a folder by their path from there."""
+    """Return the images in a folder by their relative path."""
     if not folder.is_dir():
         raise DatasetError(f"there is no folder {folder}. Remedy: unpack the whole archive")
     files = list_images(folder, skipped)
     return {file.path.relative_to(folder).as_posix(): file for file in files}
 
 
-def refuse_missing(list_path: Path, folder: Path, missing: Sequence[str]) -> None:
-    """Raise an error if there are files that a list names and a folder lacks."""
+def check_all_present(list_path: Path, folder: Path, missing: Sequence[str]) -> None:
+    """Raise if files that a list names are missing from a folder."""
     if missing:
         raise DatasetError(
             f"{len(missing)} images that {list_path} names are not in {folder}: {listed(missing)}. "
@@ -174,14 +166,14 @@ def read_lines(path: Path) -> list[str]:
 
 
 def word_names(path: Path, keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the names in a file with a key and its words a line, and notes on what it lacks."""
+    """Return the class names in a file of keys and words, and notes on missing ones."""
     if not path.is_file():
-        return {}, [f"the classes go by their numbers, for there is no {path.name}"]
+        return {}, [f"the classes are named by their keys, because there is no {path.name}"]
     wanted = set(keys)
     pairs = (line.split(maxsplit=1) for line in read_lines(path))
     words = {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and pair[0] in wanted}
-    lacking = [key for key in keys if key not in words]
-    return words, [f"{path.name} has no name for {listed(lacking)}"] if lacking else []
+    missing = [key for key in keys if key not in words]
+    return words, [f"{path.name} has no name for {listed(missing)}"] if missing else []
 
 
 def rows_dataset(
@@ -197,25 +189,18 @@ def rows_dataset(
 ) -> Dataset:
     """Return the data set of these rows.
 
-    Args:
-        name: Of the set.
-        root: The folder from which the paths are seen.
-        rows: The images.
-        keys: The labels of the rows, in the order of their numbers.
-        words: What to call the classes instead.
-        domains: The domains of the rows, in the order of their numbers.
-        official: The true numbers of images for training, for testing, and of classes; a note says
-            if those found differ.
-        notes: What else was noticed.
+    ``keys`` and ``domains`` are the labels and domains of the rows in the order of their indices,
+    ``words`` the class names to show instead of the keys. ``official`` has the published numbers of
+    training images, test images and classes; a note reports a difference.
     """
     if not rows:
         raise DatasetError(f"{name}: {root} holds no images. Remedy: unpack the whole archive")
     is_test = np.array([row.for_test for row in rows])
-    found = (int((~is_test).sum()), int(is_test.sum()), len(keys))
+    counts = (int((~is_test).sum()), int(is_test.sum()), len(keys))
     notes = list(notes)
-    if official is not None and found != official:
+    if official is not None and counts != official:
         notes.append(
-            "{} images for training, {} for testing, {} classes".format(*found)
+            "{} images for training, {} for testing, {} classes".format(*counts)
             + "; the official set has {}, {} and {}".format(*official)
         )
     return files_dataset(
@@ -237,7 +222,7 @@ def sorted_keys(keys: Iterable[str]) -> list[str]:
 
 
 def _distinct(keys: Sequence[str], words: Mapping[str, str]) -> list[str]:
-    """Return the names of the classes; two that share a name have their key added."""
+    """Return the class names; the key is appended to a name that is not unique."""
     names = [words.get(key, readable(key)) for key in keys]
     return [
         f"{name} ({key})" if names.count(name) > 1 else name

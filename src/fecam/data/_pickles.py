@@ -1,4 +1,4 @@
-"""Pickles of plain containers and number arrays, read without running what they ask for."""
+"""Pickles of containers and numeric arrays, read without calling other code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fecam.errors import DatasetError
 
 
 def read_pickle(path: Path) -> Any:
-    """Return what a pickle holds: containers, strings, numbers and arrays, nothing else."""
+    """Return the content of a pickle: containers, strings, numbers and arrays."""
     try:
         with path.open("rb") as file:
             # Files of Python 2, whose strings are bytes.
             return _Arrays(file, encoding="bytes").load()
     except OSError as error:
         raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
-    # A damaged or hostile pickle makes the machine that reads it raise nearly anything.
+    # A damaged or hostile pickle can raise any error.
     except Exception as error:
         raise DatasetError(
             f"{path} is not the pickle it should be: {error or type(error).__name__}. "
@@ -29,7 +29,7 @@ def read_pickle(path: Path) -> Any:
 
 
 class _Arrays(pickle.Unpickler):
-    """Knows the three names that an array of numbers needs, each by a function of our own."""
+    """Resolves only the three names of a numeric array, each to a function of this module."""
 
     def find_class(self, module: str, name: str) -> Any:
         if name == "_reconstruct" and module in {"numpy.core.multiarray", "numpy._core.multiarray"}:
@@ -41,12 +41,12 @@ class _Arrays(pickle.Unpickler):
         raise pickle.UnpicklingError(f"refused to load {module}.{name}")
 
 
-# Stands for the class, which a pickle could call with a size of its choice.
+# Replaces the class, which a pickle could call with any size.
 _NDARRAY = object()
 
 
 def _empty_array(kind: Any, shape: Any, code: Any) -> NDArray[Any]:
-    """Return the array that the pickle then fills; whatever size it asks for at first."""
+    """Return the array that the pickle then fills, whatever size it requests first."""
     return np.empty(0, np.int8)
 
 

@@ -1,4 +1,4 @@
-"""Short marks of items, by which the very same item is known again without being kept."""
+"""64-bit content hashes, which identify an item without storing it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ _BLOCK = 2**20
 
 
 def content_hashes(items: Sequence[Any] | NDArray[Any], kind: str = "images") -> ContentHashes:
-    """A mark for each item: the same for the same bytes, else different but for chance (2^-64).
+    """Return the first 64 bits of the SHA-256 of each item.
 
-    Images are known by the bytes of their files, texts by their characters, rows of features by
-    their numbers in single precision.
+    Hashed are the bytes of image files, the characters of texts, and features in single precision.
 
-    >>> one, two, again = content_hashes(["a tit", "a wren", "a tit"], "texts").tolist()
-    >>> one == again != two
+    >>> first, second, third = content_hashes(["a tit", "a wren", "a tit"], "texts").tolist()
+    >>> first == third != second
     True
     """
-    if kind == "features" and isinstance(items, np.ndarray):  # a lesson may have many
+    if kind == "features" and isinstance(items, np.ndarray):  # the fast path for large batches
         rows = np.ascontiguousarray(items, "<f4")
         return np.array(
-            [_short(hashlib.sha256(b"features" + row.tobytes())) for row in rows], np.uint64
+            [_prefix(hashlib.sha256(b"features" + row.tobytes())) for row in rows], np.uint64
         )
     content = getattr(items, "content", items.__getitem__)
-    return np.array([_mark(content(at), kind) for at in range(len(items))], np.uint64)
+    return np.array([_hash(content(i), kind) for i in range(len(items))], np.uint64)
 
 
-def _mark(item: Any, kind: str) -> int:
+def _hash(item: Any, kind: str) -> int:
     digest = hashlib.sha256(kind.encode())
     if kind == "features":
         digest.update(np.ascontiguousarray(_plain(item), "<f4").tobytes())
@@ -49,10 +48,10 @@ def _mark(item: Any, kind: str) -> int:
         array = np.ascontiguousarray(_plain(item))
         digest.update(f"{array.shape}{array.dtype.str}".encode())
         digest.update(array.tobytes())
-    return _short(digest)
+    return _prefix(digest)
 
 
-def _short(digest: Any) -> int:
+def _prefix(digest: Any) -> int:
     return int.from_bytes(digest.digest()[:8], "little")
 
 
@@ -61,7 +60,7 @@ def _plain(item: Any) -> Any:
 
 
 def _update_with_file(digest: Any, path: Path) -> None:
-    """With what is in a file; one that cannot be read has to be told by whoever decodes it."""
+    """Hash the content of a file; the path of an unreadable one, which the decoder reports."""
     try:
         if not path.is_file():
             raise OSError

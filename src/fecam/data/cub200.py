@@ -9,10 +9,10 @@ from fecam.data._listing import SkippedFiles
 from fecam.data._official import (
     Release,
     Row,
+    check_all_present,
     files_by_name,
     find,
     read_lines,
-    refuse_missing,
     rows_dataset,
 )
 from fecam.data.dataset import Dataset
@@ -56,7 +56,7 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     skipped = SkippedFiles()
     files = files_by_name(folder / "images", skipped)
     missing = [name for name in images.values() if name not in files]
-    refuse_missing(folder / "images.txt", folder / "images", missing)
+    check_all_present(folder / "images.txt", folder / "images", missing)
     unlisted = len(files) - len(set(images.values()))
     notes = [f"{unlisted} images left out that images.txt does not name"] if unlisted else []
     return rows_dataset(

@@ -1,4 +1,4 @@
-"""What a data set is: labelled items that are read when they are asked for."""
+"""Labeled items that are read when they are indexed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,38 @@ from numpy.typing import NDArray
 from fecam.errors import DatasetError
 
 Kind = Literal["images", "texts", "features"]
-"""What the items are: 8-bit RGB arrays (height, width, 3), strings, or float32 vectors."""
+"""Type of the items: 8-bit RGB arrays (height, width, 3), strings, or float32 vectors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled items, some of them for testing.
+    """Labeled items, some of them for testing.
 
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+    kind : {"images", "texts", "features"}
+        Type of the items.
+    items : sequence or array
+        The items. ``items[i]`` decodes one image; an unreadable one raises `ItemError`.
+    labels : array of int
+        The index of the class of each item in ``label_names``.
+    label_names : tuple of str
+        Names of the classes.
+    fingerprint : str
+        A hash that changes with the items, the labels and their order.
+    is_test : array of bool, optional
+        Which items are for testing. Default: none.
+    domains : array of int, optional
+        The index of the domain of each item in ``domain_names``.
+    domain_names : tuple of str
+        Names of the domains.
+    notes : tuple of str
+        Observations of the loader for the user, such as empty folders.
+
+    Examples
+    --------
     >>> data = Dataset("fruit", "texts", ["an apple", "a pear"], [0, 1], ("apple", "pear"), "f1")
     >>> data.items[1], data.label_names[data.labels[1]], len(data.train)
     ('a pear', 'pear', 2)
@@ -28,19 +53,13 @@ class Dataset:
     name: str
     kind: Kind
     items: Sequence[Any] | NDArray[Any]
-    """Read lazily: ``items[i]`` decodes one image. One that cannot be read raises `ItemError`."""
     labels: NDArray[np.int64]
-    """For each item the position of its class in ``label_names``."""
     label_names: tuple[str, ...]
     fingerprint: str
-    """Changes whenever an item, a label or their order does."""
     is_test: NDArray[np.bool_] | None = None
-    """Which items are for testing; None if the data set does not say."""
     domains: NDArray[np.int64] | None = None
-    """For each item the position of its domain in ``domain_names``."""
     domain_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What was noticed while looking through it, for a person to read: empty folders, say."""
 
     def __post_init__(self) -> None:
         count = len(self.items)
@@ -66,23 +85,34 @@ class Dataset:
 
     @property
     def train(self) -> NDArray[np.intp]:
-        """The rows to learn from."""
+        """Indices of the items to learn from."""
         return np.flatnonzero(~np.asarray(self.is_test))
 
     @property
     def test(self) -> NDArray[np.intp]:
-        """The rows to be judged on."""
+        """Indices of the items to test on."""
         return np.flatnonzero(np.asarray(self.is_test))
 
     def subset(self, rows: NDArray[Any]) -> Dataset:
-        """Only these rows, in this order; the classes keep their numbers."""
+        """Return the given rows in the given order; labels keep their meaning.
+
+        Parameters
+        ----------
+        rows : array of int or bool
+            Indices, or a mask.
+
+        Returns
+        -------
+        Dataset
+            The subset, whose items are still read lazily.
+        """
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
         return replace(
             self,
             items=self.items[rows]
             if isinstance(self.items, np.ndarray)
-            else _Chosen(self.items, rows),
+            else _Subset(self.items, rows),
             labels=self.labels[rows],
             is_test=np.asarray(self.is_test)[rows],
             domains=None if self.domains is None else self.domains[rows],
@@ -90,8 +120,8 @@ class Dataset:
         )
 
 
-class _Chosen(Sequence[Any]):
-    """Some items of a sequence, still read one by one."""
+class _Subset(Sequence[Any]):
+    """A lazy subset of a sequence."""
 
     def __init__(self, items: Sequence[Any], rows: NDArray[Any]) -> None:
         self._items, self._rows = items, rows
@@ -99,20 +129,19 @@ class _Chosen(Sequence[Any]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def content(self, at: int) -> object:
-        """What the item at that place is made of: see `fecam.data.content_hashes`."""
-        place = int(self._rows[at])
+    def content(self, index: int) -> object:
+        """Return what `fecam.data.content_hashes` hashes for an item."""
         content = getattr(self._items, "content", self._items.__getitem__)
-        return content(place)
+        return content(int(self._rows[index]))
 
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return _Chosen(self._items, self._rows[at])
-        return self._items[int(self._rows[at])]
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return _Subset(self._items, self._rows[index])
+        return self._items[int(self._rows[index])]
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:
-    """A short hash of strings, numbers, bytes and arrays; their order counts.
+    """Return a hash of strings, numbers, bytes and arrays in their order.
 
     >>> fingerprint_of(["a", 1]) == fingerprint_of(["a", 1]) != fingerprint_of(["a1"])
     True

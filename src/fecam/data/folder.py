@@ -1,4 +1,4 @@
-"""A folder of images sorted into class folders, as most people have them."""
+"""A folder of images with one folder per class."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ClassFolder:
 
     @property
     def keys(self) -> list[str]:
-        """The names of the files inside the folder."""
+        """The paths of the files inside the folder."""
         return [file.path.relative_to(self.path).as_posix() for file in self.files]
 
 
@@ -64,96 +64,103 @@ def load_folder(
 ) -> Dataset:
     """Return the images of a folder that has a folder for each class.
 
-    Args:
-        path: ``CLASS/files``, or ``train/CLASS/files`` with ``test/`` or ``val/`` beside it. Files
-            deeper inside a class folder are found too.
-        domains: There is a level of domains above the classes: ``DOMAIN/CLASS/files`` or
-            ``train/DOMAIN/CLASS/files``.
-        test_share: Where the folders name no test part, put this share of each class aside for
-            testing: the same files whatever their order on disk and whatever other classes there
-            are. With domains, this share of each class in each domain.
-        seed: Another seed puts other files aside.
-        as_label: The class of all images, whatever folders they lie in.
-        name: The name of the data set; the folder's own if not given.
+    Parameters
+    ----------
+    path : path
+        ``CLASS/files``, or ``train/CLASS/files`` beside ``test/`` or ``val/``. Files in subfolders
+        of a class folder belong to the class.
+    domains : bool
+        Whether there is a level of domains above the classes: ``DOMAIN/CLASS/files`` or
+        ``train/DOMAIN/CLASS/files``.
+    test_share : float
+        Share of each class (and domain) for testing, if there is no folder for testing. The choice
+        depends neither on the order of the files nor on other classes.
+    seed : int
+        Seed of that choice.
+    as_label : str, optional
+        The class of all images, whatever their folders.
+    name : str, optional
+        Name of the data set. Default: that of the folder.
+
+    Returns
+    -------
+    Dataset
+        The images.
     """
     root = existing_folder(path, "a folder of images")
-    skipped = SkippedFiles()
-    notes: list[str] = []
-    found = [
-        one
+    skipped, notes = SkippedFiles(), list[str]()
+    folders = [
+        folder
         for top, for_test in _parts(root, skipped, notes)
-        for one in _class_folders(top, for_test, domains, as_label, skipped)
+        for folder in _class_folders(top, for_test, domains, as_label, skipped)
     ]
-    _refuse_no_images(root, found, skipped, domains)
-    empty = [str(one.path.relative_to(root)) for one in found if not one.files]
+    _check_images(root, folders, skipped, domains)
+    empty = [str(folder.path.relative_to(root)) for folder in folders if not folder.files]
     if empty:
         notes.append(f"{len(empty)} empty class folders left out: {listed(empty)}")
-    found = [one for one in found if one.files]
+    folders = [folder for folder in folders if folder.files]
     if not domains and as_label is None:
-        notes += _perhaps_domains(found)
+        notes += _note_possible_domains(folders)
 
-    files = [file for one in found for file in one.files]
-    counts = [len(one.files) for one in found]
-    labels, label_names = enumerated([one.label for one in found])
-    domain_numbers, domain_names = enumerated([one.domain for one in found])
-    is_test = np.repeat([one.for_test for one in found], counts)
+    counts = [len(folder.files) for folder in folders]
+    labels, label_names = enumerated([folder.label for folder in folders])
+    domain_indices, domain_names = enumerated([folder.domain for folder in folders])
+    is_test = np.repeat([folder.for_test for folder in folders], counts)
     if test_share and is_test.any():
         raise DatasetError(
-            f"test_share={test_share}, but {root} has a folder of its own for testing. "
-            "Remedy: leave test_share out"
+            f"test_share={test_share}, but {root} has a folder for testing. Remedy: leave out "
+            "test_share"
         )
     if not is_test.any():
-        groups = [f"{one.domain}/{one.label}" for one in found for _ in one.files]
-        is_test = split_off(groups, [key for one in found for key in one.keys], test_share, seed)
+        groups = np.repeat([f"{folder.domain}/{folder.label}" for folder in folders], counts)
+        keys = [key for folder in folders for key in folder.keys]
+        is_test = split_off(groups.tolist(), keys, test_share, seed)
     return files_dataset(
         name or readable(root.resolve().name),
         root,
-        files,
+        [file for folder in folders for file in folder.files],
         np.repeat(labels, counts),
         label_names,
         is_test=is_test,
-        domains=np.repeat(domain_numbers, counts) if domains else None,
+        domains=np.repeat(domain_indices, counts) if domains else None,
         domain_names=domain_names if domains else (),
-        notes=[*notes, *_one_sided(found), *skipped.notes()],
+        notes=[*notes, *_note_one_sided(folders), *skipped.notes()],
     )
 
 
-def _perhaps_domains(found: list[ClassFolder]) -> list[str]:
-    """A note, if every class folder has the same folders inside: those may be the classes."""
-    inside = [{top.name for top in subfolders(one.path)} for one in found]
-    shared = set.intersection(*inside) if len(found) > 1 else set()
+def _note_possible_domains(folders: list[ClassFolder]) -> list[str]:
+    """Return a note if all class folders have the same subfolders, which may be the classes."""
+    inside = [{top.name for top in subfolders(folder.path)} for folder in folders]
+    shared = set.intersection(*inside) if len(folders) > 1 else set()
     if len(shared) < 2:
         return []
     return [
-        f"{listed([one.label for one in found])} were taken as classes, but each has folders "
-        f"{listed(sorted(shared))} inside: if those are the classes, give domains=true"
+        f"{listed([folder.label for folder in folders])} were read as classes, but each has the "
+        f"folders {listed(sorted(shared))}: if those are the classes, give domains=true"
     ]
 
 
 def _parts(root: Path, skipped: SkippedFiles, notes: list[str]) -> list[tuple[Path, bool]]:
-    """Return the folders that hold class folders, and whether they are for testing.
+    """Return the folders of class folders, and whether they are for testing.
 
-    A folder called ``train`` may as well be a class of vehicles: it is a part if another part
-    stands beside it, or if it stands alone and has folders inside.
+    A folder ``train`` may be a class of vehicles: it is a part if another part is beside it, or if
+    it is the only folder and has subfolders.
     """
     tops = subfolders(root)
     by_name = {top.name.casefold(): top for top in tops}
-    train = _first(by_name, _TRAIN)
-    test, validation = _first(by_name, _TEST), _first(by_name, _VALIDATION)
+    train, test, validation = (
+        next((by_name[name] for name in sorted(names) if name in by_name), None)
+        for names in (_TRAIN, _TEST, _VALIDATION)
+    )
     alone = len(tops) == 1
     if train is None or not (test or validation or (alone and subfolders(train))):
         return [(root, False)]
     subfolders(root, skipped)
-    judged = test or validation
-    parts = [(train, False)] + ([(judged, True)] if judged else [])
-    unused = [top.name for top in tops if top not in {train, judged}]
+    test = test or validation
+    unused = [top.name for top in tops if top not in {train, test}]
     if unused:
         notes.append(f"folders left out beside {train.name}: {listed(unused)}")
-    return parts
-
-
-def _first(by_name: dict[str, Path], names: frozenset[str]) -> Path | None:
-    return next((by_name[name] for name in sorted(names) if name in by_name), None)
+    return [(train, False)] + ([(test, True)] if test else [])
 
 
 def _class_folders(
@@ -166,31 +173,31 @@ def _class_folders(
             yield ClassFolder(label, domain, for_test, list_images(folder, skipped), folder)
 
 
-def _one_sided(found: list[ClassFolder]) -> list[str]:
-    """Say which classes have images in only one of the parts."""
-    train = {one.label for one in found if not one.for_test}
-    test = {one.label for one in found if one.for_test}
+def _note_one_sided(folders: list[ClassFolder]) -> list[str]:
+    """Return notes on classes with images in only one of the parts."""
+    train = {folder.label for folder in folders if not folder.for_test}
+    test = {folder.label for folder in folders if folder.for_test}
     if not test:
         return []
     sides = ((train - test, "nothing for testing"), (test - train, "nothing to learn from"))
-    return [f"classes with {what}: {listed(sorted(some))}" for some, what in sides if some]
+    return [f"classes with {what}: {listed(sorted(names))}" for names, what in sides if names]
 
 
-def _refuse_no_images(
-    root: Path, found: list[ClassFolder], skipped: SkippedFiles, domains: bool
+def _check_images(
+    root: Path, folders: list[ClassFolder], skipped: SkippedFiles, domains: bool
 ) -> None:
-    if any(one.files for one in found):
+    if any(folder.files for folder in folders):
         return
     tree = (_DOMAIN_TREE if domains else _TREE).format(root=root.name)
-    if skipped.loose:
+    if skipped.unclassified:
         level = "domain and class folders" if domains else "class folders"
         raise DatasetError(
-            f"{root} holds {skipped.loose} images that lie in no class folder, so nothing says "
-            "what they show. Remedy: name the class of all with as_label (--as on the command "
+            f"{root} holds {skipped.unclassified} images that are in no class folder, so their "
+            "class is unknown. Remedy: name the class of all with as_label (--as on the command "
             f"line), or sort them into {level}:{tree}"
         )
-    passed = "; ".join(skipped.notes())
+    reasons = "; ".join(skipped.notes())
     raise DatasetError(
-        f"{root} holds no images{f' ({passed})' if passed else ''}. Remedy: one folder a class:"
-        f"{tree}"
+        f"{root} holds no images{f' ({reasons})' if reasons else ''}. Remedy: one folder per "
+        f"class:{tree}"
     )

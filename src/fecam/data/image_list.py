@@ -1,4 +1,4 @@
-"""Image files from anywhere that all show the same class."""
+"""A list of image files of one class."""
 
 from __future__ import annotations
 
@@ -17,23 +17,16 @@ from fecam.errors import DatasetError
 def load_files(
     paths: Iterable[str | os.PathLike[str]], as_label: str, *, name: str | None = None
 ) -> Dataset:
-    """Return image files as a data set of one class; the same file twice is one item.
-
-    Args:
-        paths: The files, whatever they are called.
-        as_label: The class that they show.
-        name: The name of the data set; the label if not given.
-    """
-    # By the path alone: two names of one file are two files for whoever named them so.
-    files = [File.at(Path(path)) for path in dict.fromkeys(Path(path) for path in paths)]
-    missing = [str(file.path) for file in files if not file.is_there]
+    """Return image files as a data set of one class; a repeated path is one item."""
+    files = [File.from_path(Path(path)) for path in dict.fromkeys(Path(path) for path in paths)]
+    missing = [str(file.path) for file in files if not file.exists]
     if missing:
         raise DatasetError(
             f"{listed(missing)} {'do' if len(missing) > 1 else 'does'} not exist. "
             "Remedy: give paths of image files"
         )
     if not as_label.strip():
-        raise DatasetError(f"{as_label!r} is no label. Remedy: write the name of a class")
+        raise DatasetError(f"{as_label!r} is not a label. Remedy: give the name of a class")
     labels = np.zeros(len(files), np.int64)
     is_test = np.zeros(len(files), bool)
     top = Path(Path.cwd().anchor)

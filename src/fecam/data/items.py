@@ -1,4 +1,4 @@
-"""What users hand in as items: which kind they are, and rows of features as an array."""
+"""The kind of items that a user passes, and features as an array."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fecam.errors import InputError
 
 
 def as_sequence(items: Any) -> Any:
-    """Items, if there can be several of them."""
+    """Return the items, or raise if they are a single item."""
     if isinstance(items, (str, bytes, os.PathLike)) or not hasattr(items, "__len__"):
         raise InputError(f"items must be a list, not {type(items).__name__}; write [item] for one.")
     return items
 
 
 def kind_of(items: Any) -> Kind:
-    """What a new model is taught: numbers are features, paths and pictures are images."""
+    """Return the kind of the items, by the first: numbers are features, paths are images."""
     items = as_sequence(items)
     first: Any = items[0] if len(items) else None
     if isinstance(first, str) and not _is_image_path(first):
@@ -38,18 +38,18 @@ def _is_image_path(text: str) -> bool:
 
 
 def as_rows(items: Any, width: int | None) -> NDArray[Any]:
-    """Rows of features as the classifier takes them; it looks at them more closely."""
+    """Return features as a two-dimensional array of floats."""
     items = items.detach().cpu().numpy() if hasattr(items, "detach") else items
     try:
         rows = np.asarray(items, np.float64 if _is_double(items) else np.float32)
     except (TypeError, ValueError):
         raise InputError(
-            "this model has no encoder, so it takes rows of numbers. Encode the items as you did "
-            "when it was taught."
+            "this model has no encoder, so items must be rows of numbers. Encode them as you did "
+            "for learning."
         ) from None
     if rows.ndim != 2 or (width is not None and rows.shape[1] != width):
-        due = "" if width is None else f" with {width} columns"
-        raise InputError(f"features of shape {rows.shape} are not a table{due}.")
+        columns = "" if width is None else f" with {width} columns"
+        raise InputError(f"features of shape {rows.shape} must be a 2-D array{columns}.")
     return rows
 
 

@@ -10,9 +10,9 @@ from fecam.data._official import (
     WNID,
     Release,
     Row,
+    check_all_present,
     files_by_name,
     find,
-    refuse_missing,
     rows_dataset,
     sorted_keys,
     split_rows,
@@ -91,7 +91,7 @@ def _listed_parts(folder: Path, skipped: SkippedFiles) -> dict[str, list[Row]]:
         if listing.exists():
             found = read_csv(listing, Options(label="label", image="filename"), None)
             missing = [name for name in found.items if name not in files]
-            refuse_missing(listing, folder / "images", missing)
+            check_all_present(listing, folder / "images", missing)
             pairs = zip(found.items, found.labels or (), strict=True)
             parts[part] = [Row(files[name], label, False) for name, label in pairs]
     return parts

@@ -243,9 +243,9 @@ def _refuse_empty(path: Path, rows: Rows, values: Sequence[Any], what: str) -> N
 
 def _files(path: Path, rows: Rows, notes: list[str]) -> list[File]:
     _refuse_empty(path, rows, rows.items, "path")
-    files = [File.at(path.parent / str(item)) for item in rows.items]
+    files = [File.from_path(path.parent / str(item)) for item in rows.items]
     missing = [
-        f"{file.path} ({rows.where(row)})" for row, file in enumerate(files) if not file.is_there
+        f"{file.path} ({rows.where(row)})" for row, file in enumerate(files) if not file.exists
     ]
     if len(missing) == len(files):
         raise DatasetError(

@@ -9,10 +9,10 @@ from fecam.data._listing import SkippedFiles
 from fecam.data._official import (
     Release,
     Row,
+    check_all_present,
     files_by_name,
     find,
     read_lines,
-    refuse_missing,
     rows_dataset,
     sorted_keys,
     tree_rows,
@@ -85,5 +85,5 @@ def _listed_rows(listing: Path, skipped: SkippedFiles) -> list[Row]:
         if len(cells) < 2:
             raise DatasetError(f"{listing}, line {number}: no file and class with a tab between")
         pairs.append((cells[0], cells[1].strip()))
-    refuse_missing(listing, folder, [name for name, _ in pairs if name not in files])
+    check_all_present(listing, folder, [name for name, _ in pairs if name not in files])
     return [Row(files[name], wnid, True) for name, wnid in pairs]
