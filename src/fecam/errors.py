@@ -31,6 +31,10 @@ class ModelFileError(FecamError):
     """A model file is missing, damaged, hostile, or of another kind or version."""
 
 
+class UndoError(ModelFileError):
+    """No step of the history can be undone."""
+
+
 class ItemError(FecamError):
     """One image, text or row of a data set cannot be read."""
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import fecam
 from fecam import FeCAMClassifier, load
-from fecam.errors import InputError, ModelFileError, UnknownLabelError
+from fecam.errors import InputError, ModelFileError, UndoError, UnknownLabelError
 from fecam.model_file import ModelFile, check, compact, file_info, lazy_matrices
 from fecam.model_file.descriptors import Connection
 from helpers.features import relu_features
@@ -180,7 +180,7 @@ def test_any_steps_can_be_taken_back_one_by_one(tmp_path, verbs):
             assert state(path) == expected
         model.undo()
         assert model.classes == [] and model.steps[-1].undone
-        with pytest.raises(ModelFileError, match="nothing to undo"):
+        with pytest.raises(UndoError, match="nothing to undo"):
             model.undo()
     assert check(path) == []
 
@@ -226,7 +226,7 @@ def test_history_is_bounded(path, monkeypatch):
             sizes.append(path.stat().st_size)
         assert [step.can_undo for step in model.steps] == [True] * 4 + [False] * 9
         model.undo(4)
-        with pytest.raises(ModelFileError, match="cannot be undone"):
+        with pytest.raises(UndoError, match="cannot be undone"):
             model.undo()
         assert model.classes[0].count == 40 * 9
     assert max(sizes[6:]) - sizes[5] < 0.15 * sizes[5], "what is dropped makes room for the next"

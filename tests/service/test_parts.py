@@ -51,7 +51,7 @@ def test_those_that_wait_are_worked_on_together():
     async def main():
         nonlocal go
         go = asyncio.Event()
-        batcher = Batcher("work", work, most=5, size=4, seconds=30)
+        batcher = Batcher("work", work, max_queue=5, max_batch=4, seconds=30)
         batcher.start()
         first = batcher.submit(0)
         await asyncio.sleep(0.05)
@@ -83,7 +83,9 @@ def test_the_next_batch_is_there_when_one_is_done():
         return jobs
 
     async def main():
-        batcher = Batcher("work", work, most=9, size=2, seconds=30, ahead=2)
+        batcher = Batcher(
+            "work", work, max_queue=9, max_batch=2, seconds=30, max_inflight_batches=2
+        )
         batcher.start()
         waiting = [batcher.submit(n) for n in range(6)]
         await asyncio.sleep(0.05)
@@ -114,7 +116,7 @@ def test_who_waits_too_long_is_told_and_no_longer_worked_for():
     async def main():
         nonlocal go
         go = asyncio.Event()
-        batcher = Batcher("work", work, most=5, size=1, seconds=0.2)
+        batcher = Batcher("work", work, max_queue=5, max_batch=1, seconds=0.2)
         batcher.start()
         both = [batcher.submit("begun"), batcher.submit("waits")]
         for one in both:
@@ -170,7 +172,7 @@ def test_limits_are_looked_at():
 
 @pytest.mark.parametrize("settings", [{}, {"covariance": "diagonal"}, {"covariance": "identity"}])
 def test_the_map_shows_what_the_statistics_say(settings):
-    from fecam.service.maps import map_of
+    from fecam.service.maps import class_map
 
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 3)) * [3, 1, 0.1] + np.repeat(
@@ -179,7 +181,7 @@ def test_the_map_shows_what_the_statistics_say(settings):
     clf = package.FeCAMClassifier(tukey=None, l2=None, **settings).fit(
         rows, np.repeat([0, 1, 2], 20)
     )
-    found = map_of(clf)
+    found = class_map(clf)
     places = np.asarray([[one["x"], one["y"]] for one in found["points"]])
     means = rows.reshape(3, 20, 3).mean(axis=1)
     apart = np.linalg.norm(means[:, None] - means, axis=-1)
@@ -206,7 +208,15 @@ def test_no_more_is_handed_over_than_there_is_room_for():
     async def main():
         nonlocal go
         go = asyncio.Event()
-        batcher = Batcher("work", work, most=9, size=4, seconds=30, ahead=9, room=6)
+        batcher = Batcher(
+            "work",
+            work,
+            max_queue=9,
+            max_batch=4,
+            seconds=30,
+            max_inflight_batches=9,
+            max_inflight_items=6,
+        )
         batcher.start()
         waiting = []
         for job in range(4):
@@ -216,7 +226,7 @@ def test_no_more_is_handed_over_than_there_is_room_for():
         go.set()
         assert await asyncio.gather(*waiting) == [0, 1, 2, 3]
         await batcher.close()
-        assert batcher._handed == 0
+        assert batcher._n_inflight_items == 0
 
     asyncio.run(main())
 
@@ -230,7 +240,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(tmp_path):
             answered = http.post("/v1/predict", json={"features": X[:1].tolist()})
             assert answered.status_code == 200, "others are not kept waiting"
             said = line.recv(10_000)
-        assert b"408" in said.splitlines()[0] and b"nothing came for 1 seconds" in said
+        assert b"408" in said.splitlines()[0] and b"no data came for 1 seconds" in said
 
 
 def test_one_clock_for_all_who_wait():
@@ -251,7 +261,7 @@ def test_one_clock_for_all_who_wait():
         outcomes = await asyncio.gather(*late, return_exceptions=True)
         assert [type(one) for one in outcomes] == [TimeoutError] * 3
         await asyncio.sleep(0.05)
-        assert not patience._until and not patience._late and not patience._looking
+        assert not patience._deadlines and not patience._expired and not patience._sweeping
 
     asyncio.run(main())
 
@@ -259,12 +269,12 @@ def test_one_clock_for_all_who_wait():
 @contextmanager
 def inbox_of_a_judge():
     """An inbox, and how to ask it; at the end all has come."""
-    from fecam.service.frames import encode_batch, put
+    from fecam.service.frames import encode_batch, write_frame
     from fecam.service.prediction_worker import RequestQueue
     from fecam.service.served_model import Query
 
     def ask(count):
-        put(ours.sendall, encode_batch([Query(np.zeros((1, 4), np.float32))] * count))
+        write_frame(ours.sendall, encode_batch([Query(np.zeros((1, 4), np.float32))] * count))
 
     ours, theirs = socket.socketpair()
     with theirs:
@@ -282,7 +292,7 @@ def test_questions_that_have_come_are_taken_together():
     with inbox_of_a_judge() as (inbox, ask):
         for count in (1, 2, BLOCK_ROWS, 3):
             ask(count)
-    taken = [[len(some) for some in inbox.take()] for _ in range(4)]
+    taken = [[len(some) for some in inbox.next_batches()] for _ in range(4)]
     assert taken == [[1, 2, BLOCK_ROWS], [3], [], []], "the end stays the end"
 
 
@@ -294,9 +304,9 @@ def test_those_who_come_back_together_are_taken_in_even_shares(few):
         for _ in range(8):  # sixty-four ask again as soon as they are answered
             for _ in range(coming):
                 ask(1)
-            while inbox._messages.qsize() < coming:
+            while inbox._frames.qsize() < coming:
                 time.sleep(0.001)
-            shares.append(len(inbox.take()))
+            shares.append(len(inbox.next_batches()))
             coming = 64 - few if len(shares) == 1 else shares[-2]
     assert shares[0] == few and set(shares[2:]) == {32}, shares
 
@@ -317,7 +327,7 @@ def test_a_copy_is_removed_whatever_was_asked_of_it(tmp_path, monkeypatch):
 @pytest.mark.parametrize("count", [4, 60, 300])
 def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
     """For a service leaves out of that what it holds: a model in a circle would never be freed."""
-    from fecam.service.served_model import Query, ServedModel, predict_batch, warm
+    from fecam.service.served_model import Query, ServedModel, precompute, predict_batch
 
     rng = np.random.default_rng(0)
     rows, labels = rng.random((3 * count, 96), np.float32), np.repeat(["a", "b", "c"], count)
@@ -327,8 +337,8 @@ def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
         gc.disable()
         try:
             snapshot = model.snapshot
-            warm(snapshot)
-            view = ServedModel.of(snapshot)
+            precompute(snapshot)
+            view = ServedModel.from_snapshot(snapshot)
             predict_batch(view, [Query(rows[:3])])
             held = [weakref.ref(one) for one in (snapshot.classifier, view.classifier)]
             model.learn(rows[:5] + 0.01, labels[:5])
@@ -343,7 +353,7 @@ def test_rows_that_cannot_be_judged_cost_others_little(tmp_path, monkeypatch, ba
     from fecam.service.served_model import EncodedAnswers, Query, ServedModel, predict_batch
 
     with package.open(taught_file(tmp_path)) as model:
-        view = ServedModel.of(model.snapshot)
+        view = ServedModel.from_snapshot(model.snapshot)
     queries = [Query(X[:1] - 100 * (place == bad)) for place in range(64)]
     judged = []
     judge = package.FeCAMClassifier.judge
@@ -364,7 +374,7 @@ def test_only_a_process_of_its_own_is_set_up_for_a_service(tmp_path):
 
     async def begin(alone):
         engine = Engine(ServiceSettings(path, predict_workers=0))
-        engine.alone = alone
+        engine.owns_process = alone
         await engine.start()
         while not engine.ready:
             await asyncio.sleep(0.01)

@@ -34,7 +34,7 @@ def served_here(tmp_path_factory):
 
 
 def test_what_is_written_in_one_turn_leaves_in_one_piece():
-    from fecam.service.http_protocol import LARGE, CoalescingTransport
+    from fecam.service.http_protocol import FLUSH_BYTES, CoalescingTransport
 
     class Sent(asyncio.Transport):
         def __init__(self):
@@ -58,8 +58,8 @@ def test_what_is_written_in_one_turn_leaves_in_one_piece():
         assert not sent.said
         await asyncio.sleep(0)
         assert sent.said == [b"toprest"]
-        one.write(bytes(LARGE))
-        assert sent.said[1:] == [bytes(LARGE)], "a slow client must be noticed"
+        one.write(bytes(FLUSH_BYTES))
+        assert sent.said[1:] == [bytes(FLUSH_BYTES)], "a slow client must be noticed"
         await asyncio.sleep(0)
         one.write(b"last")
         one.close()

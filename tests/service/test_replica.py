@@ -21,7 +21,13 @@ import fecam as package
 from fecam.errors import MissingPackageError, SettingsError
 from fecam.service import ServiceSettings
 from fecam.service.app import create_app
-from fecam.service.blocks import BLOCK, apply_blocks, blocks_at, changed_blocks, digests_of
+from fecam.service.blocks import (
+    BLOCK_BYTES,
+    apply_blocks,
+    block_digests,
+    changed_blocks,
+    read_blocks,
+)
 from fecam.service.engine import Engine
 from fecam.service.problems import Problem
 from fecam.service.replica import Replica
@@ -53,7 +59,7 @@ class Line:
             raise ConnectionError("nobody is there")
         self.asked.append(verb)
         sent = pickle.loads(pickle.dumps((given, named)))
-        answer = await self.writer.ask(verb, *sent[0], **sent[1])
+        answer = await self.writer.call(verb, *sent[0], **sent[1])
         return pickle.loads(pickle.dumps(answer))
 
 
@@ -73,7 +79,7 @@ async def serving(settings, count=2):
         yield line, engines, clients
     finally:
         await asyncio.to_thread(
-            lambda: [one._warmed.wait() for one in (*engines, line.writer._engine)]
+            lambda: [one._warmed_up.wait() for one in (*engines, line.writer._engine)]
         )
         for one in (*clients, *engines):
             await (one.aclose() if isinstance(one, httpx.AsyncClient) else one.close())
@@ -125,7 +131,7 @@ def test_only_what_changed_is_sent_and_what_is_known_is_kept(tmp_path):
     class Counting(Line):
         async def __call__(self, verb, *given, **named):
             answer = await super().__call__(verb, *given, **named)
-            if verb == "patch":
+            if verb == "delta":
                 sent.append(sum(map(len, answer.blocks.values())))
             return answer
 
@@ -133,14 +139,14 @@ def test_only_what_changed_is_sent_and_what_is_known_is_kept(tmp_path):
         settings = ServiceSettings(path)
         replica = Replica(settings, Counting(Writer(settings)))
         await replica.start()
-        before = replica.view.snapshot
-        _, version = await replica.teach("features", many[:3] + 1, ["3"] * 3)
-        await replica.reach(version)
-        after = replica.view.snapshot
+        before = replica.served.snapshot
+        _, version = await replica.learn("features", many[:3] + 1, ["3"] * 3)
+        await replica.wait_for_version(version)
+        after = replica.served.snapshot
         assert after.rows["4"] is before.rows["4"]
         assert after.rows["3"] is not before.rows["3"]
         await replica.close()
-        await replica._remote.writer.close()
+        await replica._call_writer.writer.close()
 
     asyncio.run(run())
     whole, lesson = sent
@@ -154,7 +160,7 @@ def test_a_writer_that_dies_loses_nothing(path):
             body = {"features": (X[:4] + 5).tolist(), "label": "new"}
             key = {"Idempotency-Key": "a"}
             taught = (await http.post("/v1/teach", json=body, headers=key)).json()
-            await replica.reach(taught["version"])
+            await replica.wait_for_version(taught["version"])
             dead, line.writer = line.writer, None
             refused = await http.post("/v1/teach", json=body, headers=key)
             assert refused.status_code == 502
@@ -167,7 +173,7 @@ def test_a_writer_that_dies_loses_nothing(path):
             again = (await http.post("/v1/teach", json=body, headers=key)).json()
             assert (again["step"], again["version"]) == (taught["step"], taught["version"])
             more = (await http.post("/v1/teach", json={**body, "label": "cat"})).json()
-            await replica.reach(more["version"])
+            await replica.wait_for_version(more["version"])
             await dead.close()
 
     asyncio.run(run())
@@ -185,7 +191,7 @@ def test_a_file_that_is_gone_is_not_asked_for_without_end(path):
             assert 1 <= len(line.asked) <= 3
             found = await http.post("/v1/predict", json={"features": X[:2].tolist()})
             assert found.status_code == 200
-            assert replica.view.version > 0
+            assert replica.served.version > 0
 
     asyncio.run(run())
 
@@ -198,12 +204,12 @@ def test_a_silent_writer_is_given_up(path):
             async def silence(*given, **named):
                 await asyncio.sleep(60)
 
-            replica._remote = silence
+            replica._call_writer = silence
             replica._following.cancel()
             body = {"features": X[:2].tolist(), "label": "new"}
             found = await http.post("/v1/teach", json=body)
             assert found.status_code == 502 and found.json()["error"]["code"] == "writer"
-            assert replica.waiting["write"] == 0
+            assert replica.queue_lengths["write"] == 0
             assert line.writer is not None
 
     asyncio.run(run())
@@ -290,15 +296,15 @@ def test_a_problem_can_be_sent():
 @given(
     st.lists(st.integers(0, 2), max_size=5),
     st.lists(st.integers(0, 2), max_size=5),
-    st.integers(0, BLOCK - 1),
+    st.integers(0, BLOCK_BYTES - 1),
 )
 def test_an_old_file_and_its_differences_give_the_new_one(tmp_path_factory, old, new, tail):
     folder = tmp_path_factory.mktemp("blocks")
     one, two = folder / "one", folder / "two"
-    one.write_bytes(b"".join(bytes([x]) * BLOCK for x in old) + b"a" * tail)
-    two.write_bytes(b"".join(bytes([x]) * BLOCK for x in new) + b"b" * (tail // 2))
-    places = changed_blocks(digests_of(two), digests_of(one))
-    apply_blocks(one, blocks_at(two, places), two.stat().st_size)
+    one.write_bytes(b"".join(bytes([x]) * BLOCK_BYTES for x in old) + b"a" * tail)
+    two.write_bytes(b"".join(bytes([x]) * BLOCK_BYTES for x in new) + b"b" * (tail // 2))
+    places = changed_blocks(block_digests(two), block_digests(one))
+    apply_blocks(one, read_blocks(two, places), two.stat().st_size)
     assert one.read_bytes() == two.read_bytes()
     assert len(places) <= len(new) + 1
 

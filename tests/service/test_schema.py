@@ -61,7 +61,7 @@ def test_every_answer_is_described_and_has_an_example_of_its_body(running):
 
     document = httpx.get(f"{running.url}/openapi.json").json()
     known = set(document["components"]["schemas"])
-    assert {"FeaturesQuestion", "ImagesLesson", "TextsLabelled", "Prediction", "Error"} <= known
+    assert {"PredictFeatures", "TeachImages", "LabeledTexts", "Prediction", "Error"} <= known
 
     def references(value):
         if isinstance(value, dict):

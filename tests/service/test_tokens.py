@@ -64,7 +64,7 @@ def test_tokens_and_scopes(tmp_path):
 
 def test_a_service_for_others_needs_tokens(tmp_path):
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
-        with pytest.raises(SettingsError, match="tokens are needed"):
+        with pytest.raises(SettingsError, match="tokens are required"):
             ServiceSettings(tmp_path / "m.fecam", host=host)
     for host in ("127.0.0.1", "127.1.2.3", "::1", "localhost"):
         assert ServiceSettings(tmp_path / "m.fecam", host=host).is_local

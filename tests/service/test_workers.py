@@ -172,7 +172,7 @@ def test_a_lesson_does_not_wait_for_one_that_hangs(tmp_path):
 
 
 def test_a_long_queue_is_no_silence():
-    from fecam.service.frames import got, put
+    from fecam.service.frames import read_frame, write_frame
     from fecam.service.worker_handle import WorkerHandle, _Channel
 
     class Process:
@@ -186,21 +186,21 @@ def test_a_long_queue_is_no_silence():
 
     def work(answers):
         for _ in range(answers):
-            got(lines)
+            read_frame(lines)
             time.sleep(0.2)
-            put(theirs.sendall, [])
+            write_frame(theirs.sendall, [])
 
     async def main():
         one = WorkerHandle(Path("any"), 1)
-        _, one._line = await asyncio.get_running_loop().create_connection(_Channel, sock=ours)
+        _, one._channel = await asyncio.get_running_loop().create_connection(_Channel, sock=ours)
         one._process = Process()
         working = asyncio.create_task(asyncio.to_thread(work, 8))
-        watching = asyncio.create_task(one.ended(0.7))
-        await asyncio.gather(*[one.answer([]) for _ in range(8)])  # the last waits for 1.6 seconds
+        watching = asyncio.create_task(one.watch(0.7))
+        await asyncio.gather(*[one.predict([]) for _ in range(8)])  # the last waits for 1.6 seconds
         assert not one._process.killed
         await working
         with pytest.raises(ConnectionError):
-            await one.answer([])  # which nobody answers any more
+            await one.predict([])  # which nobody answers any more
         await watching
         assert one._process.killed
 
@@ -215,7 +215,7 @@ def test_a_file_that_cannot_be_opened_is_no_reason_to_stop(tmp_path):
         garbage.write_bytes(b"no model" * 1000)
         garbage.rename(path)
         os.kill(child, signal.SIGKILL)
-        until(lambda: "cannot be had" in http.running.log.read_text())
+        until(lambda: "cannot be started" in http.running.log.read_text())
         assert [one["label"] for one in ask(http)["answers"]] == labels
         assert "Traceback" not in http.running.log.read_text()
 
@@ -245,24 +245,24 @@ def test_each_that_judges_is_told(tmp_path):
         def __init__(self, deaf=False):
             self.deaf, self.versions, self.killed = deaf, [], False
 
-        def reach(self, version):
+        def wait_for_version(self, version):
             if self.deaf:
                 raise ConnectionError("deaf")
             self.versions.append(version)
 
-        def hang_up(self):
+        def disconnect(self):
             pass
 
         def kill(self):
             self.killed = True
 
     with package.open(taught_file(tmp_path)) as model:
-        judge = PredictionPool(model.path, None, predict_workers=3, share=1, seconds=1)
+        judge = PredictionPool(model.path, None, n_workers=3, n_processes=1, seconds=1)
         deaf, others = Told(deaf=True), [Told(), Told()]
-        judge._ready = [deaf, *others]
+        judge._workers = [deaf, *others]
         judge.publish(model.snapshot)
         assert [one.versions for one in others] == [[1], [1]] and deaf.killed
-        assert judge._ready == others and judge.view.version == 1
+        assert judge._workers == others and judge.served.version == 1
 
 
 def test_none_outlives_its_service(tmp_path):
@@ -284,7 +284,7 @@ def test_none_outlives_its_service(tmp_path):
 def test_without_a_process_a_thread_judges(tmp_path, monkeypatch, caplog):
     from fecam.service import worker_handle
 
-    monkeypatch.setattr(worker_handle, "START", 0.0)
+    monkeypatch.setattr(worker_handle, "START_TIMEOUT_S", 0.0)
     path = taught_file(tmp_path)
 
     async def run():
@@ -293,10 +293,10 @@ def test_without_a_process_a_thread_judges(tmp_path, monkeypatch, caplog):
         try:
             found = await engine.predict(X.astype(np.float32))
             assert [one["label"] for one in found.answers] == expected(path)
-            while "cannot be had" not in caplog.text:
+            while "cannot be started" not in caplog.text:
                 await asyncio.sleep(0.02)
             assert engine.predict_workers == 0
-            await engine.teach("features", EELS, ["eel"] * len(EELS))
+            await engine.learn("features", EELS, ["eel"] * len(EELS))
             found = await engine.predict(EELS)
             assert found.answers[0]["label"] == "eel"
         finally:
@@ -369,5 +369,5 @@ def test_a_service_searches_as_it_is_told(tmp_path, workers):
 
 
 def test_a_search_that_there_is_not_is_told(tmp_path):
-    with pytest.raises(SettingsError, match=r"search='fast' is none of auto.*approximate"):
+    with pytest.raises(SettingsError, match=r"search='fast' must be one of auto.*approximate"):
         ServiceSettings(tmp_path / "m.fecam", search="fast")

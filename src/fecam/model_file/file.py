@@ -245,7 +245,7 @@ def translate_errors(path: str | os.PathLike[str], *, reading: bool = False) -> 
     except ModelFileError as error:
         message = str(error)
         named = message.startswith((f"{path}: ", f"{path} was "))
-        raise ModelFileError(message if named else f"{path}: {message}") from None
+        raise type(error)(message if named else f"{path}: {message}") from None
     except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
         if isinstance(error, OSError) or any(word in str(error) for word in _PLACE):
             raise ModelFileError(

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-from fecam.errors import ModelFileError
+from fecam.errors import ModelFileError, UndoError
 from fecam.model_file.records import Label, Step
 from fecam.model_file.snapshot import Snapshot
 from fecam.model_file.writing import UNDO_STEPS, now, set_current, write_settings
@@ -62,12 +62,12 @@ def undo_step(db: sqlite3.Connection, before: Snapshot) -> int:
         "SELECT number, settings, prior FROM steps WHERE undone IS NULL ORDER BY number DESC"
     ).fetchone()
     if found is None:
-        raise ModelFileError("there is nothing to undo: no step is left.")
+        raise UndoError("there is nothing to undo: no step is left.")
     step, settings, prior = found
     changes = db.execute("SELECT label, before, after FROM changes WHERE step = ?", (step,))
     changed = changes.fetchall()
     if not changed and settings is None:
-        raise ModelFileError(
+        raise UndoError(
             f"step {step} cannot be undone: it is older than the last {UNDO_STEPS} steps, was "
             "done for good, or the history was dropped."
         )

@@ -1,4 +1,4 @@
-"""A model behind HTTP: the only importer of the web framework."""
+"""HTTP service for a model. No other package imports the web framework."""
 
 from fecam.service.settings import Limits, ServiceSettings
 

@@ -1,8 +1,8 @@
-"""Whether a request may be served: where it was sent to, which page sent it, what token it has.
+"""Access checks: host, origin and token of a request.
 
-A service on loopback without tokens is open to the programs of this machine, and so to every page
-that its browser shows. Two checks keep those out: the name that was asked for must be one of this
-machine (a foreign name that was made to point here would be another), and a page must be our own.
+A service on loopback without tokens is open to all programs of the machine, including foreign pages
+in a browser. Two checks reject those pages: the Host header must name this machine, which stops DNS
+rebinding, and the Origin must be the service itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TEACHING = {("POST", "/v1/teach"), ("POST", "/v1/undo")}
 
 
 class Access:
-    """The rules of one service."""
+    """The access rules of one service."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
@@ -33,7 +33,7 @@ class Access:
         self._hosts = {*_LOCAL, f"[{host}]" if ":" in host else host}
 
     def check(self, method: str, path: str, headers: Headers) -> None:
-        """Refuse what may not be served."""
+        """Raise `Problem` if a request is not allowed."""
         if self._tokens is None and path not in _LIVENESS:
             self._check_host(headers)
         if path in _OPEN or path.startswith("/page/"):
@@ -47,7 +47,7 @@ class Access:
             raise Problem(
                 403,
                 "foreign_host",
-                "this service answers under the names of its own machine only. Ask for "
+                "this service accepts only the host names of its own machine. Use "
                 f"http://127.0.0.1:{self._settings.port}, or serve with --tokens.",
             )
 
@@ -64,7 +64,7 @@ class Access:
         raise Problem(
             403,
             "foreign_page",
-            "a page from elsewhere may not ask here. Serve with --cors ORIGIN to let it.",
+            "this service rejects pages of other origins. Serve with --cors ORIGIN to allow one.",
         )
 
     def _check_token(self, tokens: TokenFile, method: str, path: str, headers: Headers) -> None:
@@ -74,20 +74,20 @@ class Access:
             raise Problem(
                 401,
                 "token",
-                "a token is needed: Authorization: Bearer TOKEN. `fecam token add` makes one.",
+                "a token is required: Authorization: Bearer TOKEN. `fecam token add` creates one.",
                 WWW_Authenticate='Bearer realm="fecam"',
             )
         if scope != "teach" and (method == "DELETE" or (method, path.rstrip("/")) in _TEACHING):
             raise Problem(
                 403,
                 "scope",
-                "this token may only read. To teach, forget and undo, use one of scope teach.",
+                "this token has scope read. To teach, forget and undo, use one of scope teach.",
                 WWW_Authenticate='Bearer realm="fecam", error="insufficient_scope", scope="teach"',
             )
 
 
 def _name(host: str) -> str:
-    """A host without its port.
+    """Return a host without its port.
 
     >>> _name("LocalHost:8765"), _name("[::1]:80"), _name("example.org")
     ('localhost', '[::1]', 'example.org')

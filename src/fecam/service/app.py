@@ -1,4 +1,4 @@
-"""The application: routes, what guards them, and the engine behind."""
+"""The application: routes, middleware and the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fecam.service import logs
 from fecam.service.access import Access
 from fecam.service.engine import Engine
 from fecam.service.metrics import Metrics
-from fecam.service.problems import Problem, problem_of
+from fecam.service.problems import Problem, to_problem
 from fecam.service.request_middleware import RequestMiddleware
 from fecam.service.routes import learning, page, predictions, status
 from fecam.service.schemas import request_schemas
@@ -31,11 +31,11 @@ from fecam.service.settings import ServiceSettings
 from fecam.service.timeouts import TimeoutSweeper
 
 ENVIRONMENT = "FECAM_SERVICE"
-"""Where worker processes find the settings."""
+"""Environment variable with the settings of worker processes."""
 
 
-class _Guarded(FastAPI):
-    """An application that requests reach through its guard, before the framework sees them."""
+class _App(FastAPI):
+    """An application with `RequestMiddleware` outside of all layers of the framework."""
 
     entry: ASGIApp
 
@@ -44,14 +44,14 @@ class _Guarded(FastAPI):
         await self.entry(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """All layers but the outermost, which would answer what the guard answers in our form."""
+        """Return all layers but the outermost: `RequestMiddleware` formats the errors."""
         outermost = super().build_middleware_stack()
-        assert isinstance(outermost, ServerErrorMiddleware), "it is the framework's last resort"
+        assert isinstance(outermost, ServerErrorMiddleware), "the outermost layer of Starlette"
         return outermost.app
 
 
 def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastAPI:
-    """An application that serves one model."""
+    """Return an application that serves one model."""
     engine = engine or Engine(settings)
 
     @asynccontextmanager
@@ -63,22 +63,22 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
             finally:
                 await engine.close()
 
-    app = _Guarded(
+    app = _App(
         title="fecam",
         version=__version__,
-        summary="Teach a model new classes, and ask it.",
+        summary="Teach a model new classes and predict.",
         lifespan=lifespan,
         docs_url="/docs" if settings.docs else None,
         redoc_url=None,
     )
     app.state.engine, app.state.metrics = engine, Metrics()
-    app.state.patience = TimeoutSweeper(engine.limits.seconds)
+    app.state.body_timeouts = TimeoutSweeper(engine.limits.seconds)
     app.entry = RequestMiddleware(
-        super(_Guarded, app).__call__,
+        super(_App, app).__call__,
         settings=settings,
         access=Access(engine.settings),
         metrics=app.state.metrics,
-        direct={"/v1/predict": predictions.predict},
+        bypass_routes={"/v1/predict": predictions.predict},
     )
     if settings.cors:
         app.entry = CORSMiddleware(
@@ -89,56 +89,56 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
             expose_headers=["Retry-After", "X-Request-ID"],
         )
     _describe(app)
-    _explain_errors(app, settings)
+    _add_error_handlers(app, settings)
     for routes in (predictions, learning, status, page):
         app.include_router(routes.router)
     return app
 
 
 def _describe(app: FastAPI) -> None:
-    """Put the bodies of requests, which are read by hand, into the OpenAPI document."""
-    made = app.openapi
+    """Add the schemas of request bodies, which FastAPI does not parse, to the OpenAPI document."""
+    generate = app.openapi
 
-    def described() -> dict[str, Any]:
+    def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schemas = made()["components"]["schemas"]
+            schemas = generate()["components"]["schemas"]
             schemas.update(request_schemas())
-        return made()
+        return generate()
 
-    app.openapi = described  # type: ignore[method-assign]
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _explain_errors(app: FastAPI, settings: ServiceSettings) -> None:
-    """All that goes wrong has one form: see `fecam.service.problems`."""
+def _add_error_handlers(app: FastAPI, settings: ServiceSettings) -> None:
+    """Give all errors the form of `fecam.service.problems`."""
 
-    async def explain(request: Request, error: Exception) -> Response:
-        return problem_of(error, settings.model).response()
+    async def on_problem(request: Request, error: Exception) -> Response:
+        return to_problem(error, settings.model).response()
 
-    async def refuse(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException), "it is registered for these"
-        words = {
-            404: "there is no such path. GET /openapi.json lists them.",
-            405: "this path knows other methods. GET /openapi.json lists them.",
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException), "registered for this class"
+        messages = {
+            404: "there is no such path. GET /openapi.json lists the paths.",
+            405: "this path has no such method. GET /openapi.json lists the methods.",
         }
-        message = words.get(error.status_code, str(error.detail))
+        message = messages.get(error.status_code, str(error.detail))
         return Problem(error.status_code, "http", message).response()
 
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError), "it is registered for these"
+    async def on_invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError), "registered for this class"
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        return Problem(422, "invalid", f"{where}: {first['msg']}.").response()
+        location = ".".join(map(str, first["loc"]))
+        return Problem(422, "invalid", f"{location}: {first['msg']}.").response()
 
     for kind in (Problem, FecamError, NotFittedError):
-        app.add_exception_handler(kind, explain)
-    app.add_exception_handler(HTTPException, refuse)
-    app.add_exception_handler(RequestValidationError, invalid)
+        app.add_exception_handler(kind, on_problem)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, on_invalid)
 
 
-def app_of_environment() -> FastAPI:
-    """The application of a worker process, whose settings are in its environment."""
+def app_from_environment() -> FastAPI:
+    """Return the application of a worker process, with the settings of its environment."""
     settings = ServiceSettings.from_json(os.environ[ENVIRONMENT])
     logs.set_up(settings)
     app = create_app(settings)
-    app.state.engine.alone = True
+    app.state.engine.owns_process = True
     return app

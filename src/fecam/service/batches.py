@@ -1,10 +1,10 @@
-"""All requests that wait at the same moment are worked on together.
+"""`Batcher`: processes all queued jobs together.
 
-A product of sixty-four rows takes little longer than a product of one. Nobody waits for a batch to
-fill: whoever works takes what is there, and meanwhile the next batch gathers.
+A product of 64 rows takes little longer than a product of one. No job waits for a batch to fill: a
+batch takes what is queued, and the next batch collects meanwhile.
 
-Jobs are only ever touched by the event loop, so there is nothing to lock: whoever waits for a lock
-gives up the interpreter, and to get it back from a thread at work takes longer than judging a row.
+Only the event loop touches the jobs, so there is no lock. Waiting for a lock releases the
+interpreter, and getting it back from a busy thread takes longer than predicting a row.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ R = TypeVar("R")
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting(Generic[J]):
-    job: J
+class _Job(Generic[J]):
+    payload: J
     size: int
     future: asyncio.Future[Any]
-    until: float
+    deadline: float
 
 
 class Batcher(Generic[J, R]):
-    """Jobs of an event loop in batches, and what became of each.
+    """Runs the jobs of an event loop in batches.
 
-    ``work`` is given several jobs and returns an outcome for each: a result, or an error that is
-    raised where that job is awaited. At most ``most`` wait, for at most about ``seconds``; a batch
-    has up to ``size`` items. ``ahead`` batches are handed over before the first is done, so that
-    whoever works need not wait for the next, but none while those have ``room`` items or more:
-    what is handed over is worked on, even if nobody waits for it any more.
+    ``work`` gets several jobs and returns an outcome for each: a result, or an error that is raised
+    where that job is awaited. At most ``max_queue`` jobs wait, for about ``seconds`` at most; a
+    batch has up to ``max_batch`` items. Up to ``max_inflight_batches`` are dispatched before the
+    first has finished, but none while they have ``max_inflight_items`` items or more: a dispatched
+    job is computed even if its client is gone.
     """
 
     def __init__(
@@ -45,95 +45,99 @@ class Batcher(Generic[J, R]):
         name: str,
         work: Callable[[list[J]], Awaitable[Sequence[R | Exception]]],
         *,
-        most: int,
-        size: int,
+        max_queue: int,
+        max_batch: int,
         seconds: float,
-        ahead: int = 1,
-        room: int | None = None,
+        max_inflight_batches: int = 1,
+        max_inflight_items: int | None = None,
     ) -> None:
-        self._name, self._work, self._most, self._size = name, work, most, size
-        self._seconds, self._ahead, self._room = seconds, ahead, room
-        self._waiting: deque[_Waiting[J]] = deque()
-        self._at_work: dict[asyncio.Task[None], list[_Waiting[J]]] = {}
-        self._handed = 0
-        self._due = self._closing = False
+        self._name, self._work, self._seconds = name, work, seconds
+        self._max_queue, self._max_batch = max_queue, max_batch
+        self._max_inflight_batches = max_inflight_batches
+        self._max_inflight_items = max_inflight_items
+        self._queue: deque[_Job[J]] = deque()
+        self._inflight: dict[asyncio.Task[None], list[_Job[J]]] = {}
+        self._n_inflight_items = 0
+        self._dispatch_scheduled = self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
     def start(self) -> None:
-        """Begin; called where the event loop runs."""
+        """Start the timeouts; called in the event loop."""
         self._loop = asyncio.get_running_loop()
-        self._look = self._loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._give_up)
+        self._sweep = self._loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._expire)
 
-    def submit(self, job: J, size: int = 1) -> asyncio.Future[R]:
-        """A future of what becomes of the job; refused if too many wait already."""
+    def submit(self, payload: J, size: int = 1) -> asyncio.Future[R]:
+        """Return a future of the result; raise `Problem` if the queue is full."""
         loop = self._loop
-        assert loop is not None, "it was started"
-        if len(self._waiting) >= self._most or self._closing:
+        assert loop is not None, "started"
+        if len(self._queue) >= self._max_queue or self._closing:
             raise queue_full_error(self._name)
         future: asyncio.Future[R] = loop.create_future()
-        self._waiting.append(_Waiting(job, size, future, loop.time() + self._seconds))
-        if not self._due and self._may_hand_over():
-            self._due = True
-            loop.call_soon(self._hand_over)  # with all else that comes in this turn of the loop
+        self._queue.append(_Job(payload, size, future, loop.time() + self._seconds))
+        if not self._dispatch_scheduled and self._has_capacity():
+            self._dispatch_scheduled = True
+            loop.call_soon(self._dispatch)  # with all other jobs of this iteration of the loop
         return future
 
     async def close(self) -> None:
-        """Finish all jobs that were accepted, and end."""
+        """Finish all accepted jobs."""
         if self._loop is None:
             return
         self._closing = True
-        self._hand_over()
-        while self._at_work:
-            await asyncio.wait(self._at_work)
-        self._look.cancel()
+        self._dispatch()
+        while self._inflight:
+            await asyncio.wait(self._inflight)
+        self._sweep.cancel()
 
-    def _hand_over(self) -> None:
-        """Give away all that wait, as far as they fit into a batch."""
-        assert self._loop is not None, "it was started"
-        self._due = False
-        while self._waiting and self._may_hand_over():
-            batch, size = list[_Waiting[J]](), 0
-            while self._waiting and (not batch or size + self._waiting[0].size <= self._size):
-                one = self._waiting.popleft()
-                if not one.future.done():  # else it waited too long: nobody asks any more
-                    batch.append(one)
-                    size += one.size
+    def _dispatch(self) -> None:
+        """Start batches of the queued jobs while there is capacity."""
+        assert self._loop is not None, "started"
+        self._dispatch_scheduled = False
+        while self._queue and self._has_capacity():
+            batch, size = list[_Job[J]](), 0
+            while self._queue and (not batch or size + self._queue[0].size <= self._max_batch):
+                job = self._queue.popleft()
+                if not job.future.done():  # else it timed out
+                    batch.append(job)
+                    size += job.size
             if batch:
-                self._at_work[self._loop.create_task(self._run(batch))] = batch
-                self._handed += size
+                self._inflight[self._loop.create_task(self._run(batch))] = batch
+                self._n_inflight_items += size
 
-    def _may_hand_over(self) -> bool:
-        has_room = self._room is None or self._handed < self._room
-        return has_room and len(self._at_work) < self._ahead
+    def _has_capacity(self) -> bool:
+        limit = self._max_inflight_items
+        return len(self._inflight) < self._max_inflight_batches and (
+            limit is None or self._n_inflight_items < limit
+        )
 
-    async def _run(self, batch: list[_Waiting[J]]) -> None:
+    async def _run(self, batch: list[_Job[J]]) -> None:
         try:
-            outcomes = await self._work([one.job for one in batch])
-        except Exception as error:  # whoever waits is told, whatever it is
+            outcomes = await self._work([job.payload for job in batch])
+        except Exception as error:  # any error goes to the waiting clients
             outcomes = [error] * len(batch)
         task = asyncio.current_task()
-        assert task is not None, "it is one"
-        del self._at_work[task]
-        self._handed -= sum(one.size for one in batch)
-        self._hand_over()  # first, so that the work goes on meanwhile
-        for one, outcome in zip(batch, outcomes, strict=True):
-            if one.future.done():
+        assert task is not None, "run as a task"
+        del self._inflight[task]
+        self._n_inflight_items -= sum(job.size for job in batch)
+        self._dispatch()  # first, so that the next batch is computed meanwhile
+        for job, outcome in zip(batch, outcomes, strict=True):
+            if job.future.done():
                 continue
             if isinstance(outcome, Exception):
-                one.future.set_exception(outcome)
+                job.future.set_exception(outcome)
             else:
-                one.future.set_result(outcome)
+                job.future.set_result(outcome)
 
-    def _give_up(self) -> None:
-        """Tell those that have waited too long. One clock for all is cheaper than one for each."""
-        assert self._loop is not None, "it was started"
+    def _expire(self) -> None:
+        """Fail the jobs past their deadline. One timer for all is cheaper than one per job."""
+        assert self._loop is not None, "started"
         now = self._loop.time()
-        for some in (*self._at_work.values(), self._waiting):
-            for one in some:
-                if one.until < now and not one.future.done():
+        for jobs in (*self._inflight.values(), self._queue):
+            for job in jobs:
+                if job.deadline < now and not job.future.done():
                     error = timeout_error(f"there was no answer within {self._seconds:g} seconds.")
-                    one.future.set_exception(error)
-        self._look = self._loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._give_up)
+                    job.future.set_exception(error)
+        self._sweep = self._loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._expire)

@@ -1,4 +1,4 @@
-"""What of a file has changed, block by block: a lesson touches few, however long the file is."""
+"""Block digests of a file: a replica fetches only the blocks that a change touched."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-BLOCK = 64 * 1024
-"""Bytes of a block: sixteen pages of SQLite, a four-thousandth part of which is its digest."""
+BLOCK_BYTES = 64 * 1024
+"""Bytes per block: 16 SQLite pages. Its digest is 1/4096 of that."""
 
 
-def digests_of(path: Path) -> list[bytes]:
-    """A digest a block, in order."""
+def block_digests(path: Path) -> list[bytes]:
+    """Return the digest of each block."""
     return [hashlib.blake2b(block, digest_size=16).digest() for block in _blocks(path)]
 
 
-def blocks_at(path: Path, places: Sequence[int]) -> dict[int, bytes]:
-    """Some blocks of a file by their places."""
-    found = {}
+def read_blocks(path: Path, indices: Sequence[int]) -> dict[int, bytes]:
+    """Return blocks of a file by their index."""
+    blocks = {}
     with path.open("rb") as file:
-        for place in places:
-            file.seek(place * BLOCK)
-            found[place] = file.read(BLOCK)
-    return found
+        for index in indices:
+            file.seek(index * BLOCK_BYTES)
+            blocks[index] = file.read(BLOCK_BYTES)
+    return blocks
 
 
 def changed_blocks(new: Sequence[bytes], old: Sequence[bytes]) -> list[int]:
-    """Where the new file has a block that the old one has not.
+    """Return the indices of new digests that are not in the old file at that index.
 
     >>> changed_blocks([b"a", b"x", b"c", b"d"], [b"a", b"b", b"c"])
     [1, 3]
     """
-    return [at for at, one in enumerate(new) if at >= len(old) or old[at] != one]
+    return [i for i, digest in enumerate(new) if i >= len(old) or old[i] != digest]
 
 
 def apply_blocks(path: Path, blocks: Mapping[int, bytes], size: int) -> None:
-    """Write blocks to their places, and make the file as long as it should be."""
+    """Write blocks at their indices and truncate the file to ``size`` bytes."""
     path.touch()
     with path.open("r+b") as file:
-        for place, block in blocks.items():
-            file.seek(place * BLOCK)
+        for index, block in blocks.items():
+            file.seek(index * BLOCK_BYTES)
             file.write(block)
         file.truncate(size)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(BLOCK_BYTES):
             yield block

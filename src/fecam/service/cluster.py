@@ -1,7 +1,7 @@
-"""A service on a cluster of Ray: replicas that answer, wherever there is room, and one writer.
+"""A service on a Ray cluster: replicas that predict, and one writer on the node with the file.
 
-The writer is where the file is. A replica that dies is replaced, and fetches the model; a writer
-that dies is replaced, and opens the file again, in which is all that was acknowledged.
+Ray replaces a dead replica, which fetches the model, and a dead writer, which opens the file again:
+it contains all acknowledged changes.
 """
 
 from __future__ import annotations
@@ -21,101 +21,101 @@ from fecam.distributed.cluster import connect, require_ray
 from fecam.errors import ClusterError, MissingPackageError, SettingsError
 from fecam.service import logs
 from fecam.service.app import create_app
-from fecam.service.engine import EASY, Engine
+from fecam.service.engine import FEATURE_QUEUE_FACTOR, Engine
 from fecam.service.replica import Replica
-from fecam.service.run import BUSY, GRACE, listen, url_of
+from fecam.service.run import SHUTDOWN_TIMEOUT_S, WORKER_TIMEOUT_S, listen, url_of
 from fecam.service.settings import ServiceSettings
 from fecam.service.tokens import TokenFile
 from fecam.service.writer import Writer
 
-ANSWERS, WRITES = "fecam", "fecam-writer"
-"""Two applications of Ray Serve, so that the first can be ended before the second."""
+REPLICA_APP, WRITER_APP = "fecam", "fecam-writer"
+"""Two Ray Serve applications, so that the replicas can be stopped before the writer."""
 ENVIRONMENT = {
-    # Only the proxies listen. Ray can let each replica do so, at every address of its machine.
+    # Only the proxies listen, not every replica on all addresses of its node.
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
-    # Nothing here keeps the event loop waiting, so it need not have a thread of its own.
+    # The application never blocks the event loop, so it needs no separate thread.
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
 }
-LIFE: dict[str, Any] = {
+DEPLOYMENT_OPTIONS: dict[str, Any] = {
     "health_check_period_s": 1.0,
-    "health_check_timeout_s": float(BUSY),
+    "health_check_timeout_s": float(WORKER_TIMEOUT_S),
     "graceful_shutdown_wait_loop_s": 0.1,
-    "graceful_shutdown_timeout_s": float(GRACE),
+    "graceful_shutdown_timeout_s": float(SHUTDOWN_TIMEOUT_S),
 }
 
 
-class Writing:
-    """The writer as Ray keeps it."""
+class WriterDeployment:
+    """A `Writer` as a Ray Serve deployment."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         logs.set_up(settings)
         self._writer = Writer(settings)
 
-    async def ask(self, verb: str, *given: Any, **named: Any) -> Any:
-        """As `Writer.ask`."""
-        return await self._writer.ask(verb, *given, **named)
+    async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call `Writer.call`."""
+        return await self._writer.call(method, *args, **kwargs)
 
     async def __del__(self) -> None:
         await self._writer.close()
 
 
-def answering(settings: ServiceSettings) -> FastAPI:
-    """The application of a replica: the same as anywhere, with another engine."""
+def replica_app(settings: ServiceSettings) -> FastAPI:
+    """Return the application of a replica: `create_app` with a `Replica` as its engine."""
     from ray import serve
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
 
     logs.set_up(settings)
-    writer = serve.get_app_handle(WRITES)
+    writer = serve.get_app_handle(WRITER_APP)
 
-    async def ask(*given: Any, **named: Any) -> Any:
+    async def call_writer(*args: Any, **kwargs: Any) -> Any:
         try:
-            return await writer.ask.remote(*given, **named)
+            return await writer.call.remote(*args, **kwargs)
         except (RayError, RayServeException) as error:
             raise ConnectionError(type(error).__name__) from None
 
-    return create_app(settings, Replica(settings, ask))
+    return create_app(settings, Replica(settings, call_writer))
 
 
 def run_on_ray(settings: ServiceSettings, address: str, replicas: int) -> None:
-    """Serve on a cluster until a signal says to end; what was accepted is finished."""
+    """Serve on a cluster until a signal; accepted requests are finished."""
     if settings.tokens is not None:
-        TokenFile(settings.tokens).tokens()  # what is wrong with them is told now
+        TokenFile(settings.tokens).tokens()  # raises now if they are invalid
     if replicas < 1:
-        raise SettingsError(f"replicas={replicas} must be at least 1.")
+        raise SettingsError(f"replicas={replicas} must be an integer of at least 1.")
     logs.set_up(settings)
-    # The signals are ours only after Ray, which takes them for itself, has begun.
-    with served(settings, address, replicas) as url, _signals() as ended:
+    # Ray installs its own signal handlers when it starts, so ours come after.
+    with served(settings, address, replicas) as url, _signals() as stopped:
         logs.event("serving", model=settings.model.name, url=url, replicas=replicas)
-        ended.wait()
+        stopped.wait()
 
 
 @contextmanager
 def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[str]:
-    """A service on a cluster, and its address; it is ended when it is left."""
+    """Serve on a cluster within the context; yield the URL."""
     if "://" in address:
         raise SettingsError(
-            f"--ray {address}: the file must lie on a machine of the cluster. Serve from there, "
+            f"--ray {address}: the file must be on a node of the cluster. Serve from there, "
             "with --ray auto."
         )
     ray, serve = _the_packages()
-    with listen(settings) as listening:  # whether that can be done is told now
+    with listen(settings) as listening:  # raises now if the port is in use
         port = listening.getsockname()[1]
     settings = replace(
         settings,
         port=port,
-        predict_workers=0,  # a replica has one processor
+        predict_workers=0,  # a replica has one CPU
         model=settings.model.absolute(),
         tokens=None if settings.tokens is None else settings.tokens.absolute(),
     )
-    Engine(settings).model.close()  # what is wrong with the model is told now
-    os.environ.setdefault("RAY_worker_niceness", "0")  # of a cluster that begins here
+    Engine(settings).model.close()  # raises now if the model is invalid
+    os.environ.setdefault("RAY_worker_niceness", "0")  # for a cluster that starts in this process
     joined = connect(address)
     try:
-        with _deployed(serve, settings, _here(ray, settings, replicas), replicas):
+        with _deployed(serve, settings, _node_resource(ray, settings, replicas), replicas):
             yield url_of(settings.host, port)
     finally:
         if joined:
@@ -123,28 +123,30 @@ def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[s
 
 
 @contextmanager
-def _deployed(serve: Any, settings: ServiceSettings, here: str, replicas: int) -> Iterator[None]:
-    """All of it, until it is left: then first the replicas end, which may need the writer."""
+def _deployed(
+    serve: Any, settings: ServiceSettings, node_resource: str, replicas: int
+) -> Iterator[None]:
+    """Deploy within the context; the replicas stop first, because they may need the writer."""
     from ray.serve.exceptions import RayServeException
 
     try:
         try:
-            _deploy(serve, settings, here, replicas)
+            _deploy(serve, settings, node_resource, replicas)
         except RuntimeError as error:
-            why = str(error).strip().partition("\n")[0]
+            reason = str(error).strip().partition("\n")[0]
             raise ClusterError(
-                f"the service did not start ({why}). The logs of Ray say more: `ray logs`."
+                f"the service did not start ({reason}). See the logs of Ray: `ray logs`."
             ) from error
         yield
     finally:
-        for name in (ANSWERS, WRITES):
-            with suppress(RayServeException):  # it may not have begun
+        for name in (REPLICA_APP, WRITER_APP):
+            with suppress(RayServeException):  # it may not be deployed
                 serve.delete(name)
         serve.shutdown()
 
 
 def _the_packages() -> tuple[Any, Any]:
-    """Ray and its Serve."""
+    """Return the modules ray and ray.serve."""
     ray = require_ray()
     try:
         from ray import serve
@@ -153,82 +155,86 @@ def _the_packages() -> tuple[Any, Any]:
     return ray, serve
 
 
-def _here(ray: Any, settings: ServiceSettings, replicas: int) -> str:
-    """The resource that only this machine has; what stands against serving is told now."""
+def _node_resource(ray: Any, settings: ServiceSettings, replicas: int) -> str:
+    """Return the Ray resource of this node; raise if the cluster cannot serve."""
     try:
         ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
     except ValueError:
         pass
     else:
         raise SettingsError(
-            "Ray Serve runs on this cluster already, and where it listens cannot be changed. End "
-            "what it serves, `serve shutdown`, or serve on a cluster of its own: --ray local."
+            "Ray Serve is already running on this cluster, and its address cannot be changed. Stop "
+            "it with `serve shutdown`, or use a separate cluster: --ray local."
         )
     free = int(ray.available_resources().get("CPU", 0))
     if replicas > free:
         raise SettingsError(
-            f"{replicas} replicas need a processor each, and {free} are free on this cluster. "
-            "Serve with fewer, --replicas, or add machines."
+            f"{replicas} replicas need one CPU each, but the cluster has {free} free. Use fewer "
+            "--replicas, or add nodes."
         )
-    number = ray.get_runtime_context().get_node_id()
-    (mine,) = (node["Resources"] for node in ray.nodes() if node["NodeID"] == number)
-    if settings.is_local and "node:__internal_head__" not in mine:
+    node_id = ray.get_runtime_context().get_node_id()
+    (resources,) = (node["Resources"] for node in ray.nodes() if node["NodeID"] == node_id)
+    if settings.is_local and "node:__internal_head__" not in resources:
         raise SettingsError(
-            f"on {settings.host} only the cluster's head would hear. Serve from there, or for "
-            "others, too: --host 0.0.0.0 --tokens FILE."
+            f"host {settings.host!r} is reachable only on the head node of the cluster. Serve from "
+            "there, or on all interfaces: --host 0.0.0.0 --tokens FILE."
         )
-    return next(str(name) for name in mine if name.startswith("node:") and name[-2:] != "__")
+    return next(str(name) for name in resources if name.startswith("node:") and name[-2:] != "__")
 
 
-def _deploy(serve: Any, settings: ServiceSettings, here: str, replicas: int) -> None:
-    """Start all of it, and wait until it is there."""
+def _deploy(serve: Any, settings: ServiceSettings, node_resource: str, replicas: int) -> None:
+    """Deploy the writer and the replicas, and wait until they run."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     serve.start(
-        # On loopback one machine listens; a token lets in at any.
+        # On loopback only the head node listens.
         proxy_location="HeadOnly" if settings.is_local else "EveryNode",
         http_options={"host": settings.host, "port": settings.port},
     )
-    most = EASY * settings.limits.queue
+    max_requests = FEATURE_QUEUE_FACTOR * settings.limits.queue
     common = {
-        "max_ongoing_requests": most,  # beyond, engines refuse by themselves
-        "max_queued_requests": most,  # and what none of them can take is refused by Ray
+        "max_ongoing_requests": max_requests,  # engines reject more
+        "max_queued_requests": max_requests,  # Ray rejects more
         "logging_config": {"log_level": "WARNING", "enable_access_log": False},
-        **LIFE,
+        **DEPLOYMENT_OPTIONS,
     }
-    # The writer needs no processor of its own: lessons are rare, and it must always find room.
-    place = {"num_cpus": 0, "resources": {here: 0.001}, "runtime_env": {"env_vars": ENVIRONMENT}}
+    # The writer reserves no CPU, so that it can always be placed; changes are rare.
+    actor_options = {
+        "num_cpus": 0,
+        "resources": {node_resource: 0.001},
+        "runtime_env": {"env_vars": ENVIRONMENT},
+    }
     writer = serve.deployment(
-        Writing, name=WRITES, num_replicas=1, ray_actor_options=place, **common
+        WriterDeployment, name=WRITER_APP, num_replicas=1, ray_actor_options=actor_options, **common
     )
-    serve.run(writer.bind(settings), name=WRITES, route_prefix=None)
+    serve.run(writer.bind(settings), name=WRITER_APP, route_prefix=None)
 
     def build() -> FastAPI:
-        return answering(settings)
+        return replica_app(settings)
 
-    place = {"num_cpus": 1, "runtime_env": {"env_vars": ENVIRONMENT}}
+    actor_options = {"num_cpus": 1, "runtime_env": {"env_vars": ENVIRONMENT}}
     replica = serve.deployment(
         serve.ingress(build)(),
-        name=ANSWERS,
+        name=REPLICA_APP,
         num_replicas=replicas,
-        ray_actor_options=place,
+        ray_actor_options=actor_options,
         **common,
     )
-    serve.run(replica.bind(), name=ANSWERS, route_prefix="/")
+    serve.run(replica.bind(), name=REPLICA_APP, route_prefix="/")
 
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """An event that a signal to end sets; a second signal breaks off."""
-    ended = threading.Event()
+    """Yield an event that SIGINT or SIGTERM sets; a second signal interrupts."""
+    stopped = threading.Event()
 
-    def end(number: int, frame: object) -> None:
-        if ended.is_set():
+    def stop(number: int, frame: object) -> None:
+        if stopped.is_set():
             raise KeyboardInterrupt
-        ended.set()
+        stopped.set()
 
-    before = {one: signal.signal(one, end) for one in (signal.SIGINT, signal.SIGTERM)}
+    previous = {sig: signal.signal(sig, stop) for sig in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield ended
+        yield stopped
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for sig, handler in previous.items():
+            signal.signal(sig, handler)

@@ -1,4 +1,4 @@
-"""A copy of the model's file, whole though it is written to meanwhile."""
+"""Consistent copies of a model file that is being written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fecam.model_file.header import check_header
 
 
 def backup_copy(model: Path) -> Path:
-    """A consistent copy, which whoever asked for it removes."""
+    """Return the path of a consistent copy; the caller removes it."""
     handle, name = tempfile.mkstemp(prefix="fecam-copy-", suffix=".fecam")
     os.close(handle)
     copy = Path(name)
@@ -28,7 +28,7 @@ def backup_copy(model: Path) -> Path:
                 try:
                     source.set_progress_handler(None, 0)
                     source.backup(target)
-                    target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log
+                    target.execute("PRAGMA journal_mode = DELETE")  # one file, no WAL
                 finally:
                     target.close()
             finally:
@@ -40,14 +40,14 @@ def backup_copy(model: Path) -> Path:
 
 
 def restore_into(copy: Path, model: Path) -> None:
-    """Make a file hold what a copy holds, in one transaction, while it is being read.
+    """Replace the content of a model file by that of a copy, in one transaction.
 
-    It stays the same file, so whoever reads it takes over only what is new.
+    The file stays the same, so readers reload only the changed classes.
     """
     if model.exists():
         with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as source:
             with closing(sqlite3.connect(model, isolation_level=None)) as target:
-                # A copy need not outlive a crash: it is fetched again.
+                # The copy need not survive a crash: it is fetched again.
                 target.execute("PRAGMA journal_mode = MEMORY")
                 target.execute("PRAGMA synchronous = OFF")
                 source.backup(target, sleep=0.005)

@@ -33,137 +33,142 @@ from fecam.model_file.snapshot import Snapshot
 from fecam.service.batches import Batcher
 from fecam.service.copies import backup_copy
 from fecam.service.logs import log
-from fecam.service.maps import map_of
+from fecam.service.maps import class_map
 from fecam.service.prediction_pool import PredictionPool, predict_worker_count
-from fecam.service.problems import Problem, model_empty_error, queue_full_error, timeout_error
+from fecam.service.problems import (
+    Problem,
+    model_empty_error,
+    nothing_to_undo_error,
+    queue_full_error,
+    timeout_error,
+)
 from fecam.service.served_model import BLOCK_ROWS, Answer, EncodedAnswers, Query, ServedModel
 from fecam.service.settings import ServiceSettings
 
 T = TypeVar("T")
 
-FOLLOW = 0.2
-"""Seconds between two looks at what other processes wrote."""
-PATIENCE = 2.0
+POLL_S = 0.2
+"""Seconds between two checks of the file for changes by other processes."""
+VERSION_WAIT_S = 2.0
 """Seconds to wait for a version that another process writes."""
-AHEAD = 64
-"""Batches that may be on their way to a prediction worker: it takes all that have come."""
-ROOM = 4 * BLOCK_ROWS
-"""Rows that may be on their way to it."""
-MESSAGE = 64
-"""Rows in one of those batches: small, so that it can take about as many as it wants."""
-ENCODED_AT_ONCE = 32
-"""Items in one batch of the encoder."""
-EASY = 16
-"""Rows of numbers are judged so fast that so many times more of them may wait."""
+MAX_INFLIGHT_BATCHES = 64
+"""Batches sent to a prediction worker and not answered: a worker takes all that have arrived."""
+MAX_INFLIGHT_ROWS = 4 * BLOCK_ROWS
+"""Rows sent to a prediction worker and not answered."""
+BATCH_ROWS = 64
+"""Rows per batch: small, so that a worker can choose the size of its products."""
+ENCODE_BATCH = 32
+"""Items per call of the encoder."""
+FEATURE_QUEUE_FACTOR = 16
+"""Queries of features that may be queued per queued encoding: they are that much faster."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Raw:
-    """Items to be encoded, as long as somebody waits for them."""
+class _EncodeJob:
+    """Items to encode until a deadline."""
 
     kind: str
     items: Sequence[Any]
-    until: float
+    deadline: float
 
 
 class Engine:
-    """Answers and lessons for one model, whose file may lie elsewhere than the settings say."""
+    """Predictions and changes of one model; ``path`` overrides the file of the settings."""
 
-    alone = False
-    """Whether nothing but the service runs in this process, so that it may be set up for it."""
+    owns_process = False
+    """Whether the process runs nothing but the service, so that the engine may freeze the GC."""
 
     def __init__(self, settings: ServiceSettings, path: Path | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
         self.model: Model = open_model(
             path or settings.model, encoder=settings.encoder, device=settings.device
         )
-        predict_workers = predict_worker_count(settings)
-        share = settings.workers * max(predict_workers, 1)
-        self._predictions = PredictionPool(
+        n_workers = predict_worker_count(settings)
+        self._pool = PredictionPool(
             self.model.path,
             self.model.snapshot,
-            predict_workers=predict_workers,
-            share=share,
+            n_workers=n_workers,
+            n_processes=settings.workers * max(n_workers, 1),
             seconds=self.limits.seconds,
             search=settings.search,
         )
-        self.trouble: Exception | None = None
-        """Why the encoder cannot be had."""
-        self._answers = Batcher[Query, EncodedAnswers](
+        self.encoder_error: Exception | None = None
+        """Why the encoder cannot be loaded."""
+        self._predict_queue = Batcher[Query, EncodedAnswers](
             "answers",
-            self._predictions.answer,
-            most=EASY * self.limits.queue,
-            size=MESSAGE if predict_workers else BLOCK_ROWS,
+            self._pool.predict,
+            max_queue=FEATURE_QUEUE_FACTOR * self.limits.queue,
+            max_batch=BATCH_ROWS if n_workers else BLOCK_ROWS,
             seconds=self.limits.seconds,
-            ahead=AHEAD * predict_workers or 2,
-            room=ROOM * predict_workers or None,
+            max_inflight_batches=MAX_INFLIGHT_BATCHES * n_workers or 2,
+            max_inflight_items=MAX_INFLIGHT_ROWS * n_workers or None,
         )
-        self._encode = Batcher[_Raw, Encoded](
+        self._encode_queue = Batcher[_EncodeJob, Encoded](
             "the encoder",
-            self._encoded_apart,
-            most=self.limits.queue,
-            size=ENCODED_AT_ONCE,
+            self._encode,
+            max_queue=self.limits.queue,
+            max_batch=ENCODE_BATCH,
             seconds=self.limits.seconds,
         )
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="fecam-writer")
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="fecam-encoder")
-        self._lessons = 0
+        self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="fecam-writer")
+        self._encode_thread = ThreadPoolExecutor(1, thread_name_prefix="fecam-encoder")
+        self._n_writes = 0
         self._loading = threading.Lock()
         self._follower = threading.Thread(target=self._follow, name="fecam-follower", daemon=True)
         self._map: tuple[Snapshot, dict[str, Any]] | None = None
-        self._wake, self._closing = threading.Event(), False
-        self._warmed = threading.Event()
+        self._poll_now, self._closing = threading.Event(), False
+        self._warmed_up = threading.Event()
 
-    # ------------------------------------------------------------------ beginning and end
+    # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
-        """Begin; what takes long, as loading an encoder, goes on behind."""
-        self._predictions.start()
-        self._answers.start()
-        self._encode.start()
+        """Start; slow parts such as loading an encoder continue in the background."""
+        self._pool.start()
+        self._predict_queue.start()
+        self._encode_queue.start()
         self._follower.start()
         threading.Thread(target=self._warm_up, name="fecam-warm-up", daemon=True).start()
 
     async def close(self) -> None:
-        """Finish what was accepted, and let go of the file."""
+        """Finish the accepted requests and close the file."""
         self._closing = True
-        self._wake.set()
-        await self._encode.close()
-        await self._answers.close()
-        await self._predictions.close()
+        self._poll_now.set()
+        await self._encode_queue.close()
+        await self._predict_queue.close()
+        await self._pool.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        self._writer.shutdown(wait=True)
-        self._encoder.shutdown(wait=True)
+        self._write_thread.shutdown(wait=True)
+        self._encode_thread.shutdown(wait=True)
         self._follower.join()
         self.model.close()
 
     @property
-    def view(self) -> ServedModel:
-        """What is known, and told; answers know as much, or more."""
-        return self._predictions.view
+    def served(self) -> ServedModel:
+        """The published model; predictions use this version or a later one."""
+        return self._pool.served
 
     @property
     def ready(self) -> bool:
-        """Whether answers come as fast as they will ever come."""
-        return self._warmed.is_set() and self._predictions.settled and self.trouble is None
+        """Whether start-up is complete and the encoder works."""
+        return self._warmed_up.is_set() and self._pool.startup_done and self.encoder_error is None
 
     @property
     def predict_workers(self) -> int:
-        """How many processes judge now; 0: this one does."""
-        return len(self._predictions)
+        """Number of running prediction workers."""
+        return len(self._pool)
 
     @property
-    def waiting(self) -> dict[str, int]:
-        """How many wait, and for what."""
+    def queue_lengths(self) -> dict[str, int]:
+        """Number of waiting requests per queue."""
         return {
-            "judge": len(self._answers),
-            "encode": len(self._encode),
-            "write": self._lessons,
+            "predict": len(self._predict_queue),
+            "encode": len(self._encode_queue),
+            "write": self._n_writes,
         }
 
-    # ------------------------------------------------------------------ answering
+    # ------------------------------------------------------------------ predictions
 
     async def predict(
         self,
@@ -171,8 +176,8 @@ class Engine:
         top: int = 1,
         reject: float | None = None,
     ) -> EncodedAnswers:
-        """What the model makes of rows of features."""
-        return await self._answers.submit(Query(rows, top, reject), len(rows))
+        """Return the answers for rows of features."""
+        return await self._predict_queue.submit(Query(rows, top, reject), len(rows))
 
     async def predict_items(
         self,
@@ -181,55 +186,54 @@ class Engine:
         top: int = 1,
         reject: float | None = None,
     ) -> EncodedAnswers:
-        """What the model makes of images or texts; of one that cannot be read, why."""
-        found = await self.encoded(kind, items)
+        """Return the answers for images or texts; an unreadable item has an error."""
+        encoded = await self.encode(kind, items)
         answers: list[Answer] = [{"error": ""} for _ in items]
-        for at, why in found.failed.items():
-            answers[at] = {"error": why}
-        if not found.rows:
-            return EncodedAnswers.of(answers, self.view.version)
-        judged = await self.predict(found.features, top, reject)
-        for at, answer in zip(found.rows, judged.answers, strict=True):
-            answers[at] = answer
-        return EncodedAnswers.of(answers, judged.version)
+        for i, message in encoded.failed.items():
+            answers[i] = {"error": message}
+        if not encoded.rows:
+            return EncodedAnswers.encode(answers, self.served.version)
+        predicted = await self.predict(encoded.features, top, reject)
+        for i, answer in zip(encoded.rows, predicted.answers, strict=True):
+            answers[i] = answer
+        return EncodedAnswers.encode(answers, predicted.version)
 
-    async def encoded(self, kind: str, items: Sequence[Any]) -> Encoded:
-        """The features of images or texts that are to be judged."""
+    async def encode(self, kind: str, items: Sequence[Any]) -> Encoded:
+        """Return the features of images or texts."""
         self.check_kind(kind)
-        until = time.monotonic() + self.limits.seconds
-        return await self._encode.submit(_Raw(kind, items, until), len(items))
+        deadline = time.monotonic() + self.limits.seconds
+        return await self._encode_queue.submit(_EncodeJob(kind, items, deadline), len(items))
 
     def check_kind(self, kind: str) -> None:
-        """Refuse items of another kind than the model takes."""
-        if self.view.kind is None:
+        """Raise if the model takes another kind of items."""
+        if self.served.kind is None:
             raise model_empty_error()
-        if kind != self.view.kind:
+        if kind != self.served.kind:
             raise InputError(
-                f"this model takes {self.view.kind}; these are {kind}. GET /v1/model tells what a "
-                "model takes."
+                f"the model takes {self.served.kind}, not {kind}. GET /v1/model returns the kind."
             )
 
-    async def reach(self, version: int) -> None:
-        """Wait until the model has at least this version, whoever writes it."""
-        begun = time.monotonic()
-        while self.view.version < version:
-            if time.monotonic() - begun > min(self.patience(version), self.limits.seconds):
+    async def wait_for_version(self, version: int) -> None:
+        """Wait until the model has at least this version."""
+        start = time.monotonic()
+        while self.served.version < version:
+            if time.monotonic() - start > min(self.version_timeout(version), self.limits.seconds):
                 raise Problem(
                     409,
                     "version",
-                    f"the model has version {self.view.version}, not {version}. Give a version "
-                    "that an answer had.",
+                    f"the model has version {self.served.version}, not {version}. Use the version "
+                    "of an earlier response.",
                 )
-            self._wake.set()
+            self._poll_now.set()
             await asyncio.sleep(0.01)
 
-    def patience(self, version: int) -> float:
-        """Seconds that a version is waited for."""
-        return PATIENCE
+    def version_timeout(self, version: int) -> float:
+        """Return the seconds to wait for a version."""
+        return VERSION_WAIT_S
 
-    # ------------------------------------------------------------------ changing
+    # ------------------------------------------------------------------ changes
 
-    async def teach(
+    async def learn(
         self,
         kind: str,
         items: Any,
@@ -237,36 +241,26 @@ class Engine:
         note: str = "",
         idempotency_key: str = "",
     ) -> tuple[LearnResult, int]:
-        """Teach; when it returns, the lesson is on the disk and answers know of it."""
+        """Learn labeled items; on return the change is on disk and served."""
 
         def learn() -> LearnResult:
             if kind != "features":
-                self._warmed.wait()  # what is being loaded is not loaded twice
+                self._warmed_up.wait()  # so that the encoder is not loaded twice
                 self._load()
             self.model.reload()
-            named = self.labels(labels)
+            parsed = self.parse_labels(labels)
+            options: dict[str, Any] = {"note": note, "strict": False, "kind": kind}
+            options["idempotency_key"] = idempotency_key
             if kind != "images":
-                return self.model.learn(
-                    items,
-                    named,
-                    note=note,
-                    idempotency_key=idempotency_key,
-                    strict=False,
-                    kind=kind,
-                )
-            refused = too_large(items, self.limits.max_pixels)
-            keep = [at for at in range(len(items)) if at not in refused]
+                return self.model.learn(items, parsed, **options)
+            rejected = oversized_images(items, self.limits.max_pixels)
+            keep = [i for i in range(len(items)) if i not in rejected]
             if not keep:
-                return LearnResult(None, {}, {}, list(refused.values()), [], 0.0)
-            lesson = self.model.learn(
-                [items[at] for at in keep],
-                [named[at] for at in keep],
-                note=note,
-                idempotency_key=idempotency_key,
-                strict=False,
-                kind=kind,
+                return LearnResult(None, {}, {}, list(rejected.values()), [], 0.0)
+            result = self.model.learn(
+                [items[i] for i in keep], [parsed[i] for i in keep], **options
             )
-            return replace(lesson, unreadable=[*refused.values(), *lesson.unreadable])
+            return replace(result, unreadable=[*rejected.values(), *result.unreadable])
 
         return await self._write(learn)
 
@@ -282,171 +276,173 @@ class Engine:
         return await self._write(forget)
 
     async def undo(self, count: int) -> tuple[list[Step], int]:
-        """Take back the last steps."""
+        """Undo the last steps."""
 
         def undo() -> list[Step]:
             self.model.reload()
             if self.model.snapshot is None:
-                raise Problem(409, "nothing_to_undo", "there is nothing left that can be undone.")
+                raise nothing_to_undo_error()
             return self.model.undo(count)
 
         return await self._write(undo)
 
     async def steps(self) -> list[Step]:
-        """What happened to the model, the last step first."""
+        """Return the steps, the last one first."""
         return await asyncio.to_thread(lambda: self.model.steps)
 
     async def map(self) -> tuple[dict[str, Any], int]:
-        """The classes in the plane; made once for each version."""
-        view = self.view
-        if view.snapshot is None:
+        """Return the map of the classes and its version; computed once per version."""
+        served = self.served
+        if served.snapshot is None:
             return {"points": [], "explained": None}, 0
-        if self._map is None or self._map[0] is not view.snapshot:
-            made = await asyncio.to_thread(map_of, view.snapshot.classifier)
-            self._map = view.snapshot, made
-        return self._map[1], view.version
+        if self._map is None or self._map[0] is not served.snapshot:
+            points = await asyncio.to_thread(class_map, served.snapshot.classifier)
+            self._map = served.snapshot, points
+        return self._map[1], served.version
 
     async def copy(self) -> Path:
-        """A copy of the file, which whoever asked for it removes."""
-        if self.view.snapshot is None:
+        """Return the path of a copy of the file; the caller removes it."""
+        if self.served.snapshot is None:
             raise model_empty_error()
         return await asyncio.to_thread(backup_copy, self.model.path)
 
-    def labels(self, labels: Sequence[Any]) -> list[Label]:
-        """Labels as those that are known are: a person's text may name a number."""
-        if not ServedModel(self.model.snapshot, None).numbered:
+    def parse_labels(self, labels: Sequence[Any]) -> list[Label]:
+        """Return the labels as integers if those of the model are: a form sends texts."""
+        if not ServedModel(self.model.snapshot, None).has_integer_labels:
             return list(labels)
         try:
             return [int(label) for label in labels]
         except ValueError:
             raise InputError(
-                "the classes of this model are whole numbers, so labels must be, too."
+                "the labels of this model are integers, so new labels must be integers."
             ) from None
 
     async def _write(self, change: Callable[[], T]) -> tuple[T, int]:
-        """Make a change when its turn comes; one that has begun is finished."""
-        if self._closing or self._lessons >= self.limits.queue:
+        """Run a change in the writer thread; once started, it is finished."""
+        if self._closing or self._n_writes >= self.limits.queue:
             raise queue_full_error("the writer")
 
         def run() -> tuple[T, int]:
-            done = change()
+            result = change()
             self.publish()
-            return done, self.model.version
+            return result, self.model.version
 
-        self._lessons += 1
+        self._n_writes += 1
         try:
-            future = self._writer.submit(run)
-            waiting = asyncio.wrap_future(future)
-            await asyncio.wait({waiting}, timeout=self.limits.seconds)
-            if not waiting.done() and future.cancel():
-                raise timeout_error("other lessons took too long; nothing was changed.")
-            return await waiting
+            future = self._write_thread.submit(run)
+            task = asyncio.wrap_future(future)
+            await asyncio.wait({task}, timeout=self.limits.seconds)
+            if not task.done() and future.cancel():
+                raise timeout_error("other changes took too long; nothing was changed.")
+            return await task
         finally:
-            self._lessons -= 1
+            self._n_writes -= 1
 
     # ------------------------------------------------------------------ threads
 
     def publish(self) -> None:
-        """Let answers come from what the file holds now, once all is derived that they need."""
-        self._predictions.publish(self.model.snapshot)
+        """Serve the current content of the file, after all factors have been computed."""
+        self._pool.publish(self.model.snapshot)
 
     def _follow(self) -> None:
-        """Take over what other processes write."""
+        """Publish changes that other processes write."""
         while not self._closing:
-            self._wake.wait(FOLLOW)
-            self._wake.clear()
+            self._poll_now.wait(POLL_S)
+            self._poll_now.clear()
             if self._closing:
                 break
             try:
-                if self.model.reload() or self.model.snapshot is not self.view.snapshot:
+                if self.model.reload() or self.model.snapshot is not self.served.snapshot:
                     self.publish()
             except (FecamError, OSError) as error:
                 log.warning("cannot follow the file: %s", error)
 
     def _warm_up(self) -> None:
-        """What the first request would else have to wait for."""
+        """Load the encoder and compute the factors before the first request."""
         try:
             self.publish()
             encoder = self._load()
-            if encoder is None and self.view.kind is None:
-                # Most begin with images; loaded once, the encoder is there in no time.
+            if encoder is None and self.served.kind is None:
+                # Most models start with images; the second load of an encoder is fast.
                 name = self.settings.encoder or USUAL_ENCODERS["images"]
                 encoder = load_encoder(name, device=self.settings.device)
             if encoder is not None:
                 blank = np.zeros((32, 32, 3), np.uint8)
                 encoder.encode(["" if encoder.kind == "texts" else blank])
         except MissingPackageError as error:
-            if self.view.kind is not None:
-                self.trouble = error
+            if self.served.kind is not None:
+                self.encoder_error = error
         except Exception as error:
             log.error("the encoder cannot be loaded: %s", error)
-            self.trouble = error
+            self.encoder_error = error
         finally:
-            if self.alone:
+            if self.owns_process:
+                # A full collection traversed all modules: a sixth of the time under load.
                 gc.collect()
                 gc.freeze()
-            self._warmed.set()
+            self._warmed_up.set()
 
     def _load(self) -> Encoder | None:
-        """The encoder, loaded by one thread only; None if the model has none, or none yet."""
+        """Return the encoder, loaded by one thread at a time; None if the model has none (yet)."""
         with self._loading:
             return self.model.encoder
 
-    async def _encoded_apart(self, jobs: Sequence[_Raw]) -> Sequence[Encoded | Exception]:
-        """By the one thread that encodes what is to be judged."""
+    async def _encode(self, jobs: Sequence[_EncodeJob]) -> Sequence[Encoded | Exception]:
+        """Encode in the encoder thread."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._encoder, self._encoded, jobs)
+        return await loop.run_in_executor(self._encode_thread, self._encode_jobs, jobs)
 
-    def _encoded(self, jobs: Sequence[_Raw]) -> Sequence[Encoded | Exception]:
+    def _encode_jobs(self, jobs: Sequence[_EncodeJob]) -> Sequence[Encoded | Exception]:
         encoder = self._load()
         if encoder is None or any(job.kind != encoder.kind for job in jobs):
             return [model_empty_error()] * len(jobs)  # the file was replaced
         items = [item for job in jobs for item in job.items]
-        until = max(job.until for job in jobs)
+        deadline = max(job.deadline for job in jobs)
         features, failed = list[NDArray[Any]](), dict[int, str]()
         rows: list[int] = []
-        for start in range(0, len(items), ENCODED_AT_ONCE):
-            if time.monotonic() > until:
+        for start in range(0, len(items), ENCODE_BATCH):
+            if time.monotonic() > deadline:
                 raise timeout_error("encoding takes too long.")
-            some = items[start : start + ENCODED_AT_ONCE]
-            refused = too_large(some, self.limits.max_pixels) if encoder.kind == "images" else {}
-            keep = [at for at in range(len(some)) if at not in refused]
-            found = encode_readable([some[at] for at in keep], encoder)
-            features.append(found.features)
-            rows += [start + keep[at] for at in found.rows]
-            failed |= {start + at: why for at, why in refused.items()}
-            failed |= {start + keep[at]: why for at, why in found.failed.items()}
-        return _apart(jobs, np.concatenate(features), rows, failed)
+            batch = items[start : start + ENCODE_BATCH]
+            is_image = encoder.kind == "images"
+            rejected = oversized_images(batch, self.limits.max_pixels) if is_image else {}
+            keep = [i for i in range(len(batch)) if i not in rejected]
+            encoded = encode_readable([batch[i] for i in keep], encoder)
+            features.append(encoded.features)
+            rows += [start + keep[i] for i in encoded.rows]
+            failed |= {start + i: message for i, message in rejected.items()}
+            failed |= {start + keep[i]: message for i, message in encoded.failed.items()}
+        return _split_by_job(jobs, np.concatenate(features), rows, failed)
 
 
-def too_large(images: Sequence[bytes], most: int) -> dict[int, str]:
-    """By their places the images that are not to be decoded, and why."""
-    refused: dict[int, str] = {}
-    for at, content in enumerate(images):
+def oversized_images(images: Sequence[bytes], max_pixels: int) -> dict[int, str]:
+    """Return a message per index of an image that must not be decoded."""
+    messages: dict[int, str] = {}
+    for i, content in enumerate(images):
         try:
             pixels = count_pixels(content)
         except ItemError as error:
-            refused[at] = str(error)
+            messages[i] = str(error)
             continue
-        if pixels > most:
-            refused[at] = f"{pixels:,} pixels are more than the {most:,} that are taken here"
-    return refused
+        if pixels > max_pixels:
+            messages[i] = f"{pixels:,} pixels exceed the limit of {max_pixels:,}"
+    return messages
 
 
-def _apart(
-    jobs: Sequence[_Raw], features: NDArray[Any], rows: list[int], failed: dict[int, str]
+def _split_by_job(
+    jobs: Sequence[_EncodeJob], features: NDArray[Any], rows: list[int], failed: dict[int, str]
 ) -> list[Encoded | Exception]:
-    """What belongs to each job."""
+    """Return the features and failures of each job."""
     outcomes, start = list[Encoded | Exception](), 0
-    places = np.asarray(rows)
+    indices = np.asarray(rows)
     for job in jobs:
         end = start + len(job.items)
-        mine = (places >= start) & (places < end)
+        mask = (indices >= start) & (indices < end)
         outcomes.append(
             Encoded(
-                features[mine],
-                (places[mine] - start).tolist(),
-                {at - start: why for at, why in failed.items() if start <= at < end},
+                features[mask],
+                (indices[mask] - start).tolist(),
+                {i - start: message for i, message in failed.items() if start <= i < end},
             )
         )
         start = end

@@ -1,4 +1,4 @@
-"""What is said between a service and the processes that judge for it."""
+"""Messages between a service and its prediction workers: a length, then a pickle."""
 
 from __future__ import annotations
 
@@ -14,49 +14,52 @@ from fecam.service.served_model import EncodedAnswers, Query
 
 Outcomes = Sequence[EncodedAnswers | Exception]
 Batch = tuple[list[tuple[int, int, float | None]], list[NDArray[Any]]]
+"""Number of rows, top and reject of each query; the rows."""
 
 LENGTH = struct.Struct("!Q")
-"""What stands before a message. Pickle will do: only this program writes to these lines."""
+"""Header of a frame. Pickle is safe here: both ends of the socket are this program."""
 
 
 def encode_batch(queries: Sequence[Query]) -> Batch:
-    """Queries with their rows in one piece where they fit, which is sent faster than many.
+    """Return the queries with their rows concatenated if the widths agree: one array is faster.
 
-    >>> asked, rows = encode_batch([Query(np.zeros((1, 3))), Query(np.ones((2, 3)), 2)])
-    >>> asked, [some.shape for some in rows]
+    >>> options, rows = encode_batch([Query(np.zeros((1, 3))), Query(np.ones((2, 3)), 2)])
+    >>> options, [array.shape for array in rows]
     ([(1, 1, None), (2, 2, None)], [(3, 3)])
     """
     rows = [query.rows for query in queries]
-    if len({one.shape[1] for one in rows}) == 1:
+    if len({array.shape[1] for array in rows}) == 1:
         rows = [np.concatenate(rows)]
     return [(len(query.rows), query.top, query.reject) for query in queries], rows
 
 
-def decode_batch(message: Batch) -> list[Query]:
-    """What was encoded.
+def decode_batch(batch: Batch) -> list[Query]:
+    """Return the queries that `encode_batch` encoded.
 
     >>> for widths in ((3, 3), (3, 4)):
-    ...     again = decode_batch(encode_batch([Query(np.zeros((2, width))) for width in widths]))
-    ...     [query.rows.shape for query in again]
+    ...     batch = encode_batch([Query(np.zeros((2, width))) for width in widths])
+    ...     [query.rows.shape for query in decode_batch(batch)]
     [(2, 3), (2, 3)]
     [(2, 3), (2, 4)]
     """
-    asked, parts = message
-    if len(parts) < len(asked):
-        ends = np.cumsum([count for count, _, _ in asked])
-        parts = np.split(parts[0], ends[:-1])
-    return [Query(rows, top, reject) for rows, (_, top, reject) in zip(parts, asked, strict=True)]
+    options, arrays = batch
+    if len(arrays) < len(options):
+        ends = np.cumsum([count for count, _, _ in options])
+        arrays = np.split(arrays[0], ends[:-1])
+    return [
+        Query(rows, top, reject) for rows, (_, top, reject) in zip(arrays, options, strict=True)
+    ]
 
 
-def put(write: Callable[[bytes], Any], message: Any) -> None:
+def write_frame(write: Callable[[bytes], Any], message: Any) -> None:
     """Write a message."""
     content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     write(LENGTH.pack(len(content)))
     write(content)
 
 
-def got(file: BinaryIO) -> Any:
-    """The next message; None if there is none any more."""
+def read_frame(file: BinaryIO) -> Any:
+    """Return the next message; None at the end."""
     try:
         length = file.read(LENGTH.size)
         if len(length) < LENGTH.size:

@@ -1,4 +1,4 @@
-"""What stands at the top of every answer: its number, and what a browser may do with it."""
+"""Response headers: the request ID, and security headers for browsers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ALWAYS: RawHeaders = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
 ]
-_ANSWER: RawHeaders = [
+_API: RawHeaders = [
     *_ALWAYS,
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -33,26 +33,26 @@ _ANSWER: RawHeaders = [
 _PAGE: RawHeaders = [
     *_ALWAYS,
     (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-cache"),  # asked again each time; what has not changed is not sent
+    (b"cache-control", b"no-cache"),  # revalidated each time
     (b"content-security-policy", _POLICY),
 ]
 _DOCS: RawHeaders = [*_ALWAYS, (b"content-security-policy", _DOCS_POLICY)]
 
 
 def headers_for(path: str) -> RawHeaders:
-    """What keeps an answer from being misused in a browser."""
+    """Return the security headers of a path."""
     if path == "/" or path.startswith("/page"):
         return _PAGE
-    return _DOCS if path == "/docs" else _ANSWER
+    return _DOCS if path == "/docs" else _API
 
 
 def request_id(given: bytes | None) -> bytes:
-    """The number of a request: the caller's own, if it is harmless.
+    """Return the ID of a request: the one of the caller if it is valid.
 
     >>> request_id(b"abc-1"), len(request_id(b"<script>"))
     (b'abc-1', 16)
     """
     if given is not None and _ID.fullmatch(given):
         return given
-    # Nobody gains by guessing one, so it need not come from the system, which takes far longer.
+    # An ID is no secret, so the fast generator will do.
     return b"%016x" % random.getrandbits(64)

@@ -1,8 +1,7 @@
-"""A connection: requests have a head that comes to an end, answers leave in one piece.
+"""HTTP protocol with a header deadline and size limit, and coalesced writes.
 
-The server underneath waits for a head without end, in bytes and in time, before any limit of the
-application can count. And it writes the top of an answer, then what it says: two packets, for
-which the client is woken twice, which takes longer than anything else between row and answer.
+uvicorn limits neither the bytes nor the time of a request head. It writes the head and the body of
+a response separately: two packets wake the client twice, which takes longer than the prediction.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fecam.service.headers import headers_for
 from fecam.service.problems import Problem
 
-LARGE = 2**16
-"""So many bytes are sent at once, so that a slow client is noticed before memory is full."""
-HEAD = 2**19
-"""Bytes of the head of a request, with what came in the same piece: at most a half of that."""
+FLUSH_BYTES = 2**16
+"""Bytes that are written without delay, so that backpressure of a slow client works."""
+MAX_HEAD_BYTES = 2**19
+"""Bytes of a request head, including what arrives in the same read (at most half of that)."""
 
 
 class RequestDeadlineProtocol(HttpToolsProtocol):
-    """The server's protocol, on a transport that gathers what is written.
+    """uvicorn's protocol with limits for the request head, on a coalescing transport.
 
-    It waits for the head of a request as long as for anything else, and takes no endless one: the
-    application, which has the other limits, is asked only when the head is there.
+    The application, which has the other limits, is called only when the head is complete.
     """
 
     transport: CoalescingTransport
@@ -34,85 +32,84 @@ class RequestDeadlineProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, seconds: float = 30.0, **options: Any) -> None:
         super().__init__(*args, **options)
         self._seconds = seconds
-        self._due: asyncio.TimerHandle | None = None
-        """When the head must be there."""
-        self._open = False
-        """Whether a request has begun, and not ended."""
-        self._headed = 0
-        """Bytes that came for it since it began or since the last of its body."""
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._in_request = False
+        self._n_head_bytes = 0
+        """Bytes received since the start of the request or since its last piece of body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin."""
+        """Start the head timer."""
         super().connection_made(CoalescingTransport(transport, self.loop))
-        self._wait_for_head()
+        self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
-        self._stop_waiting()
+        """Stop the head timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """Send what was written: the transport closes itself when the client sends no more."""
+        """Flush, because the transport closes when the client stops sending."""
         self.transport.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Parse data and enforce the head limit."""
         super().data_received(data)
-        if self._open:
-            self._headed += len(data)
-            if self._headed > HEAD:
-                self._refuse(431, "head", f"the head of a request may have {HEAD:,} bytes.")
-        if self._due is None and not self._answering:
-            self._wait_for_head()
+        if self._in_request:
+            self._n_head_bytes += len(data)
+            if self._n_head_bytes > MAX_HEAD_BYTES:
+                message = f"the head of a request may have {MAX_HEAD_BYTES:,} bytes."
+                self._reject(431, "head", message)
+        if self._head_timer is None and not self._responding:
+            self._start_timer()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
-        self._open, self._headed = True, 0
+        """Start counting the bytes of the head."""
+        self._in_request, self._n_head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Its head is there."""
-        self._stop_waiting()
+        """Stop the head timer."""
+        self._stop_timer()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Its body comes, which has a limit of its own."""
-        self._headed = 0
+        """Reset the count: the body has its own limit."""
+        self._n_head_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """It is here."""
-        self._open = False
+        """Stop counting."""
+        self._in_request = False
         super().on_message_complete()
 
     @property
-    def _answering(self) -> bool:
+    def _responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _wait_for_head(self) -> None:
-        self._due = self.loop.call_later(self._seconds, self._give_up)
+    def _start_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self._seconds, self._on_timeout)
 
-    def _stop_waiting(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _give_up(self) -> None:
-        self._refuse(408, "too_slow", f"no request came within {self._seconds:g} seconds.")
+    def _on_timeout(self) -> None:
+        self._reject(408, "too_slow", f"no request came within {self._seconds:g} seconds.")
 
-    def _refuse(self, status: int, code: str, message: str) -> None:
-        """Say why, unless something is being said already, and hang up."""
-        if self._open and not self._answering and not self.transport.is_closing():
-            answer = Problem(status, code, message, Connection="close").response()
-            top = [*answer.raw_headers, *headers_for("/v1")]
+    def _reject(self, status: int, code: str, message: str) -> None:
+        """Send an error, unless a response has started, and close the connection."""
+        if self._in_request and not self._responding and not self.transport.is_closing():
+            response = Problem(status, code, message, Connection="close").response()
+            headers = [*response.raw_headers, *headers_for("/v1")]
             lines = [b"HTTP/1.1 %d " % status + HTTPStatus(status).phrase.encode()]
-            lines += [b"%b: %b" % pair for pair in top]
-            self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+            lines += [b"%b: %b" % pair for pair in headers]
+            self.transport.write(b"\r\n".join([*lines, b"", bytes(response.body)]))
         self.transport.close()
 
 
 class CoalescingTransport(asyncio.Transport):
-    """A transport that sends together what is written in one turn of the event loop."""
+    """A transport that sends all writes of one event loop iteration together."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -125,21 +122,21 @@ class CoalescingTransport(asyncio.Transport):
         self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
 
     def write(self, data: Any) -> None:
-        """Send it at the end of this turn, or at once if it is much."""
+        """Buffer data until the end of the iteration, or until there are `FLUSH_BYTES`."""
         if not self._parts:
             self._loop.call_soon(self.flush)
         self._parts.append(data)
         self._size += len(data)
-        if self._size >= LARGE:
+        if self._size >= FLUSH_BYTES:
             self.flush()
 
     def close(self) -> None:
-        """Send what was written, and close."""
+        """Flush and close."""
         self.flush()
         self._transport.close()
 
     def flush(self) -> None:
-        """Send what was written, if there is still somebody."""
+        """Send the buffered data, if the connection is open."""
         parts, self._parts, self._size = self._parts, [], 0
         if parts and not self.is_closing():
             self._transport.write(b"".join(parts))

@@ -1,4 +1,4 @@
-"""What a service says of itself: a line for each event, for people or for programs."""
+"""Logs: one line per event, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fecam.service.settings import ServiceSettings
 log = logging.getLogger("fecam.service")
 
 
-def event(what: str, **facts: Any) -> None:
-    """Something happened."""
-    log.info(what, extra={"facts": facts})
+def event(name: str, **fields: Any) -> None:
+    """Log an event."""
+    log.info(name, extra={"fields": fields})
 
 
 def set_up(settings: ServiceSettings) -> None:
-    """Send all lines to the standard error."""
+    """Configure logging to the standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if settings.log_json else PlainLines())
     for name in ("fecam", "uvicorn"):
@@ -29,30 +29,30 @@ def set_up(settings: ServiceSettings) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
-def _facts(record: logging.LogRecord) -> dict[str, Any]:
-    return getattr(record, "facts", {})
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return getattr(record, "fields", {})
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"time": when, "level": record.levelname.lower(), "event": record.getMessage()}
+        """Return the line."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "level": record.levelname.lower(), "event": record.getMessage()}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps({**line, **_facts(record)}, default=str)
+        return json.dumps({**line, **_fields(record)}, default=str)
 
 
 class PlainLines(logging.Formatter):
-    """A line for people."""
+    """Lines for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        """Return the line."""
+        time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        # As JSON, for what a caller sent must not begin a new line.
-        facts = "".join(f" {name}={json.dumps(value)}" for name, value in _facts(record).items())
-        text = f"{when} {level}{record.getMessage()}{facts}"
+        # As JSON: a value that a client sent must not start a new line.
+        fields = "".join(f" {name}={json.dumps(value)}" for name, value in _fields(record).items())
+        text = f"{time} {level}{record.getMessage()}{fields}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text

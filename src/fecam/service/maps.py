@@ -1,4 +1,4 @@
-"""The classes in the plane: prototypes along the two directions that set them apart most."""
+"""A map of the classes: their means on the first two principal axes of the means."""
 
 from __future__ import annotations
 
@@ -13,54 +13,59 @@ from fecam.core.scatter import project, to_dense
 from fecam.core.statistics import ClassStatistics
 
 
-def map_of(classifier: FeCAMClassifier) -> dict[str, Any]:
-    """Where each class lies, and how its samples spread: an ellipse of one standard deviation.
+def class_map(classifier: FeCAMClassifier) -> dict[str, Any]:
+    """Return a point and an ellipse of one standard deviation per class.
 
-    ``explained`` is the share of the variance of the prototypes that the plane shows; angles are in
-    radians, against the clock.
+    ``explained`` is the share of the variance of the means on the two axes; angles are in radians,
+    counterclockwise.
 
     >>> clf = FeCAMClassifier(tukey=None, l2=None)
     >>> rows = [[0.0, 0, 0], [0, 2, 0], [8, 0, 0], [8, 2, 0]]
-    >>> found = map_of(clf.fit(rows, ["cat", "cat", "dog", "dog"]))
-    >>> [(one["label"], one["x"]) for one in found["points"]], found["explained"]
+    >>> points = class_map(clf.fit(rows, ["cat", "cat", "dog", "dog"]))
+    >>> [(point["label"], point["x"]) for point in points["points"]], points["explained"]
     ([('cat', -4.0), ('dog', 4.0)], 1.0)
     """
     classes = classifier.state_.classes
     if not classes:
         return {"points": [], "explained": None}
-    means = np.stack([np.asarray(to_numpy(one.mean), float) for one in classes.values()])
-    apart = means - means.mean(axis=0)
-    _, sizes, turned = np.linalg.svd(apart, full_matrices=False)
-    axes = _two_axes(turned, means.shape[1])
-    total = float(np.sum(sizes**2))
-    places = apart @ axes
+    means = np.stack([np.asarray(to_numpy(stats.mean), float) for stats in classes.values()])
+    centered = means - means.mean(axis=0)
+    _, singular_values, components = np.linalg.svd(centered, full_matrices=False)
+    axes = _two_axes(components, means.shape[1])
+    total = float(np.sum(singular_values**2))
+    coordinates = centered @ axes
     points = [
-        {"label": label, "count": one.count, "x": x, "y": y, "ellipse": _ellipse(one, axes)}
-        for (label, one), (x, y) in zip(classes.items(), places.tolist(), strict=True)
+        {"label": label, "count": stats.count, "x": x, "y": y, "ellipse": _ellipse(stats, axes)}
+        for (label, stats), (x, y) in zip(classes.items(), coordinates.tolist(), strict=True)
     ]
-    return {"points": points, "explained": float(np.sum(sizes[:2] ** 2)) / total if total else None}
+    return {
+        "points": points,
+        "explained": float(np.sum(singular_values[:2] ** 2)) / total if total else None,
+    }
 
 
-def _two_axes(turned: NDArray[Any], width: int) -> NDArray[Any]:
-    """The first two directions, as columns; what is missing is zero. Signs are fixed."""
+def _two_axes(components: NDArray[Any], width: int) -> NDArray[Any]:
+    """Return the first two components as columns, zero-padded, with deterministic signs."""
     axes = np.zeros((width, 2))
-    found = turned[:2].T
-    largest = found[np.argmax(np.abs(found), axis=0), np.arange(found.shape[1])]
-    axes[:, : found.shape[1]] = found * np.where(largest < 0, -1.0, 1.0)
+    first = components[:2].T
+    largest = first[np.argmax(np.abs(first), axis=0), np.arange(first.shape[1])]
+    axes[:, : first.shape[1]] = first * np.where(largest < 0, -1.0, 1.0)
     return axes
 
 
-def _ellipse(one: ClassStatistics, axes: NDArray[Any]) -> dict[str, float]:
-    spread = np.zeros((2, 2))
-    if one.scatter is not None and one.count > 1:
-        if one.scatter.storage == "diagonal":
-            scatter = axes.T @ (np.asarray(to_numpy(to_dense(one.scatter)), float)[:, None] * axes)
+def _ellipse(stats: ClassStatistics, axes: NDArray[Any]) -> dict[str, float]:
+    covariance = np.zeros((2, 2))
+    if stats.scatter is not None and stats.count > 1:
+        if stats.scatter.storage == "diagonal":
+            scatter = axes.T @ (
+                np.asarray(to_numpy(to_dense(stats.scatter)), float)[:, None] * axes
+            )
         else:
-            scatter = np.asarray(project(one.scatter, axes))
-        spread = scatter / (one.count - 1)
-    values, vectors = np.linalg.eigh(spread)
-    short, long = np.sqrt(np.maximum(values, 0)).tolist()
-    across, up = vectors[:, 1].tolist()
-    angle = float(np.arctan2(up, across))
-    # An ellipse has no front: half a turn is the same one.
-    return {"a": long, "b": short, "angle": angle % np.pi}
+            scatter = np.asarray(project(stats.scatter, axes))
+        covariance = scatter / (stats.count - 1)
+    values, vectors = np.linalg.eigh(covariance)
+    minor, major = np.sqrt(np.maximum(values, 0)).tolist()
+    x, y = vectors[:, 1].tolist()
+    angle = float(np.arctan2(y, x))
+    # An ellipse is symmetric under rotation by pi.
+    return {"a": major, "b": minor, "angle": angle % np.pi}

@@ -1,8 +1,9 @@
-"""What is counted, for Prometheus; added up over all workers where there are several."""
+"""Metrics for Prometheus, summed over all workers."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -18,12 +19,12 @@ from starlette.responses import Response
 from fecam.service.engine import Engine
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""The folder in which workers put their numbers together: the package looks for this name."""
+"""Environment variable of prometheus_client: the folder that workers share."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """The numbers of one process."""
+    """The metrics of one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -32,40 +33,38 @@ class Metrics:
             ("path", "method", "status"), registry=self.registry,
         )  # fmt: skip
         self._seconds = Histogram(
-            "fecam_request_seconds", "How long requests took.",
+            "fecam_request_seconds", "Duration of requests.",
             ("path",), buckets=_SECONDS, registry=self.registry,
         )  # fmt: skip
         self.predicted = Counter(
-            "fecam_predicted_items", "Items that were judged.", registry=self.registry
+            "fecam_predicted_items", "Predicted items.", registry=self.registry
         )
-        self.taught = Counter(
-            "fecam_taught_items", "Items that were taught.", registry=self.registry
-        )
-        gauge = {"registry": self.registry, "multiprocess_mode": "livemax"}
-        self._version = Gauge("fecam_model_version", "Of the model.", **gauge)  # type: ignore[arg-type]
-        self._classes = Gauge("fecam_model_classes", "That the model knows.", **gauge)  # type: ignore[arg-type]
-        self._samples = Gauge("fecam_model_samples", "That it was taught.", **gauge)  # type: ignore[arg-type]
-        self._predict_workers = Gauge("fecam_predict_workers", "Processes that judge.", **gauge)  # type: ignore[arg-type]
-        self._waiting = Gauge("fecam_waiting", "Requests that wait.", ("queue",), **gauge)  # type: ignore[arg-type]
-        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self.learned = Counter("fecam_taught_items", "Learned items.", registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry, multiprocess_mode="livemax")
+        self._version = gauge("fecam_model_version", "Version of the model.")
+        self._classes = gauge("fecam_model_classes", "Classes of the model.")
+        self._samples = gauge("fecam_model_samples", "Samples of the model.")
+        self._predict_workers = gauge("fecam_predict_workers", "Running prediction workers.")
+        self._waiting = gauge("fecam_waiting", "Waiting requests.", ("queue",))
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def count(self, path: str, method: str, status: int, seconds: float) -> None:
-        """One request more; ``path`` is the route's, not what somebody made up."""
-        found = self._known.get((path, method, status))
-        if found is None:
-            found = self._requests.labels(path, method, status), self._seconds.labels(path)
-            self._known[path, method, status] = found
-        found[0].inc()
-        found[1].observe(seconds)
+        """Count one request; ``path`` is the path of the route."""
+        children = self._children.get((path, method, status))
+        if children is None:
+            children = self._requests.labels(path, method, status), self._seconds.labels(path)
+            self._children[path, method, status] = children
+        children[0].inc()
+        children[1].observe(seconds)
 
     def response(self, engine: Engine) -> Response:
-        """All numbers as Prometheus reads them."""
-        view = engine.view
-        self._version.set(view.version)
-        self._classes.set(len(view.classes))
-        self._samples.set(sum(one.count for one in view.classes))
+        """Return the metrics in the format of Prometheus."""
+        served = engine.served
+        self._version.set(served.version)
+        self._classes.set(len(served.classes))
+        self._samples.set(sum(record.count for record in served.classes))
         self._predict_workers.set(engine.predict_workers)
-        for queue, count in engine.waiting.items():
+        for queue, count in engine.queue_lengths.items():
             self._waiting.labels(queue).set(count)
         registry = self.registry
         if SHARED in os.environ:

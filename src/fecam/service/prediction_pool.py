@@ -1,11 +1,11 @@
 """`PredictionPool`: predicts with the published model in worker processes, or in a thread.
 
-Python runs one thread of a process at a time: while rows are judged, requests wait to be read and
-answers to be written, and the other way round. In two processes both go on at once.
+One Python process runs one thread at a time. A second process predicts while the first reads
+requests and writes responses.
 
-A prediction worker (`fecam.service.worker_handle`) follows the model's file. A version is published
-only when all of them have taken it over, so whoever taught a class finds it there. Until they have
-begun, and should they die, a thread of this process predicts, and others are started.
+A worker (`fecam.service.worker_handle`) follows the model's file. A version is published only after
+all workers have loaded it, so a client that taught a class gets answers that include it. While no
+worker runs, a thread of this process predicts.
 """
 
 from __future__ import annotations
@@ -22,119 +22,119 @@ from fecam.model_file.snapshot import Snapshot
 from fecam.service.frames import Outcomes
 from fecam.service.logs import log
 from fecam.service.problems import timeout_error
-from fecam.service.served_model import Query, ServedModel, predict_batch, warm
+from fecam.service.served_model import Query, ServedModel, precompute, predict_batch
 from fecam.service.settings import ServiceSettings
 from fecam.service.worker_handle import WorkerHandle
 
-PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a process that has ended is replaced: twice as many if it does not begin."""
+RESTART_DELAY_S, MAX_RESTART_DELAY_S = 1.0, 60.0
+"""Seconds before a dead worker is replaced; doubled after each failed start."""
 
 
 def predict_worker_count(settings: ServiceSettings) -> int:
-    """How many processes judge for each service; if nothing is said, one if there is a core."""
+    """Return the number of prediction workers per service: by default 1 if a core is free."""
     if settings.predict_workers is not None:
         return settings.predict_workers
     return int(n_cores() >= 2 * settings.workers)
 
 
 class PredictionPool:
-    """Answers queries, by so many processes if they can be had."""
+    """Answers queries with ``n_workers`` processes; ``n_processes`` share the machine."""
 
     def __init__(
         self,
         path: Path,
         snapshot: Snapshot | None,
         *,
-        predict_workers: int,
-        share: int,
+        n_workers: int,
+        n_processes: int,
         seconds: float,
         search: str | None = None,
     ) -> None:
-        self.view = ServedModel.of(snapshot, search)
-        self._path, self._share, self._seconds, self._search = path, share, seconds, search
-        self._predict_workers = predict_workers
-        self.settled = not predict_workers
-        """Whether those who should judge have begun once, or cannot be had."""
-        self._ready: list[WorkerHandle] = []
+        self.served = ServedModel.from_snapshot(snapshot, search)
+        self._path, self._n_processes, self._search = path, n_processes, search
+        self._n_workers, self._seconds = n_workers, seconds
+        self.startup_done = not n_workers
+        """Whether all workers have started once, or one failed to start."""
+        self._workers: list[WorkerHandle] = []
         self._publishing = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fecam-judge")
-        self._keepers: list[asyncio.Task[None]] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fecam-predict")
+        self._supervisors: list[asyncio.Task[None]] = []
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._workers)
 
     def start(self) -> None:
-        """Begin; called where the event loop runs. The processes come when they are ready."""
-        self._keepers = [asyncio.create_task(self._keep()) for _ in range(self._predict_workers)]
+        """Start the workers in the background; called in the event loop."""
+        self._supervisors = [asyncio.create_task(self._supervise()) for _ in range(self._n_workers)]
 
     async def close(self) -> None:
-        """End; nobody may ask any more."""
-        for keeper in self._keepers:
-            keeper.cancel()
-        if self._keepers:
-            await asyncio.wait(self._keepers)
+        """Stop the workers; no query may be pending."""
+        for supervisor in self._supervisors:
+            supervisor.cancel()
+        if self._supervisors:
+            await asyncio.wait(self._supervisors)
         await asyncio.to_thread(self._thread.shutdown)
 
-    async def answer(self, queries: Sequence[Query]) -> Outcomes:
-        """What becomes of each query."""
+    async def predict(self, queries: Sequence[Query]) -> Outcomes:
+        """Return the answers or an error for each query."""
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        while ready := list(self._ready):  # a thread that publishes may lose one
-            process = min(ready, key=len)
+        start = loop.time()
+        while workers := list(self._workers):  # a copy: `publish` removes workers in a thread
+            worker = min(workers, key=len)
             try:
-                return await process.answer(queries)
+                return await worker.predict(queries)
             except ConnectionError:
-                self._lose(process)
-            if loop.time() - begun > self._seconds:
-                return [timeout_error("a prediction worker was lost.")] * len(queries)
-        return await loop.run_in_executor(self._thread, predict_batch, self.view, queries)
+                self._discard(worker)
+            if loop.time() - start > self._seconds:
+                return [timeout_error("a prediction worker died.")] * len(queries)
+        return await loop.run_in_executor(self._thread, predict_batch, self.served, queries)
 
     def publish(self, snapshot: Snapshot | None) -> None:
-        """Let answers come from a snapshot, once all is derived that they need; for any thread."""
+        """Serve a snapshot, after all factors have been computed; for any thread."""
         with self._publishing:
             version = 0 if snapshot is None else snapshot.version
-            for process in list(self._ready):
-                self._tell(process, version)
-            if not self._predict_workers:
-                warm(snapshot)
-            self.view = ServedModel.of(snapshot, self._search)
+            for worker in list(self._workers):
+                self._push_version(worker, version)
+            if not self._n_workers:
+                precompute(snapshot)
+            self.served = ServedModel.from_snapshot(snapshot, self._search)
 
-    def _tell(self, process: WorkerHandle, version: int) -> None:
+    def _push_version(self, worker: WorkerHandle, version: int) -> None:
         try:
-            process.reach(version)
+            worker.wait_for_version(version)
         except ConnectionError as error:
-            log.warning("a prediction worker knows no version %d: %s", version, error)
-            self._lose(process)
-            process.kill()
+            log.warning("a prediction worker cannot load version %d: %s", version, error)
+            self._discard(worker)
+            worker.kill()
 
-    def _lose(self, process: WorkerHandle) -> None:
-        """Ask it no more; its keeper sees to another."""
+    def _discard(self, worker: WorkerHandle) -> None:
+        """Send no more queries to a worker; its supervisor starts another."""
         with suppress(ValueError):
-            self._ready.remove(process)
-        process.hang_up()
+            self._workers.remove(worker)
+        worker.disconnect()
 
-    async def _keep(self) -> None:
-        """Have a process, and another when it ends."""
-        pause = PAUSE
+    async def _supervise(self) -> None:
+        """Run a worker, and another when it exits."""
+        delay = RESTART_DELAY_S
         while True:
-            process = WorkerHandle(self._path, self._share, self._search)
+            worker = WorkerHandle(self._path, self._n_processes, self._search)
             try:
-                await process.start()
-                await asyncio.to_thread(self._take, process)
-                pause = PAUSE
-                await process.ended(self._seconds)
-                log.warning("a prediction worker has ended; another is started")
-            except OSError as error:  # of which a lost connection is one
-                log.warning("a prediction worker cannot be had: %s", error)
-                self.settled, pause = True, min(2 * pause, LONGEST_PAUSE)
+                await worker.start()
+                await asyncio.to_thread(self._add, worker)
+                delay = RESTART_DELAY_S
+                await worker.watch(self._seconds)
+                log.warning("a prediction worker has exited; another is started")
+            except OSError as error:  # includes ConnectionError
+                log.warning("a prediction worker cannot be started: %s", error)
+                self.startup_done, delay = True, min(2 * delay, MAX_RESTART_DELAY_S)
             finally:
-                self._lose(process)
-                await asyncio.shield(asyncio.to_thread(process.close))
-            await asyncio.sleep(pause)
+                self._discard(worker)
+                await asyncio.shield(asyncio.to_thread(worker.close))
+            await asyncio.sleep(delay)
 
-    def _take(self, process: WorkerHandle) -> None:
-        """Let a process answer, once it knows what is known here."""
+    def _add(self, worker: WorkerHandle) -> None:
+        """Use a worker once it has loaded the published version."""
         with self._publishing:
-            process.reach(self.view.version)
-            self._ready.append(process)
-            self.settled |= len(self._ready) >= self._predict_workers
+            worker.wait_for_version(self.served.version)
+            self._workers.append(worker)
+            self.startup_done |= len(self._workers) >= self._n_workers

@@ -1,6 +1,6 @@
-"""A prediction worker, from within: see `fecam.service.worker_handle`.
+"""Main loop of a prediction worker: see `fecam.service.worker_handle`.
 
-It takes all questions that have come, so that the more there are, the more share a product.
+A worker takes many queued queries at a time, so that they share one matrix product.
 """
 
 from __future__ import annotations
@@ -18,119 +18,125 @@ from queue import Empty, SimpleQueue
 from fecam.core.threads import blas_threads, n_blas_threads, n_cores, reserve_core
 from fecam.errors import FecamError
 from fecam.model import Model, open_model
-from fecam.service.frames import Batch, decode_batch, got, put
-from fecam.service.served_model import BLOCK_ROWS, Query, ServedModel, predict_batch, warm
+from fecam.service.frames import Batch, decode_batch, read_frame, write_frame
+from fecam.service.served_model import (
+    BLOCK_ROWS,
+    Query,
+    ServedModel,
+    precompute,
+    predict_batch,
+)
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
-"""What ends a service: the other side sees to that."""
-MANY = 64
-"""Rows a query from which on all cores are taken: then little else is to be done meanwhile."""
-FEW = 16
-"""Rows that are not worth sharing out: they take little longer than one."""
+"""Signals that stop a service. Workers ignore them: the service stops its workers."""
+ALL_CORES_ROWS = 64
+"""Rows per query from which a worker uses all cores: the service has little to do meanwhile."""
+MIN_ROWS = 16
+"""Rows that one product always takes: 16 take little longer than one."""
 
 
 def run(
-    path: Path, share: int, search: str | None, questions: socket.socket, news: Connection
+    path: Path, n_processes: int, search: str | None, requests: socket.socket, control: Connection
 ) -> None:
-    """Predict until the other side is gone."""
-    for one in SIGNALS:
-        signal.signal(one, signal.SIG_IGN)
+    """Predict until the service closes the socket; ``n_processes`` share the machine."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     try:
         model = open_model(path)
     except (FecamError, OSError) as error:
-        news.send(str(error))
+        control.send(str(error))
         return
     gc.collect()
-    gc.freeze()
-    most = max(1, min(n_blas_threads(), n_cores() // share))
-    with reserve_core(share), model, questions:
-        known, inbox = ModelFollower(model, search), RequestQueue(questions)
-        threading.Thread(target=known.follow, args=(news,), daemon=True).start()
-        threading.Thread(target=inbox.fill, daemon=True).start()
-        while asked := inbox.take():
-            queries = [query for some in asked for query in some]
-            with blas_threads(most) if _are_large(queries) else nullcontext():
-                outcomes = predict_batch(known.view, queries)
+    gc.freeze()  # full collections do not traverse the imported modules
+    max_threads = max(1, min(n_blas_threads(), n_cores() // n_processes))
+    with reserve_core(n_processes), model, requests:
+        follower, queue = ModelFollower(model, search), RequestQueue(requests)
+        threading.Thread(target=follower.follow, args=(control,), daemon=True).start()
+        threading.Thread(target=queue.fill, daemon=True).start()
+        while batches := queue.next_batches():
+            queries = [query for batch in batches for query in batch]
+            with blas_threads(max_threads) if _use_all_cores(queries) else nullcontext():
+                outcomes = predict_batch(follower.served, queries)
             try:
-                for some in asked:
-                    put(questions.sendall, outcomes[: len(some)])
-                    del outcomes[: len(some)]
+                for batch in batches:
+                    write_frame(requests.sendall, outcomes[: len(batch)])
+                    del outcomes[: len(batch)]
             except OSError:
                 break
 
 
 class RequestQueue:
-    """What is asked, as it comes in."""
+    """The batches of queries that arrive on a socket."""
 
-    def __init__(self, questions: socket.socket) -> None:
-        self._questions = questions
-        self._messages: SimpleQueue[Batch | None] = SimpleQueue()
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._frames: SimpleQueue[Batch | None] = SimpleQueue()
         self._waiting: deque[list[Query]] = deque()
-        self._taken = 0
+        self._n_taken = 0
 
     def fill(self) -> None:
-        """Read while the other side is there."""
-        with self._questions.makefile("rb") as lines:
-            while (message := got(lines)) is not None:
-                self._messages.put(message)
-        self._messages.put(None)
+        """Read frames until the socket is closed."""
+        with self._requests.makefile("rb") as file:
+            while (frame := read_frame(file)) is not None:
+                self._frames.put(frame)
+        self._frames.put(None)
 
-    def take(self) -> list[list[Query]]:
-        """The queries of messages that have come, waiting for one; nothing at the end.
+    def next_batches(self) -> list[list[Query]]:
+        """Return queued batches and wait for the first; an empty list at the end.
 
-        Those who ask again when they have an answer come back together. Would all be taken that
-        have come, a few and very many would take turns for ever, and while the few are judged the
-        service has more to do than there is time for. So it is the mean of those and the last. Of
-        large queries twice as many rows are taken: two cores judge one block each.
+        Clients that send the next query after each answer return together. If all were taken, small
+        and large products would alternate, and the service cannot keep up with the small ones. So
+        the number of rows is the mean of the queue and the last product. Large queries get twice
+        the rows: two cores compute one block each.
         """
-        self._gather()
-        mean = (sum(map(_rows, self._waiting)) + self._taken + 1) // 2
-        large = bool(self._waiting) and _are_large(self._waiting[0])
-        most = min(max(mean, FEW), (1 + large) * BLOCK_ROWS)
-        messages, self._taken = list[list[Query]](), 0
-        while self._waiting and (not messages or self._taken < most):
-            messages.append(self._waiting.popleft())
-            self._taken += _rows(messages[-1])
-        return messages
+        self._receive()
+        mean = (sum(map(_n_rows, self._waiting)) + self._n_taken + 1) // 2
+        large = bool(self._waiting) and _use_all_cores(self._waiting[0])
+        max_rows = min(max(mean, MIN_ROWS), (1 + large) * BLOCK_ROWS)
+        batches, self._n_taken = list[list[Query]](), 0
+        while self._waiting and (not batches or self._n_taken < max_rows):
+            batches.append(self._waiting.popleft())
+            self._n_taken += _n_rows(batches[-1])
+        return batches
 
-    def _gather(self) -> None:
-        """Get all messages that have come, and one at least, if there will be one."""
+    def _receive(self) -> None:
+        """Move all frames that have arrived to the queue; wait for one if the queue is empty."""
         with suppress(Empty):
-            while (message := self._messages.get(block=not self._waiting)) is not None:
-                self._waiting.append(decode_batch(message))
-            self._messages.put(None)  # it is the last there is, also for who asks again
+            while (frame := self._frames.get(block=not self._waiting)) is not None:
+                self._waiting.append(decode_batch(frame))
+            self._frames.put(None)  # the end stays the end for later calls
 
 
-def _rows(queries: list[Query]) -> int:
+def _n_rows(queries: list[Query]) -> int:
     return sum(len(query.rows) for query in queries)
 
 
-def _are_large(queries: list[Query]) -> bool:
-    return _rows(queries) >= MANY * len(queries)
+def _use_all_cores(queries: list[Query]) -> bool:
+    return _n_rows(queries) >= ALL_CORES_ROWS * len(queries)
 
 
 class ModelFollower:
-    """What the process knows."""
+    """The model that a worker serves; it reloads the file on request."""
 
     def __init__(self, model: Model, search: str | None) -> None:
         self._model, self._search = model, search
-        self.view = ServedModel.of(model.snapshot, search)
+        self.served = ServedModel.from_snapshot(model.snapshot, search)
 
-    def follow(self, news: Connection) -> None:
-        """Take over each version that is told of, and say so, or what the trouble is."""
+    def follow(self, control: Connection) -> None:
+        """Load each requested version; reply with None or an error message."""
         try:
-            news.send(None)
+            control.send(None)
             while True:
-                news.send(self._trouble(news.recv()))
+                control.send(self._reload_error(control.recv()))
         except (OSError, EOFError):
             return
 
-    def _trouble(self, version: int) -> str | None:
+    def _reload_error(self, version: int) -> str | None:
         try:
             self._model.reload()
             snapshot = self._model.snapshot
-            warm(snapshot)
-            self.view = ServedModel.of(snapshot, self._search)
+            precompute(snapshot)
+            self.served = ServedModel.from_snapshot(snapshot, self._search)
         except (FecamError, OSError) as error:
             return str(error)
-        return None if self.view.version >= version else "it does not find it in the file"
+        return None if self.served.version >= version else f"the file has no version {version}"

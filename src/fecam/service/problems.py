@@ -1,7 +1,6 @@
-"""What goes wrong, as an answer: a status, a word for programs, a sentence with a remedy.
+"""Errors as responses: a status, a code for programs, and a message with a remedy.
 
-No answer names a path of the server or shows a traceback; what a person who runs the service needs
-to know is written to its log.
+No response contains a path of the server or a traceback; details go to the log.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from fecam.errors import (
     ItemError,
     MissingPackageError,
     ModelFileError,
+    UndoError,
     UnknownLabelError,
 )
 from fecam.service.logs import log
 
 
 class Problem(Exception):
-    """A request that cannot be served, and why."""
+    """An error response."""
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)
@@ -33,11 +33,11 @@ class Problem(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How it is sent from one process to another."""
+        """Support pickling."""
         return _problem, (self.status, self.code, self.message, self.headers)
 
     def response(self) -> Response:
-        """The answer."""
+        """Return the response."""
         body = {"error": {"code": self.code, "message": self.message}}
         return json_response(body, self.status, self.headers)
 
@@ -47,31 +47,36 @@ def _problem(status: int, code: str, message: str, headers: dict[str, str]) -> P
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer in JSON."""
+    """Return a JSON response."""
     return Response(orjson.dumps(body), status, headers, "application/json")
 
 
 def queue_full_error(what: str) -> Problem:
-    """Too many are waiting already."""
+    """Return the error of a full queue."""
     return Problem(
         429, "busy", f"too many requests wait for {what}. Try again in a second.", Retry_After="1"
     )
 
 
 def timeout_error(what: str) -> Problem:
-    """It took longer than a request may take."""
+    """Return the error of a request that took too long."""
     return Problem(503, "timeout", f"{what} Try again later, or with fewer items.", Retry_After="2")
 
 
 def model_empty_error() -> Problem:
-    """A model that knows no class cannot answer."""
+    """Return the error of a prediction without classes."""
     return Problem(
-        409, "nothing_taught", "nothing is taught yet. Teach a class first: POST /v1/teach."
+        409, "nothing_taught", "the model has no classes. Teach one first: POST /v1/teach."
     )
 
 
-def problem_of(error: Exception, model: Path) -> Problem:
-    """Any error as an answer that gives nothing away."""
+def nothing_to_undo_error() -> Problem:
+    """Return the error of an undo without a step that can be undone."""
+    return Problem(409, "nothing_to_undo", "there is no step that can be undone.")
+
+
+def to_problem(error: Exception, model: Path) -> Problem:
+    """Return any error as a response without internal details."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, NotFittedError):
@@ -80,9 +85,7 @@ def problem_of(error: Exception, model: Path) -> Problem:
         return Problem(503, "missing_package", str(error))
     if isinstance(error, EncoderError):
         log.error("the encoder: %s", error)
-        return Problem(
-            503, "encoder", "the encoder cannot be used. The log of the service says why."
-        )
+        return Problem(503, "encoder", "the encoder cannot be used. See the log of the service.")
     if isinstance(error, ModelFileError):
         return _file_problem(error)
     if isinstance(error, FecamError):
@@ -94,25 +97,24 @@ def problem_of(error: Exception, model: Path) -> Problem:
     return Problem(
         500,
         "internal",
-        "something went wrong here, not with you. The log of the service says what.",
+        "the server had an internal error. See the log of the service.",
     )
 
 
 def _file_problem(error: ModelFileError) -> Problem:
-    message = str(error)
-    if "nothing to undo" in message or "cannot be undone" in message:
-        return Problem(409, "nothing_to_undo", "there is nothing left that can be undone.")
-    log.error("the model's file: %s", message)
+    if isinstance(error, UndoError):
+        return nothing_to_undo_error()
+    log.error("the model file: %s", error)
     return Problem(
         503,
         "model_file",
-        "the model's file cannot be read or written now. The log of the service says why.",
+        "the model file cannot be read or written now. See the log of the service.",
         Retry_After="5",
     )
 
 
 def without_paths(message: str, model: Path) -> str:
-    """The message with the name of the model in the place of its path.
+    """Return the message with the path of the model replaced by its name.
 
     >>> without_paths("/srv/birds.fecam has no class 'x'.", Path("/srv/birds.fecam"))
     "birds.fecam has no class 'x'."

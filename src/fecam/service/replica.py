@@ -1,7 +1,7 @@
-"""`Replica`: an engine that answers from a copy, and hands lessons on to the one writer.
+"""`Replica`: an engine that predicts from a copy of the model and forwards changes to the writer.
 
-It keeps the copy in a folder of its own and asks the writer what is new. Its file is written over
-in a transaction, not replaced: so what was derived of the classes that did not change is kept.
+It polls the writer and updates its copy in a transaction. The file is not replaced, so the factors
+of unchanged classes stay cached.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from fecam.service.engine import Engine
 from fecam.service.logs import log
 from fecam.service.problems import Problem
 from fecam.service.settings import ServiceSettings
-from fecam.service.writer import News, Patch, stamp
+from fecam.service.writer import FileDelta, WriterStatus, digest
 
-Ask = Callable[..., Awaitable[Any]]
-"""`Writer.ask`, from wherever; a `ConnectionError` if the writer cannot be reached, or dies."""
+CallWriter = Callable[..., Awaitable[Any]]
+"""`Writer.call` over the network; raises `ConnectionError` if the writer dies or is unreachable."""
 
-FETCHED = 15.0
-"""Seconds to wait for a version that the writer has: a large file takes a while."""
-PAUSE = 0.2
-"""Seconds to wait for a writer that does not answer, before it is asked again."""
+FETCH_TIMEOUT_S = 15.0
+"""Seconds to wait for a version that the writer has and the replica is fetching."""
+RETRY_S = 0.2
+"""Seconds between two calls of a writer that does not reply."""
 
 
-def lost() -> Problem:
-    """Nobody knows whether what was asked for was done."""
+def writer_unreachable() -> Problem:
+    """Return the error of a change whose outcome is unknown."""
     return Problem(
-        502,  # as of a proxy: without a key only a person may send it again
+        502,  # a client must not retry without an idempotency key
         "writer",
-        "nothing is heard of the one that writes; another takes its place. It may have been done "
-        "or not: a lesson with an Idempotency-Key can be sent again; else GET /v1/history tells.",
+        "the writer does not reply and is replaced. The change may have been made or not. With an "
+        "Idempotency-Key the request can be repeated; otherwise check GET /v1/history.",
     )
 
 
 class Replica(Engine):
-    """Answers from a copy of the model; lessons go to the writer."""
+    """Predicts from a copy of the model; changes go to the writer."""
 
-    def __init__(self, settings: ServiceSettings, ask: Ask) -> None:
+    def __init__(self, settings: ServiceSettings, call_writer: CallWriter) -> None:
         self._folder = tempfile.TemporaryDirectory(
             prefix="fecam-replica-", ignore_cleanup_errors=True
         )
@@ -56,109 +56,111 @@ class Replica(Engine):
         if settings.tokens is not None:
             settings = replace(settings, tokens=self._tokens)
         super().__init__(settings, folder / "model.fecam")
-        self._remote = ask
-        self._version, self._digests, self._stamp = 0, list[bytes](), ""
-        self._told = 0
-        self._heard, self._missed = time.monotonic(), False
+        self._call_writer = call_writer
+        self._version, self._digests, self._tokens_digest = 0, list[bytes](), ""
+        self._writer_version = 0
+        self._last_reply, self._failing = time.monotonic(), False
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin with what the writer has now, and follow it from then on."""
-        while not await self._looked():
-            await asyncio.sleep(PAUSE)
+        """Fetch the current version, then follow the writer."""
+        while not await self._sync_once():
+            await asyncio.sleep(RETRY_S)
         await asyncio.to_thread(self.model.reload)
-        await asyncio.to_thread(self.publish)  # no answer comes before there is something to know
+        await asyncio.to_thread(self.publish)
         await super().start()
-        self._following = asyncio.create_task(self._look())
+        self._following = asyncio.create_task(self._sync())
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish the accepted requests."""
         if self._following is not None:
             self._following.cancel()
         await super().close()
         self._folder.cleanup()
 
-    def patience(self, version: int) -> float:
-        """Longer for a version that is there, and only on its way."""
-        return FETCHED if version <= self._told else super().patience(version)
+    def version_timeout(self, version: int) -> float:
+        """Return the seconds to wait for a version: longer if the writer has it."""
+        if version <= self._writer_version:
+            return FETCH_TIMEOUT_S
+        return super().version_timeout(version)
 
-    # ------------------------------------------------------------------ changing
+    # ------------------------------------------------------------------ changes
 
-    async def teach(self, *given: Any, **named: Any) -> tuple[LearnResult, int]:
-        """Have the writer teach; when it returns, the lesson is on its disk."""
-        lesson: tuple[LearnResult, int] = await self._handed_on("teach", *given, **named)
-        return lesson
+    async def learn(self, *args: Any, **kwargs: Any) -> tuple[LearnResult, int]:
+        """Forward to the writer; on return the change is on its disk."""
+        result: tuple[LearnResult, int] = await self._forward("learn", *args, **kwargs)
+        return result
 
-    async def forget(self, *given: Any, **named: Any) -> tuple[Step, int]:
-        """Have the writer remove a class."""
-        step: tuple[Step, int] = await self._handed_on("forget", *given, **named)
-        return step
+    async def forget(self, *args: Any, **kwargs: Any) -> tuple[Step, int]:
+        """Forward to the writer."""
+        result: tuple[Step, int] = await self._forward("forget", *args, **kwargs)
+        return result
 
-    async def undo(self, *given: Any, **named: Any) -> tuple[list[Step], int]:
-        """Have the writer take back the last steps."""
-        steps: tuple[list[Step], int] = await self._handed_on("undo", *given, **named)
-        return steps
+    async def undo(self, *args: Any, **kwargs: Any) -> tuple[list[Step], int]:
+        """Forward to the writer."""
+        result: tuple[list[Step], int] = await self._forward("undo", *args, **kwargs)
+        return result
 
-    async def _handed_on(self, verb: str, *given: Any, **named: Any) -> Any:
-        """Wait for the writer as long as it lives, and a while for another in its place."""
-        self._lessons += 1
-        task = asyncio.ensure_future(self._asked(verb, *given, **named))
+    async def _forward(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Wait while the writer replies to polls, and ``limits.seconds`` after its last reply."""
+        self._n_writes += 1
+        task = asyncio.ensure_future(self._call(method, *args, **kwargs))
         try:
-            while not (await asyncio.wait({task}, timeout=PAUSE))[0]:
-                if time.monotonic() - self._heard > self.limits.seconds:
-                    raise lost()
+            while not (await asyncio.wait({task}, timeout=RETRY_S))[0]:
+                if time.monotonic() - self._last_reply > self.limits.seconds:
+                    raise writer_unreachable()
             return task.result()
         except ConnectionError:
-            raise lost() from None
+            raise writer_unreachable() from None
         finally:
             task.cancel()
-            self._lessons -= 1
+            self._n_writes -= 1
 
-    async def _asked(self, verb: str, *given: Any, **named: Any) -> Any:
-        answer = await self._remote(verb, *given, **named)
-        self._heard = time.monotonic()
-        if isinstance(answer, Problem):
-            raise answer
-        return answer
+    async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        reply = await self._call_writer(method, *args, **kwargs)
+        self._last_reply = time.monotonic()
+        if isinstance(reply, Problem):
+            raise reply
+        return reply
 
-    # ------------------------------------------------------------------ following
+    # ------------------------------------------------------------------ following the writer
 
-    async def _look(self) -> None:
+    async def _sync(self) -> None:
         while True:
-            if not await self._looked():
-                await asyncio.sleep(PAUSE)
+            if not await self._sync_once():
+                await asyncio.sleep(RETRY_S)
 
-    async def _looked(self) -> bool:
-        """Take over what the writer has that is new; whether it could be asked."""
+    async def _sync_once(self) -> bool:
+        """Fetch changes from the writer; return whether it replied."""
         try:
-            news: News = await self._asked("news", self._version, self._stamp)
-            self._told = news.version
-            if news.tokens is not None:
-                await asyncio.to_thread(_put, self._tokens, news.tokens)
-                self._stamp = stamp(news.tokens)
-            if not news.version:  # nothing is taught yet, or the file is gone: keep what there is
+            status: WriterStatus = await self._call("status", self._version, self._tokens_digest)
+            self._writer_version = status.version
+            if status.tokens is not None:
+                await asyncio.to_thread(_replace_file, self._tokens, status.tokens)
+                self._tokens_digest = digest(status.tokens)
+            if not status.version:  # the model is empty or its file is gone: keep the copy
                 self._version = 0
-            elif news.version != self._version:
-                patch: Patch = await self._asked("patch", self._digests)
-                await asyncio.to_thread(self._take, patch)
-                self._wake.set()
-        except Exception as error:  # whatever it is, the next look may do better
-            if not self._missed:
+            elif status.version != self._version:
+                delta: FileDelta = await self._call("delta", self._digests)
+                await asyncio.to_thread(self._apply, delta)
+                self._poll_now.set()
+        except Exception as error:  # of any kind: the next call may succeed
+            if not self._failing:
                 log.warning("cannot follow the writer: %r", error)
-            self._missed = True
+            self._failing = True
             return False
-        self._missed = False
+        self._failing = False
         return True
 
-    def _take(self, patch: Patch) -> None:
-        self._digests = []  # should it go wrong half way, all of it is fetched again
-        apply_blocks(self._copy, patch.blocks, patch.size)
+    def _apply(self, delta: FileDelta) -> None:
+        self._digests = []  # after a failure the whole file is fetched again
+        apply_blocks(self._copy, delta.blocks, delta.size)
         restore_into(self._copy, self.model.path)
-        self._version, self._digests = patch.version, patch.digests
+        self._version, self._digests = delta.version, delta.digests
 
 
-def _put(path: Path, content: bytes) -> None:
-    """A whole file in the place of the old one; its folder is its owner's alone."""
+def _replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically; only the owner can read its folder."""
     new = path.with_suffix(".new")
     new.write_bytes(content)
     os.replace(new, path)

@@ -1,4 +1,4 @@
-"""A service as a process, or as several that share a model's file."""
+"""Run a service as one process, or as several that share a model file."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fecam.service.metrics import SHARED
 from fecam.service.settings import ServiceSettings
 from fecam.service.tokens import TokenFile
 
-GRACE = 600
-"""Seconds that requests are given to finish after the signal to end: longer than any takes."""
-BUSY = 60
-"""Seconds that a worker may be silent, as while torch is loaded, before it is taken for dead."""
+SHUTDOWN_TIMEOUT_S = 600
+"""Seconds for accepted requests to finish after a signal: longer than any request takes."""
+WORKER_TIMEOUT_S = 60
+"""Seconds without a health check before a worker is restarted; importing torch blocks for long."""
 
 
 def run(settings: ServiceSettings) -> None:
-    """Serve until a signal says to end; what was accepted is finished."""
+    """Serve until a signal; accepted requests are finished."""
     if settings.tokens is not None:
-        TokenFile(settings.tokens).tokens()  # what is wrong with them is told now
+        TokenFile(settings.tokens).tokens()  # raises now if they are invalid
     logs.set_up(settings)
     listening = listen(settings)
     url = url_of(settings.host, listening.getsockname()[1])
-    app = create_app(settings)  # what is wrong with the model is told now
-    app.state.engine.alone = True
+    app = create_app(settings)  # raises now if the model is invalid
+    app.state.engine.owns_process = True
     logs.event("serving", model=settings.model.name, url=url)
     if settings.workers == 1:
         uvicorn.Server(uvicorn.Config(app, **_options(settings))).run(sockets=[listening])
@@ -42,24 +42,24 @@ def run(settings: ServiceSettings) -> None:
 
 
 def _run_workers(settings: ServiceSettings, listening: socket.socket) -> None:
-    """Several processes; what they count is put together in a folder that goes with them."""
+    """Run several processes, which share their metrics in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="fecam-metrics-") as folder:
         os.environ[ENVIRONMENT], os.environ[SHARED] = settings.to_json(), folder
         host, port = listening.getsockname()[:2]
-        listening.close()  # the workers' parent listens itself
+        listening.close()  # uvicorn opens its own socket
         uvicorn.run(
-            "fecam.service.app:app_of_environment",
+            "fecam.service.app:app_from_environment",
             factory=True,
             host=host,
             port=port,
             workers=settings.workers,
-            timeout_worker_healthcheck=BUSY,
+            timeout_worker_healthcheck=WORKER_TIMEOUT_S,
             **_options(settings),
         )
 
 
 def _options(settings: ServiceSettings) -> dict[str, Any]:
-    """What the server is told, whoever starts it."""
+    """Return the options of uvicorn."""
     return {
         "log_config": None,
         "access_log": False,
@@ -67,12 +67,12 @@ def _options(settings: ServiceSettings) -> dict[str, Any]:
         "http": functools.partial(RequestDeadlineProtocol, seconds=settings.limits.seconds),
         "ws": "none",
         "lifespan": "on",
-        "timeout_graceful_shutdown": GRACE,
+        "timeout_graceful_shutdown": SHUTDOWN_TIMEOUT_S,
     }
 
 
 def url_of(host: str, port: int) -> str:
-    """Where a service is found.
+    """Return the URL of a service.
 
     >>> url_of("::1", 8765)
     'http://[::1]:8765'
@@ -81,13 +81,13 @@ def url_of(host: str, port: int) -> str:
 
 
 def listen(settings: ServiceSettings) -> socket.socket:
-    """A socket at the host and port that are asked for."""
+    """Return a socket that listens on the host and port of the settings."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listening = socket.create_server((settings.host, settings.port), family=family)
     except OSError as error:
         raise SettingsError(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}. Choose another "
-            "with --port, or end the program that has it."
+            "port with --port, or stop the program that uses it."
         ) from None
     return listening

@@ -1,4 +1,4 @@
-"""What requests and answers look like, for the OpenAPI document.
+"""Schemas of requests and responses, for the OpenAPI document.
 
 These models only document. `fecam.service.request_bodies` reads and validates by hand, because
 validation of each number takes longer than the prediction.
@@ -24,15 +24,17 @@ Images = Annotated[
 ]
 Top = Annotated[
     int,
-    Field(ge=0, le=MAX_TOP, description="How many classes to name; with 0 only the label is told."),
+    Field(
+        ge=0, le=MAX_TOP, description="Number of nearest classes to return; with 0 only the label."
+    ),
 ]
 Reject = Annotated[
     float | None,
     Field(
         gt=0,
         lt=1,
-        description="The share of items of known classes that may be turned away, such as 0.05; "
-        "then the label of what fits no class is null.",
+        description="Share of items of known classes to reject, such as 0.05. The label of a "
+        "rejected item is null.",
     ),
 ]
 MinVersion = Annotated[
@@ -47,116 +49,118 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class _Question(_Request):
+class _PredictRequest(_Request):
     top: Top = 1
     reject: Reject = None
     min_version: MinVersion = None
 
 
-class FeaturesQuestion(_Question):
-    """Rows of features to be judged."""
+class PredictFeatures(_PredictRequest):
+    """Rows of features to predict."""
 
     features: Rows
 
 
-class TextsQuestion(_Question):
-    """Texts to be judged."""
+class PredictTexts(_PredictRequest):
+    """Texts to predict."""
 
     texts: Texts
 
 
-class ImagesQuestion(_Question):
-    """Images to be judged."""
+class PredictImages(_PredictRequest):
+    """Images to predict."""
 
     images: Images
 
 
-class _Lesson(_Request):
+class _TeachRequest(_Request):
     label: Label = Field(examples=["robin"])
     note: Note = ""
 
 
-class FeaturesLesson(_Lesson):
+class TeachFeatures(_TeachRequest):
     """Rows of features of one class."""
 
     features: Rows
 
 
-class TextsLesson(_Lesson):
+class TeachTexts(_TeachRequest):
     """Texts of one class."""
 
     texts: Texts
 
 
-class ImagesLesson(_Lesson):
+class TeachImages(_TeachRequest):
     """Images of one class."""
 
     images: Images
 
 
-class _LabelledItems(_Request):
-    labels: list[Label] = Field(min_length=1, description="One an item.", examples=[["robin"]])
+class _LabeledRequest(_Request):
+    labels: list[Label] = Field(min_length=1, description="One per item.", examples=[["robin"]])
     note: Note = ""
 
 
-class FeaturesLabelled(_LabelledItems):
-    """Rows of features with a label each."""
+class LabeledFeatures(_LabeledRequest):
+    """Rows of features with one label each."""
 
     features: Rows
 
 
-class TextsLabelled(_LabelledItems):
-    """Texts with a label each."""
+class LabeledTexts(_LabeledRequest):
+    """Texts with one label each."""
 
     texts: Texts
 
 
-class ImagesLabelled(_LabelledItems):
-    """Images with a label each."""
+class LabeledImages(_LabeledRequest):
+    """Images with one label each."""
 
     images: Images
 
 
 class UndoRequest(_Request):
-    """How many steps to take back."""
+    """The number of steps to undo."""
 
     steps: int = Field(1, ge=1, le=20)
 
 
 class _Answer(BaseModel):
-    version: int = Field(description="Of the model; it grows with every change.")
+    version: int = Field(description="Version of the model; it grows with every change.")
     milliseconds: float
 
 
 class Candidate(BaseModel):
-    """A class that an item may belong to."""
+    """One of the nearest classes."""
 
     label: Name
-    probability: float = Field(description="Among the classes that are likely at all.")
-    distance: float = Field(description="Squared.")
+    probability: float = Field(description="Among all likely classes.")
+    distance: float = Field(description="Squared Mahalanobis distance.")
 
 
-class Judgement(BaseModel):
-    """What the model makes of an item; only an error, if it cannot be read."""
+class ItemPrediction(BaseModel):
+    """The prediction of an item; only an error if it cannot be read."""
 
-    label: Name | None = Field(None, description="Null if it fits no class.")
-    novelty: float = Field(0.0, description="How little it fits, in standard deviations.")
+    label: Name | None = Field(None, description="Null if the item is rejected.")
+    novelty: float = Field(
+        0.0, description="Distance from the nearest class in standard deviations."
+    )
     nearest: list[Candidate] = []
     error: str | None = None
 
 
 class Prediction(_Answer):
-    """An answer for each item, in their order."""
+    """A prediction per item, in their order."""
 
-    answers: list[Judgement]
+    answers: list[ItemPrediction]
 
 
 class Taught(_Answer):
-    """What became of a lesson; it is on the disk."""
+    """The result of a teach request; it is on disk."""
 
-    step: int | None = Field(description="Null if nothing was left to teach.")
+    step: int | None = Field(description="Null if no item was new.")
     learned: dict[str, int]
-    duplicates: dict[str, int] = Field(description="Left out, for they were taught before.")
+    duplicates: dict[str, int] = Field(description="Skipped duplicates of earlier items.")
     unreadable: list[str]
     new_classes: list[Name]
 
@@ -180,7 +184,7 @@ class Forgotten(_Answer, StepAnswer):
 
 
 class Undone(_Answer):
-    """The steps that were taken back."""
+    """The undone steps."""
 
     undone: list[StepAnswer]
 
@@ -192,28 +196,32 @@ class History(_Answer):
 
 
 class PerClass(BaseModel):
-    """How often a class was right."""
+    """Items of a class, and how many were predicted correctly."""
 
     count: int
     right: int
 
 
 class Evaluation(_Answer):
-    """How well the model does on labelled items; nothing is kept of them."""
+    """Accuracy, counts and confusions on labeled items."""
 
     accuracy: float | None
     count: int
     unknown_labels: list[Name]
     per_class: dict[str, PerClass]
-    confusions: list[tuple[Name, Name, int]] = Field(description="Truth, answer, how often.")
+    confusions: list[tuple[Name, Name, int]] = Field(
+        description="True label, predicted label, count."
+    )
     unreadable: list[str]
 
 
 class ModelAnswer(_Answer):
-    """What the model is."""
+    """Properties of the model."""
 
     name: str
-    kind: str | None = Field(description="images, texts, features; null: nothing is taught yet.")
+    kind: str | None = Field(
+        description="images, texts or features; null while the model has no classes."
+    )
     encoder: str | None
     width: int | None
     classes: int
@@ -221,7 +229,7 @@ class ModelAnswer(_Answer):
 
 
 class ClassAnswer(BaseModel):
-    """One class; times are in UTC."""
+    """A class; times are in UTC."""
 
     label: Name
     count: int
@@ -239,7 +247,7 @@ class Classes(_Answer):
 
 
 class Ellipse(BaseModel):
-    """One standard deviation: half axes, and the angle of the longer one in radians."""
+    """One standard deviation: semi-axes, and the angle of the major one in radians."""
 
     a: float
     b: float
@@ -247,7 +255,7 @@ class Ellipse(BaseModel):
 
 
 class Point(BaseModel):
-    """A class in the plane."""
+    """A class on the map."""
 
     label: Name
     count: int
@@ -257,51 +265,53 @@ class Point(BaseModel):
 
 
 class Map(_Answer):
-    """The classes in the plane."""
+    """Map of the classes."""
 
     points: list[Point]
-    explained: float | None = Field(description="The share of their variance that is shown.")
+    explained: float | None = Field(
+        description="Share of the variance of the means that the map shows."
+    )
 
 
 class Status(BaseModel):
-    """How the service does."""
+    """Status of the service."""
 
     status: str
 
 
 class ErrorBody(BaseModel):
-    """A word for programs and a sentence for people."""
+    """A code for programs and a message for people."""
 
     code: str
     message: str
 
 
 class Error(BaseModel):
-    """What went wrong, and what to do."""
+    """An error."""
 
     error: ErrorBody
 
 
-QUESTIONS = (FeaturesQuestion, TextsQuestion, ImagesQuestion)
-LESSONS = (FeaturesLesson, TextsLesson, ImagesLesson)
-LABELLED = (FeaturesLabelled, TextsLabelled, ImagesLabelled)
+PREDICT_REQUESTS = (PredictFeatures, PredictTexts, PredictImages)
+TEACH_REQUESTS = (TeachFeatures, TeachTexts, TeachImages)
+LABELED_REQUESTS = (LabeledFeatures, LabeledTexts, LabeledImages)
 _ERRORS = {
     400: "The body cannot be read.",
-    401: "A token is needed.",
-    403: "Not allowed: by the token, or for a page from elsewhere.",
+    401: "A token is required.",
+    403: "The token or the origin of the page does not allow it.",
     404: "There is no such class.",
-    408: "The body came too slowly.",
-    409: "Nothing is taught yet, or nothing is left to undo.",
+    408: "The body arrived too slowly.",
+    409: "The model has no classes, or no step can be undone.",
     413: "Too many bytes or items.",
-    415: "Another content type is needed.",
-    422: "A value cannot be used.",
-    429: "Too many wait already; see Retry-After.",
-    503: "Not now; see Retry-After.",
+    415: "The content type is not supported.",
+    422: "A value is invalid.",
+    429: "The queue is full; see Retry-After.",
+    503: "Temporarily unavailable; see Retry-After.",
 }
 
 
 def responses(answer: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer."""
+    """Return the responses of a route for OpenAPI."""
     errors: dict[int | str, dict[str, Any]] = {
         code: {"model": Error, "description": text} for code, text in _ERRORS.items()
     }
@@ -309,8 +319,8 @@ def responses(answer: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
 
 
 def body(*models: type[BaseModel], form: dict[str, Any] | None = None, raw: bool = False) -> Any:
-    """The body of a request, as OpenAPI describes it."""
-    references = [{"$ref": REFERENCE.format(model=one.__name__)} for one in models]
+    """Return the body of a request for OpenAPI."""
+    references = [{"$ref": REFERENCE.format(model=model.__name__)} for model in models]
     content: dict[str, Any] = {
         "application/json": {"schema": references[0] if len(models) == 1 else {"anyOf": references}}
     }
@@ -330,7 +340,7 @@ def body(*models: type[BaseModel], form: dict[str, Any] | None = None, raw: bool
     return {"requestBody": {"required": len(models) > 1, "content": content}}
 
 
-QUESTION_FORM = {
+PREDICT_FORM = {
     "top": {"type": "integer", "minimum": 0, "maximum": MAX_TOP},
     "reject": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
     "min_version": {"type": "integer", "minimum": 0},
@@ -342,7 +352,14 @@ LABEL_FORM = {
 
 
 def request_schemas() -> dict[str, Any]:
-    """The schemas of all request bodies, by name."""
-    models: list[type[BaseModel]] = [*QUESTIONS, *LESSONS, *LABELLED, UndoRequest]
-    _, found = models_json_schema([(one, "validation") for one in models], ref_template=REFERENCE)
-    return dict(found["$defs"])
+    """Return the schemas of all request bodies by name."""
+    models: list[type[BaseModel]] = [
+        *PREDICT_REQUESTS,
+        *TEACH_REQUESTS,
+        *LABELED_REQUESTS,
+        UndoRequest,
+    ]
+    _, schema = models_json_schema(
+        [(model, "validation") for model in models], ref_template=REFERENCE
+    )
+    return dict(schema["$defs"])

@@ -1,4 +1,4 @@
-"""What a model knows at one moment, and answers from it: nothing here waits for a writer."""
+"""`ServedModel`: one version of the model, and predictions that never wait for a writer."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from fecam.service.problems import model_empty_error
 Answer = dict[str, Any]
 
 BLOCK_ROWS = 256
-"""Rows in one product."""
+"""Rows in one matrix product."""
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A snapshot, and a classifier that only the predicting thread uses."""
+    """A snapshot, and a copy of its classifier that only the predicting thread uses."""
 
     snapshot: Snapshot | None
     classifier: FeCAMClassifier | None
 
     @classmethod
-    def of(cls, snapshot: Snapshot | None, search: str | None = None) -> ServedModel:
-        """A view; its classifier derives for itself, so that no thread sees another's half.
+    def from_snapshot(cls, snapshot: Snapshot | None, search: str | None = None) -> ServedModel:
+        """Return the model to serve; ``search`` overrides the search of the snapshot.
 
-        It searches as it is told to, or as the model says.
+        The copied classifier has its own cache, so that no thread sees a partly filled one.
         """
         if snapshot is None:
             return cls(None, None)
@@ -45,40 +45,40 @@ class ServedModel:
 
     @cached_property
     def version(self) -> int:
-        """Of the model; 0 if there is none yet."""
+        """Version of the model; 0 if it is empty."""
         return 0 if self.snapshot is None else self.snapshot.version
 
     @cached_property
     def encoder(self) -> EncoderRecord | None:
-        """The encoder that the features come from."""
+        """The encoder that computes the features."""
         return None if self.snapshot is None else self.snapshot.encoder
 
     @cached_property
     def kind(self) -> str | None:
-        """What goes in; None if nothing is taught yet."""
+        """Kind of the items: images, texts or features; None if the model is empty."""
         if self.snapshot is None:
             return None
         return "features" if self.encoder is None else self.encoder.kind
 
     @cached_property
     def classes(self) -> list[ClassRecord]:
-        """What is known about each class."""
+        """A record per class."""
         return [] if self.snapshot is None else self.snapshot.classes
 
     @cached_property
-    def width(self) -> int | None:
-        """How many features there are."""
+    def n_features(self) -> int | None:
+        """Number of features; None if the model is empty."""
         return None if self.snapshot is None else self.snapshot.layout.width
 
     @cached_property
-    def numbered(self) -> bool:
-        """Whether the labels are whole numbers."""
-        return any(isinstance(one.label, int) for one in self.classes)
+    def has_integer_labels(self) -> bool:
+        """Whether the labels are integers."""
+        return any(isinstance(record.label, int) for record in self.classes)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Rows of features, and what is asked about them."""
+    """Rows of features, the number of classes to return, and the share to reject."""
 
     rows: NDArray[np.float32]
     top: int = 1
@@ -86,74 +86,78 @@ class Query:
 
 
 class EncodedAnswers(NamedTuple):
-    """What was found out, and by which version of the model.
+    """Answers as JSON, and the version of the model that gave them.
 
-    It is kept as the JSON that it will be sent as: that is made where the rows are judged, and
-    passes from process to process faster than what it stands for.
+    The worker encodes, because bytes pass between processes faster than objects.
     """
 
     json: bytes
     version: int
 
     @classmethod
-    def of(cls, answers: list[Answer], version: int) -> EncodedAnswers:
-        """Of these answers."""
+    def encode(cls, answers: list[Answer], version: int) -> EncodedAnswers:
+        """Encode answers."""
         return cls(orjson.dumps(answers), version)
 
     @property
     def answers(self) -> list[Answer]:
-        """An answer for each row."""
+        """The decoded answers, one per row."""
         return list(orjson.loads(self.json))
 
 
-def warm(snapshot: Snapshot | None) -> None:
-    """Derive all that an answer needs, so that the first one comes as fast as the others."""
+def precompute(snapshot: Snapshot | None) -> None:
+    """Compute all factors, so that the first prediction is as fast as the others."""
     if snapshot is not None and snapshot.classifier.state_.classes:
         snapshot.classifier.warm_up()
 
 
-def predict_batch(view: ServedModel, queries: Sequence[Query]) -> list[EncodedAnswers | Exception]:
-    """An answer, or an error, for each query; those that ask alike are judged in one product."""
-    known = 0 if view.classifier is None else len(view.classifier.state_.classes)
-    if view.classifier is None or not known:
-        return [model_empty_error()] * len(queries)
-    found: list[EncodedAnswers | Exception] = [model_empty_error()] * len(queries)
+def predict_batch(
+    served: ServedModel, queries: Sequence[Query]
+) -> list[EncodedAnswers | Exception]:
+    """Return the answers or an error for each query; queries with equal top share one product."""
+    n_classes = 0 if served.classifier is None else len(served.classifier.state_.classes)
+    outcomes: list[EncodedAnswers | Exception] = [model_empty_error()] * len(queries)
+    if served.classifier is None or not n_classes:
+        return outcomes
     groups: dict[int, list[int]] = {}
-    for at, query in enumerate(queries):
-        if query.rows.shape[1] != view.width:
-            found[at] = InputError(
-                f"the features have {query.rows.shape[1]} columns; the model was taught with "
-                f"{view.width}. Use the same encoder."
+    for i, query in enumerate(queries):
+        if query.rows.shape[1] != served.n_features:
+            outcomes[i] = InputError(
+                f"the features have {query.rows.shape[1]} columns; the model has "
+                f"{served.n_features}. Use the same encoder."
             )
         else:
-            groups.setdefault(min(query.top, known), []).append(at)
-    for top, places in groups.items():
-        some = [queries[at] for at in places]
-        for at, outcome in zip(places, _judged(view, some, top), strict=True):
-            found[at] = outcome
-    return found
+            groups.setdefault(min(query.top, n_classes), []).append(i)
+    for top, indices in groups.items():
+        group = [queries[i] for i in indices]
+        for i, outcome in zip(indices, _predict_group(served, group, top), strict=True):
+            outcomes[i] = outcome
+    return outcomes
 
 
-def _judged(
-    view: ServedModel, queries: Sequence[Query], top: int
+def _predict_group(
+    served: ServedModel, queries: Sequence[Query], top: int
 ) -> Sequence[EncodedAnswers | Exception]:
-    assert view.classifier is not None, "it was looked at"
+    assert served.classifier is not None, "checked by the caller"
     rows = queries[0].rows if len(queries) == 1 else np.concatenate([q.rows for q in queries])
     try:
-        judged = view.classifier.predict_detailed(rows, max(top, 1), probabilities=top > 0)
+        predictions = served.classifier.predict_detailed(rows, max(top, 1), probabilities=top > 0)
     except (FecamError, ValueError) as error:
         if len(queries) == 1:
             return [error]
-        # Somebody's rows cannot be judged: the others should not suffer from it, nor wait for long.
+        # One query has invalid rows: bisect, so that the others succeed.
         half = len(queries) // 2
-        return [*_judged(view, queries[:half], top), *_judged(view, queries[half:], top)]
-    listed = [values.tolist() for values in judged]  # once: a call for each query would take longer
+        return [
+            *_predict_group(served, queries[:half], top),
+            *_predict_group(served, queries[half:], top),
+        ]
+    columns = [values.tolist() for values in predictions]  # one call is faster than one per query
     start, outcomes = 0, list[EncodedAnswers | Exception]()
     for query in queries:
         end = start + len(query.rows)
         try:
-            answers = _answers(query, *(values[start:end] for values in listed))
-            outcomes.append(EncodedAnswers.of(answers, view.version))
+            answers = _answers(query, *(values[start:end] for values in columns))
+            outcomes.append(EncodedAnswers.encode(answers, served.version))
         except FecamError as error:
             outcomes.append(error)
         start = end
@@ -164,20 +168,22 @@ def _answers(
     query: Query,
     labels: list[list[Label]],
     distances: list[list[float]],
-    shares: list[list[float]],
+    probabilities: list[list[float]],
     novelty: list[float],
 ) -> list[Answer]:
-    limit = np.inf if query.reject is None else novelty_threshold(query.reject)
+    threshold = np.inf if query.reject is None else novelty_threshold(query.reject)
     return [
         {
-            "label": None if novel > limit else names[0],
-            "novelty": novel,
+            "label": None if row_novelty > threshold else names[0],
+            "novelty": row_novelty,
             "nearest": [
-                {"label": name, "probability": share, "distance": distance}
-                for name, share, distance in zip(names, of_row, far, strict=True)
+                {"label": name, "probability": probability, "distance": distance}
+                for name, probability, distance in zip(names, shares, row, strict=True)
             ]
             if query.top
             else [],
         }
-        for names, far, of_row, novel in zip(labels, distances, shares, novelty, strict=True)
+        for names, row, shares, row_novelty in zip(
+            labels, distances, probabilities, novelty, strict=True
+        )
     ]

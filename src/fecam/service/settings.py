@@ -1,4 +1,4 @@
-"""How a service is set up: where it listens, what it serves, and what it will not take."""
+"""Settings and limits of a service."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fecam.settings import CHOICES
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for, and how many may wait."""
+    """Limits per request, and of the queues."""
 
     max_bytes: int = 32_000_000
-    """Of a request's body."""
+    """Bytes of a request body."""
     max_items: int = 1024
     """Images, texts or rows in one request."""
     max_pixels: int = 25_000_000
-    """Of one image, told by its header: nothing is decoded of a larger one."""
+    """Pixels of one image, read from its header; larger images are not decoded."""
     seconds: float = 30.0
-    """How long a request may take to arrive, and then to wait and be answered. A lesson that has
-    begun is finished, however long it takes."""
+    """Seconds for a request to arrive, and then for its response. A change that has started is
+    finished."""
     queue: int = 64
-    """How many requests may wait for the encoder, and how many lessons for the writer."""
+    """Requests that may wait for the encoder, and changes that may wait for the writer."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -39,16 +39,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """All that a service has to know before it starts.
+    """Settings of a service.
 
     >>> ServiceSettings(Path("birds.fecam")).is_local
     True
     >>> ServiceSettings(Path("birds.fecam"), host="0.0.0.0")
     Traceback (most recent call last):
     ...
-    fecam.errors.SettingsError: host '0.0.0.0' can be reached by others, so tokens are needed. \
-Make one, `fecam token add NAME --scope teach --tokens FILE`, and serve with --tokens FILE; or \
-listen on 127.0.0.1.
+    fecam.errors.SettingsError: host='0.0.0.0' is reachable from other machines, so tokens are \
+required. Create one with `fecam token add NAME --scope teach --tokens FILE` and serve with \
+--tokens FILE, or listen on 127.0.0.1.
     """
 
     model: Path
@@ -56,40 +56,40 @@ listen on 127.0.0.1.
     port: int = 8765
     workers: int = 1
     predict_workers: int | None = None
-    """Processes that judge for each worker; 0: it does so itself; None: as there are cores."""
+    """Prediction workers per worker process; 0: none; None: 1 if a core is free, else 0."""
     search: str | None = None
-    """How the nearest class is found, whatever the model says: see `FeCAMClassifier`."""
+    """Overrides the ``search`` of the model: see `FeCAMClassifier`."""
     tokens: Path | None = None
     limits: Limits = field(default_factory=Limits)
     encoder: str | None = None
     device: str | None = None
     cors: tuple[str, ...] = ()
-    """Origins of pages elsewhere that may ask, such as https://birds.example.org."""
+    """Allowed origins of other pages, such as https://birds.example.org."""
     docs: bool = False
-    """Whether there is a page about the API at /docs. It loads its scripts from elsewhere."""
+    """Whether to serve API documentation at /docs. It loads scripts from a CDN."""
     log_json: bool = False
     access_log: bool = False
 
     def __post_init__(self) -> None:
         if not self.is_local and self.tokens is None:
             raise SettingsError(
-                f"host {self.host!r} can be reached by others, so tokens are needed. Make one, "
-                "`fecam token add NAME --scope teach --tokens FILE`, and serve with --tokens FILE; "
-                "or listen on 127.0.0.1."
+                f"host={self.host!r} is reachable from other machines, so tokens are required. "
+                "Create one with `fecam token add NAME --scope teach --tokens FILE` and serve with "
+                "--tokens FILE, or listen on 127.0.0.1."
             )
         if not 0 <= self.port < 65536:
-            raise SettingsError(f"port={self.port} must lie between 0 and 65535.")
+            raise SettingsError(f"port={self.port} must be from 0 to 65535.")
         if not 1 <= self.workers <= 256:
-            raise SettingsError(f"workers={self.workers} must lie between 1 and 256.")
+            raise SettingsError(f"workers={self.workers} must be from 1 to 256.")
         if self.predict_workers is not None and not 0 <= self.predict_workers <= 64:
             raise SettingsError(f"predict_workers={self.predict_workers} must be from 0 to 64.")
         if self.search is not None and self.search not in CHOICES["search"]:
-            known = ", ".join(map(str, CHOICES["search"]))
-            raise SettingsError(f"search={self.search!r} is none of {known}.")
+            choices = ", ".join(map(str, CHOICES["search"]))
+            raise SettingsError(f"search={self.search!r} must be one of {choices}.")
 
     @property
     def is_local(self) -> bool:
-        """Whether only programs of this machine can reach it."""
+        """Whether the host is a loopback address."""
         if self.host == "localhost":
             return True
         try:
@@ -98,23 +98,23 @@ listen on 127.0.0.1.
             return False
 
     def to_json(self) -> str:
-        """All of it as a text, to hand it to another process."""
+        """Return the settings as JSON, for another process."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote.
+        """Return the settings that `to_json` wrote.
 
-        >>> one = ServiceSettings(Path("birds.fecam"), cors=("https://a.org",))
-        >>> ServiceSettings.from_json(one.to_json()) == one
+        >>> settings = ServiceSettings(Path("birds.fecam"), cors=("https://a.org",))
+        >>> ServiceSettings.from_json(settings.to_json()) == settings
         True
         """
-        found = json.loads(text)
-        tokens = found.pop("tokens")
+        values = json.loads(text)
+        tokens = values.pop("tokens")
         return cls(
-            model=Path(found.pop("model")),
+            model=Path(values.pop("model")),
             tokens=None if tokens is None else Path(tokens),
-            limits=Limits(**found.pop("limits")),
-            cors=tuple(found.pop("cors")),
-            **found,
+            limits=Limits(**values.pop("limits")),
+            cors=tuple(values.pop("cors")),
+            **values,
         )

@@ -1,4 +1,4 @@
-"""One clock for all who wait for a client: a clock for each would take longer than most waits."""
+"""One timer for all requests whose bodies are read: a timer per read costs more than most reads."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 SWEEPS_PER_TIMEOUT = 20
-"""How often in the time that somebody may wait it is looked whether that is over."""
+"""Checks per timeout, so that a timeout is late by at most 5 %."""
 
 
 class TimeoutSweeper:
-    """Waits for at most about so many seconds."""
+    """Waits with a timeout of about ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until: dict[asyncio.Task[Any], float] = {}
-        self._late: set[asyncio.Task[Any]] = set()
-        self._looking = False
+        self._deadlines: dict[asyncio.Task[Any], float] = {}
+        self._expired: set[asyncio.Task[Any]] = set()
+        self._sweeping = False
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
-        """What it gives, or a `TimeoutError`."""
+        """Return its result, or raise `TimeoutError`."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None, "who waits is a task"
-        if not self._looking:
-            self._looking = True
-            loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._look, loop)
-        self._until[task] = loop.time() + self._seconds
+        assert task is not None, "called in a task"
+        if not self._sweeping:
+            self._sweeping = True
+            loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._sweep, loop)
+        self._deadlines[task] = loop.time() + self._seconds
         try:
             return await awaitable
         except asyncio.CancelledError:
-            if task in self._late and not task.uncancel():
+            if task in self._expired and not task.uncancel():
                 raise TimeoutError from None
             raise
         finally:
-            del self._until[task]
-            self._late.discard(task)
+            del self._deadlines[task]
+            self._expired.discard(task)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        for task, until in self._until.items():
-            if until < now and task not in self._late:
-                self._late.add(task)
+        for task, deadline in self._deadlines.items():
+            if deadline < now and task not in self._expired:
+                self._expired.add(task)
                 task.cancel()
-        self._looking = bool(self._until)
-        if self._looking:
-            loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._look, loop)
+        self._sweeping = bool(self._deadlines)
+        if self._sweeping:
+            loop.call_later(self._seconds / SWEEPS_PER_TIMEOUT, self._sweep, loop)

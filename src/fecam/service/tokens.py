@@ -1,7 +1,6 @@
-"""Who may ask and who may teach: tokens, kept only as their hashes.
+"""Access tokens, stored as SHA-256 hashes.
 
-A token is 32 random bytes, so it cannot be guessed from its SHA-256, and a slow hash, which makes
-guessing of passwords dear, would only make every request slower.
+A token is 32 random bytes, so its hash cannot be reversed; a slow password hash is not needed.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from pathlib import Path
 from fecam.errors import SettingsError
 
 SCOPES = ("read", "teach")
-"""Each may what those before it may."""
+"""Each scope includes those before it."""
 _NAME = re.compile(r"[\w.@-]{1,64}")
 _PREFIX = "fecam_"
 
 
 @dataclass(frozen=True)
 class Token:
-    """What is kept of a token."""
+    """A stored token."""
 
     name: str
     scope: str
@@ -49,20 +48,20 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._signature: tuple[int, int, int] | None = None
         self._tokens: list[Token] = []
         self._lock = threading.Lock()
 
     def add(self, name: str, scope: str) -> str:
-        """Make a token, which is shown this once."""
+        """Create a token and return it; it is not stored in clear."""
         if not _NAME.fullmatch(name):
-            raise SettingsError(f"a token's name {name[:80]!r} may have letters, digits and ._@-")
+            raise SettingsError(f"token name {name[:80]!r} must be 1 to 64 letters, digits or ._@-")
         if scope not in SCOPES:
-            raise SettingsError(f"scope {scope!r} is none of {', '.join(SCOPES)}.")
+            raise SettingsError(f"scope={scope!r} must be one of {', '.join(SCOPES)}.")
         tokens = self.tokens() if self.path.exists() else []
-        if any(one.name == name for one in tokens):
+        if any(token.name == name for token in tokens):
             raise SettingsError(
-                f"there is a token {name!r} already. Choose another name, or revoke it first."
+                f"token {name!r} already exists. Choose another name, or revoke it first."
             )
         text = _PREFIX + secrets.token_urlsafe(32)
         made = datetime.now(UTC).isoformat(timespec="seconds")
@@ -70,68 +69,70 @@ class TokenFile:
         return text
 
     def revoke(self, name: str) -> None:
-        """A token that is good no more; services that run see it at once."""
+        """Remove a token; running services notice it with the next request."""
         tokens = self.tokens()
-        left = [one for one in tokens if one.name != name]
-        if len(left) == len(tokens):
-            names = ", ".join(one.name for one in tokens) or "none"
-            raise SettingsError(f"there is no token {name!r}. There are: {names}.")
-        self._write(left)
+        remaining = [token for token in tokens if token.name != name]
+        if len(remaining) == len(tokens):
+            names = ", ".join(token.name for token in tokens) or "none"
+            raise SettingsError(f"there is no token {name!r}. Existing tokens: {names}.")
+        self._write(remaining)
 
     def tokens(self) -> list[Token]:
-        """All tokens, without what cannot be shown."""
+        """Return all stored tokens."""
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            tokens = [Token(**one) for one in found["tokens"]]
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            tokens = [Token(**fields) for fields in content["tokens"]]
         except FileNotFoundError:
             raise SettingsError(
-                f"{self.path} does not exist; `fecam token add NAME --scope teach --tokens "
-                f"{self.path}` makes it"
+                f"{self.path} does not exist. `fecam token add NAME --scope teach --tokens "
+                f"{self.path}` creates it."
             ) from None
         except OSError as error:
             raise SettingsError(
                 f"{self.path} cannot be read: {error.strerror}. "
-                "It must belong to the user who serves."
+                "It must belong to the user that runs the service."
             ) from None
         except (ValueError, TypeError, KeyError):
             raise SettingsError(
-                f"{self.path} is no file of tokens. Make it anew with `fecam token add`."
+                f"{self.path} is not a token file. Create one with `fecam token add`."
             ) from None
-        if any(one.scope not in SCOPES for one in tokens):
-            raise SettingsError(f"{self.path} has a scope that is none of {', '.join(SCOPES)}.")
+        if any(token.scope not in SCOPES for token in tokens):
+            raise SettingsError(f"a scope in {self.path} is not one of {', '.join(SCOPES)}.")
         return tokens
 
     def scope_of(self, text: str) -> str | None:
-        """What the bearer of this token may do; None if it is none of ours."""
+        """Return the scope of a token; None if it is unknown."""
         given = _hash(text)
         scope = None
-        for one in self._current():  # all of them, so that time does not tell which it was
-            if hmac.compare_digest(one.sha256, given):
-                scope = one.scope
+        for (
+            token
+        ) in self._current():  # no early exit, so that the time does not depend on the token
+            if hmac.compare_digest(token.sha256, given):
+                scope = token.scope
         return scope
 
     def _current(self) -> list[Token]:
-        """The tokens, read again when the file has changed. Without a file nobody may anything."""
+        """Return the tokens, read again if the file has changed; none if it is missing."""
         with self._lock:
             try:
-                found = os.stat(self.path)
+                stat = os.stat(self.path)
             except OSError:
-                self._seen, self._tokens = None, []
+                self._signature, self._tokens = None, []
                 return []
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if seen != self._seen:
+            signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if signature != self._signature:
                 try:
                     self._tokens = self.tokens()
                 except SettingsError:
                     self._tokens = []
-                self._seen = seen
+                self._signature = signature
             return self._tokens
 
     def _write(self, tokens: list[Token]) -> None:
-        text = json.dumps({"tokens": [asdict(one) for one in tokens]}, indent=2) + "\n"
+        text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=2) + "\n"
         folder = self.path.parent
         folder.mkdir(parents=True, exist_ok=True)
-        # mkstemp makes files that only their owner can read.
+        # mkstemp creates files that only their owner can read.
         handle, name = tempfile.mkstemp(prefix=".tokens-", dir=folder)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

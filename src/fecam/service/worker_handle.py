@@ -1,7 +1,7 @@
-"""`WorkerHandle`: a prediction worker, and two lines to it, one for questions and one for news.
+"""`WorkerHandle`: a prediction worker, with a socket for queries and a pipe for model versions.
 
-It never writes. It ends by itself when the other side is gone, however that ended; signals that
-mean to end a service are left to the other side, which first finishes what was accepted.
+A worker never writes the model. It exits when the service closes the socket or dies. It ignores
+signals that stop a service, because the service first finishes the accepted requests.
 """
 
 from __future__ import annotations
@@ -21,193 +21,193 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
-from fecam.service.frames import LENGTH, Batch, Outcomes, encode_batch, put
+from fecam.service.frames import LENGTH, Batch, Outcomes, encode_batch, write_frame
 from fecam.service.prediction_worker import SIGNALS, run
 from fecam.service.served_model import Query
 from fecam.service.timeouts import SWEEPS_PER_TIMEOUT
 
-START, DERIVE, END = 60.0, 300.0, 5.0
-"""Seconds that a process may take to begin, to take over a version, and to end."""
+START_TIMEOUT_S, UPDATE_TIMEOUT_S, EXIT_TIMEOUT_S = 60.0, 300.0, 5.0
+"""Seconds that a worker may take to start, to load a version, and to exit."""
 
 
 class WorkerHandle:
-    """The process, seen from the service; ``share`` of them share the machine."""
+    """A worker process; ``n_processes`` of them share the machine."""
 
-    def __init__(self, path: Path, share: int, search: str | None = None) -> None:
-        self._path, self._share, self._search = path, share, search
-        self._line: _Channel | None = None
-        self._news: Connection | None = None
+    def __init__(self, path: Path, n_processes: int, search: str | None = None) -> None:
+        self._path, self._n_processes, self._search = path, n_processes, search
+        self._channel: _Channel | None = None
+        self._control: Connection | None = None
         self._process: BaseProcess | None = None
 
     def __len__(self) -> int:
-        """How many messages it has not answered yet."""
-        return 0 if self._line is None else len(self._line.asked)
+        """Return the number of batches without a reply."""
+        return 0 if self._channel is None else len(self._channel.pending)
 
     async def start(self) -> None:
-        """Start it, and wait until it lives."""
+        """Start the process and wait until it is ready."""
         loop = asyncio.get_running_loop()
         spawning = asyncio.ensure_future(asyncio.to_thread(self._spawn))
         try:
             ours = await asyncio.shield(spawning)
         except asyncio.CancelledError:
-            while not spawning.done():  # nothing may be left behind that nobody knows
+            while not spawning.done():  # no process may be left without a handle
                 self.kill()
                 await asyncio.wait({spawning}, timeout=0.1)
             if spawning.exception() is None:
                 spawning.result().close()
             raise
-        _, self._line = await loop.create_connection(_Channel, sock=ours)
+        _, self._channel = await loop.create_connection(_Channel, sock=ours)
 
     def _spawn(self) -> socket.socket:
-        # Threads of BLAS that have nothing to do must sleep, for others need their core.
+        # Idle BLAS threads must sleep, because other processes need their core.
         os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
         context = multiprocessing.get_context("spawn")
         ours, theirs = socket.socketpair()
-        self._news, news = context.Pipe()
+        self._control, control = context.Pipe()
         try:
-            with theirs, news, _deaf():
-                told = self._path, self._share, self._search, theirs, news
-                self._process = context.Process(target=run, args=told, daemon=True)
+            with theirs, control, _signals_blocked():
+                arguments = self._path, self._n_processes, self._search, theirs, control
+                self._process = context.Process(target=run, args=arguments, daemon=True)
                 self._process.start()
-            self._hear(START)
+            self._await_reply(START_TIMEOUT_S)
         except BaseException:
             ours.close()
             raise
         return ours
 
-    async def answer(self, queries: Sequence[Query]) -> Outcomes:
-        """What becomes of each query."""
-        assert self._line is not None, "it was started"
-        return cast(Outcomes, await self._line.ask(encode_batch(queries)))
+    async def predict(self, queries: Sequence[Query]) -> Outcomes:
+        """Return the answers or an error for each query."""
+        assert self._channel is not None, "started"
+        return cast(Outcomes, await self._channel.send(encode_batch(queries)))
 
-    def reach(self, version: int) -> None:
-        """Wait until answers come from this version or a later one; for one thread at a time."""
-        assert self._news is not None, "it was started"
+    def wait_for_version(self, version: int) -> None:
+        """Wait until the worker serves this version or a later one; for one thread at a time."""
+        assert self._control is not None, "started"
         try:
-            self._news.send(version)
+            self._control.send(version)
         except OSError as error:
             raise ConnectionError(str(error)) from None
-        self._hear(DERIVE)
+        self._await_reply(UPDATE_TIMEOUT_S)
 
-    def _hear(self, seconds: float) -> None:
-        assert self._news is not None, "it was started"
+    def _await_reply(self, seconds: float) -> None:
+        assert self._control is not None, "started"
         try:
-            if not self._news.poll(seconds):
-                raise ConnectionError(f"it was silent for {seconds:g} seconds")
-            trouble = self._news.recv()
+            if not self._control.poll(seconds):
+                raise ConnectionError(f"no reply within {seconds:g} seconds")
+            message = self._control.recv()
         except ConnectionError:
             raise
         except (OSError, EOFError):
-            raise ConnectionError("it has ended") from None
-        if trouble is not None:
-            raise ConnectionError(trouble)
+            raise ConnectionError("it has exited") from None
+        if message is not None:
+            raise ConnectionError(message)
 
-    async def ended(self, seconds: float) -> None:
-        """Wait until it has ended; if it is silent for so long, end it.
+    async def watch(self, seconds: float) -> None:
+        """Wait until the worker has exited; kill it if it sends nothing for ``seconds``.
 
-        A long queue is no silence, and somebody who only teaches must not wait for it either: so
-        where nobody asks anything, it is asked nothing, and has to answer that.
+        An idle worker gets an empty batch as a heartbeat, so that a hang is noticed before a
+        change of the model has to wait for it.
         """
-        assert self._line is not None, "it was started"
-        line = self._line
-        while not line.lost.done():
-            await asyncio.wait({line.lost}, timeout=seconds / SWEEPS_PER_TIMEOUT)
-            if not line.asked:
-                line.ask(encode_batch([])).add_done_callback(lambda found: found.exception())
-            elif line.silence > seconds:
+        assert self._channel is not None, "started"
+        channel = self._channel
+        while not channel.closed.done():
+            await asyncio.wait({channel.closed}, timeout=seconds / SWEEPS_PER_TIMEOUT)
+            if not channel.pending:
+                channel.send(encode_batch([])).add_done_callback(lambda reply: reply.exception())
+            elif channel.idle_s > seconds:
                 self.kill()
 
-    def hang_up(self) -> None:
-        """Ask nothing more, so that it ends; for any thread."""
-        if self._line is not None:
-            self._line.close()
+    def disconnect(self) -> None:
+        """Close the socket, so that the worker exits; for any thread."""
+        if self._channel is not None:
+            self._channel.close()
 
     def kill(self) -> None:
-        """End it, whatever it does; for any thread. Who waits for it hears of it."""
+        """Kill the process; for any thread. Pending queries fail with `ConnectionError`."""
         if self._process is not None and self._process.pid is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """Wait until it has ended."""
-        self.hang_up()
+        """Disconnect and wait until the process has exited."""
+        self.disconnect()
         if self._process is not None and self._process.pid is not None:
-            self._process.join(END)
+            self._process.join(EXIT_TIMEOUT_S)
             self._process.kill()
             self._process.join()
-        if self._news is not None:
-            self._news.close()
+        if self._control is not None:
+            self._control.close()
 
 
 class _Channel(asyncio.Protocol):
-    """Messages to the process, and its answers, which come in the same order."""
+    """Sends batches to a worker; the replies arrive in the same order."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.lost: asyncio.Future[None] = self._loop.create_future()
-        self.asked: deque[asyncio.Future[Any]] = deque()
-        self._since = self._loop.time()
-        self._heard = bytearray()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.pending: deque[asyncio.Future[Any]] = deque()
+        self._last_active = self._loop.time()
+        self._received = bytearray()
 
     @property
-    def silence(self) -> float:
-        """Seconds since it was heard of, or was asked after a pause."""
-        return self._loop.time() - self._since
+    def idle_s(self) -> float:
+        """Seconds since the last reply, or since the first pending batch was sent."""
+        return self._loop.time() - self._last_active
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
-    def ask(self, message: Batch) -> asyncio.Future[Any]:
-        """A future of the answer."""
+    def send(self, batch: Batch) -> asyncio.Future[Any]:
+        """Send a batch and return a future of the reply."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        if self.lost.done():
-            future.set_exception(ConnectionError("it has ended"))
+        if self.closed.done():
+            future.set_exception(ConnectionError("it has exited"))
             return future
-        if not self.asked:
-            self._since = self._loop.time()
-        self.asked.append(future)
-        put(self._transport.write, message)
+        if not self.pending:
+            self._last_active = self._loop.time()
+        self.pending.append(future)
+        write_frame(self._transport.write, batch)
         return future
 
     def data_received(self, data: bytes) -> None:
-        """Hand out the answers that are complete."""
-        self._heard += data
-        while len(self._heard) >= LENGTH.size:
-            end = LENGTH.size + LENGTH.unpack_from(self._heard)[0]
-            if len(self._heard) < end:
+        """Resolve the futures of all complete replies."""
+        self._received += data
+        while len(self._received) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._received)[0]
+            if len(self._received) < end:
                 return
-            with memoryview(self._heard) as heard:
-                answer = pickle.loads(heard[LENGTH.size : end])
-            del self._heard[:end]
-            self._since = self._loop.time()
-            future = self.asked.popleft()
+            with memoryview(self._received) as received:
+                reply = pickle.loads(received[LENGTH.size : end])
+            del self._received[:end]
+            self._last_active = self._loop.time()
+            future = self.pending.popleft()
             if not future.done():
-                future.set_result(answer)
+                future.set_result(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell all who wait."""
-        if not self.lost.done():
-            self.lost.set_result(None)
-        while self.asked:
-            future = self.asked.popleft()
+        """Fail all pending futures."""
+        if not self.closed.done():
+            self.closed.set_result(None)
+        while self.pending:
+            future = self.pending.popleft()
             if not future.done():
-                future.set_exception(ConnectionError("it has ended"))
+                future.set_exception(ConnectionError("it has exited"))
 
     def close(self) -> None:
-        """Hang up; for any thread."""
+        """Close the connection; for any thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._transport.close)
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """A process that is started meanwhile hears no signal, from its very beginning."""
+def _signals_blocked() -> Iterator[None]:
+    """Block the signals, so that a process started meanwhile inherits the mask."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # it would unblock them when it begins
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    resource_tracker.ensure_running()  # its start would unblock the signals
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

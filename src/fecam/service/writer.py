@@ -1,7 +1,7 @@
-"""`Writer`: the one engine that has the file, for replicas that have none.
+"""`Writer`: the engine that owns the model file, for replicas on other machines.
 
-Replicas hand on to it what changes the model, and ask it what is new. They may be on other
-machines, so what it is asked and what it answers can be sent: no error leaves it, but a problem.
+Replicas forward changes to it and poll it for new versions. It returns errors as `Problem`, which
+can be pickled.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from pathlib import Path
 from typing import Any
 
 from fecam.model_file.snapshot import Snapshot
-from fecam.service.blocks import blocks_at, changed_blocks, digests_of
+from fecam.service.blocks import block_digests, changed_blocks, read_blocks
 from fecam.service.copies import backup_copy
 from fecam.service.engine import Engine
-from fecam.service.problems import Problem, problem_of
+from fecam.service.problems import Problem, to_problem
 from fecam.service.settings import ServiceSettings
 
-CHANGES = ("teach", "forget", "undo")
-"""What is handed on."""
-PULSE = 1.0
-"""Seconds after which a writer says that nothing is new: so replicas know that it lives."""
-LOOK = 0.02
-"""Seconds between two looks at what is new."""
+CHANGES = ("learn", "forget", "undo")
+"""Methods of `Engine` that replicas forward."""
+HEARTBEAT_S = 1.0
+"""Seconds after which `Writer.status` returns even if nothing changed."""
+POLL_S = 0.02
+"""Seconds between two checks for changes."""
 
 
 @dataclass(frozen=True)
-class News:
-    """Which version there is, and the file of tokens, if it is another than the one known."""
+class WriterStatus:
+    """The version of the model, and the content of the token file if it has changed."""
 
     version: int
     tokens: bytes | None
 
 
 @dataclass(frozen=True)
-class Patch:
-    """What makes an older copy of the file a newer one."""
+class FileDelta:
+    """The blocks that update an older copy of the file."""
 
     version: int
     size: int
@@ -55,7 +55,7 @@ class _Copy:
 
 
 class Writer:
-    """An engine that is asked from afar."""
+    """An engine that replicas call."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings, self._engine = settings, Engine(settings)
@@ -63,52 +63,54 @@ class Writer:
         self._copying = asyncio.Lock()
         self._started = False
 
-    async def ask(self, verb: str, *given: Any, **named: Any) -> Any:
-        """Do one thing; what goes wrong is given back as a problem."""
+    async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the engine or of the writer; return errors as a `Problem`."""
         if not self._started:
             self._started = True
             await self._engine.start()
         try:
-            doer = self._engine if verb in CHANGES else self
-            return await getattr(doer, verb)(*given, **named)
+            target = self._engine if method in CHANGES else self
+            return await getattr(target, method)(*args, **kwargs)
         except Exception as error:
-            return problem_of(error, self._settings.model)
+            return to_problem(error, self._settings.model)
 
-    async def news(self, version: int, tokens: str) -> News:
-        """Wait, but not for long, until something is new."""
-        until = time.monotonic() + PULSE
+    async def status(self, version: int, tokens_digest: str) -> WriterStatus:
+        """Return the status once it differs, or after `HEARTBEAT_S`."""
+        deadline = time.monotonic() + HEARTBEAT_S
         while True:
             content = self._tokens()
-            other = content is not None and stamp(content) != tokens
-            current = self._engine.view.version
-            if other or current != version or time.monotonic() > until:
-                return News(current, content if other else None)
-            await asyncio.sleep(LOOK)
+            changed = content is not None and digest(content) != tokens_digest
+            current = self._engine.served.version
+            if changed or current != version or time.monotonic() > deadline:
+                return WriterStatus(current, content if changed else None)
+            await asyncio.sleep(POLL_S)
 
-    async def patch(self, digests: Sequence[bytes]) -> Patch:
-        """The blocks of the file that a replica has not."""
+    async def delta(self, digests: Sequence[bytes]) -> FileDelta:
+        """Return the blocks of the file that a replica lacks."""
         async with self._copying:
-            snapshot = self._engine.view.snapshot
+            snapshot = self._engine.served.snapshot
             if snapshot is None:
-                raise Problem(503, "gone", "the model's file is gone.")
+                raise Problem(503, "gone", "the model file does not exist any more.")
             if self._copy is None or self._copy.snapshot is not snapshot:
                 await asyncio.to_thread(self._renew_copy, snapshot)
-            assert self._copy is not None, "it was made"
-            return await asyncio.to_thread(_patch, self._copy, digests)
+            assert self._copy is not None, "just copied"
+            return await asyncio.to_thread(_delta, self._copy, digests)
 
     async def close(self) -> None:
-        """Finish what was accepted, and let go of the file."""
+        """Finish the accepted changes and close the file."""
         if self._started:
             await self._engine.close()
         if self._copy is not None:
             self._copy.path.unlink(missing_ok=True)
 
     def _renew_copy(self, snapshot: Snapshot) -> None:
-        """Copy what the file holds: the snapshot, or something newer."""
+        """Copy the file: the snapshot, or a newer version."""
         if self._copy is not None:
             self._copy.path.unlink(missing_ok=True)
         path = backup_copy(self._engine.model.path)
-        self._copy = _Copy(snapshot, path, digests_of(path))  # here: who asked may have gone
+        self._copy = _Copy(
+            snapshot, path, block_digests(path)
+        )  # set in the thread: the caller may be cancelled
 
     def _tokens(self) -> bytes | None:
         if self._settings.tokens is None:
@@ -116,19 +118,19 @@ class Writer:
         try:
             return self._settings.tokens.read_bytes()
         except OSError:
-            return b""  # without a file nobody may anything
+            return b""  # without a token file all requests are rejected
 
 
-def stamp(content: bytes) -> str:
-    """What tells one file of tokens from another."""
+def digest(content: bytes) -> str:
+    """Return the digest of a token file."""
     return hashlib.sha256(content).hexdigest()
 
 
-def _patch(copy: _Copy, digests: Sequence[bytes]) -> Patch:
-    places = changed_blocks(copy.digests, digests)
-    return Patch(
+def _delta(copy: _Copy, digests: Sequence[bytes]) -> FileDelta:
+    indices = changed_blocks(copy.digests, digests)
+    return FileDelta(
         copy.snapshot.version,
         copy.path.stat().st_size,
         copy.digests,
-        blocks_at(copy.path, places),
+        read_blocks(copy.path, indices),
     )

@@ -1,1 +1,1 @@
-"""What can be asked for; each file a few paths, thin: they read, ask the engine, and answer."""
+"""Routes: they parse the request, call the engine and encode the response."""

@@ -1,4 +1,4 @@
-"""Changing: teach, forget, undo. Answered only when it is on the disk."""
+"""Routes: teach, forget, undo. They respond when the change is on disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fecam.service.engine import Engine
 from fecam.service.logs import event
 from fecam.service.problems import without_paths
 from fecam.service.request_bodies import invalid, read_labeled_request, read_object
-from fecam.service.routes.predictions import answered
+from fecam.service.routes.predictions import respond
 from fecam.service.schemas import (
     LABEL_FORM,
-    LABELLED,
-    LESSONS,
+    LABELED_REQUESTS,
+    TEACH_REQUESTS,
     Forgotten,
     Taught,
     Undone,
@@ -35,60 +35,60 @@ MAX_UNDO = 20
 @router.post(
     "/teach",
     responses=responses(Taught),
-    openapi_extra=body(*LESSONS, *LABELLED, form=LABEL_FORM),
+    openapi_extra=body(*TEACH_REQUESTS, *LABELED_REQUESTS, form=LABEL_FORM),
 )
 async def teach(
     request: Request, idempotency_key: Annotated[str, Header(max_length=MAX_KEY)] = ""
 ) -> Response:
-    """Teach examples of one class, or of several; answered when the lesson is on the disk.
+    """Teach examples of one class or of several.
 
-    A lesson with an Idempotency-Key is taught once, however often it is sent.
+    A request with an Idempotency-Key is applied once, however often it is sent.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
-    given = await read_labeled_request(request, engine.limits)
-    lesson, version = await engine.teach(
-        given.kind, given.items, given.labels, given.note, idempotency_key
+    labeled = await read_labeled_request(request, engine.limits)
+    result, version = await engine.learn(
+        labeled.kind, labeled.items, labeled.labels, labeled.note, idempotency_key
     )
-    model, count = engine.settings.model, sum(lesson.n_learned.values())
-    request.app.state.metrics.taught.inc(count)
-    event("taught", items=count, new_classes=len(lesson.new_classes), version=version)
-    found = {
-        "step": None if lesson.step is None else lesson.step.number,
-        "learned": {str(label): count for label, count in lesson.n_learned.items()},
-        "duplicates": {str(label): count for label, count in lesson.n_duplicates.items()},
-        "unreadable": [without_paths(why, model) for why in lesson.unreadable],
-        "new_classes": list(lesson.new_classes),
+    model, count = engine.settings.model, sum(result.n_learned.values())
+    request.app.state.metrics.learned.inc(count)
+    event("taught", items=count, new_classes=len(result.new_classes), version=version)
+    body = {
+        "step": None if result.step is None else result.step.number,
+        "learned": {str(label): count for label, count in result.n_learned.items()},
+        "duplicates": {str(label): count for label, count in result.n_duplicates.items()},
+        "unreadable": [without_paths(why, model) for why in result.unreadable],
+        "new_classes": list(result.new_classes),
     }
-    return answered(begun, found, version)
+    return respond(start, body, version)
 
 
 @router.delete("/classes/{label:path}", responses=responses(Forgotten))
 async def forget(request: Request, label: str, purge: bool = False) -> Response:
-    """Remove a class; it can be undone, unless ``purge`` is true."""
-    begun = time.perf_counter()
+    """Remove a class; this can be undone unless ``purge`` is true."""
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
     step, version = await engine.forget(label, purge=purge)
     event("forgotten", purge=purge, version=version)
-    return answered(begun, {"step": step.number, **told(step)}, version)
+    return respond(start, {"step": step.number, **step_json(step)}, version)
 
 
 @router.post("/undo", responses=responses(Undone), openapi_extra=body(UndoRequest))
 async def undo(request: Request) -> Response:
-    """Take back the last steps."""
-    begun = time.perf_counter()
+    """Undo the last steps."""
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
-    asked = await read_object(request, engine.limits)
-    count = asked.pop("steps", 1)
-    if asked or type(count) is not int or not 1 <= count <= MAX_UNDO:
-        raise invalid(f'the body must be {{"steps": n}}, n a whole number from 1 to {MAX_UNDO}.')
+    body = await read_object(request, engine.limits)
+    count = body.pop("steps", 1)
+    if body or type(count) is not int or not 1 <= count <= MAX_UNDO:
+        raise invalid(f'the body must be {{"steps": n}}, n an integer from 1 to {MAX_UNDO}.')
     steps, version = await engine.undo(count)
     event("undone", steps=count, version=version)
-    return answered(begun, {"undone": [told(step) for step in steps]}, version)
+    return respond(start, {"undone": [step_json(step) for step in steps]}, version)
 
 
-def told(step: Step) -> dict[str, Any]:
-    """A step, as answers have it."""
+def step_json(step: Step) -> dict[str, Any]:
+    """Return a step as JSON."""
     return {
         "number": step.number,
         "time": step.time,

@@ -1,4 +1,4 @@
-"""The page and its files."""
+"""Routes of the page and its files."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ router.mount("/page", StaticFiles(directory=PAGE), name="page")
 
 @router.get("/", include_in_schema=False)
 async def page() -> Response:
-    """The page."""
+    """Return the page."""
     return FileResponse(PAGE / "index.html")

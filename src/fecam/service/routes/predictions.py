@@ -1,4 +1,4 @@
-"""Asking: predict, evaluate."""
+"""Routes: predict, evaluate."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fecam.service.problems import json_response, without_paths
 from fecam.service.request_bodies import read_labeled_request, read_predict_request
 from fecam.service.schemas import (
     LABEL_FORM,
-    LABELLED,
-    LESSONS,
-    QUESTION_FORM,
-    QUESTIONS,
+    LABELED_REQUESTS,
+    PREDICT_FORM,
+    PREDICT_REQUESTS,
+    TEACH_REQUESTS,
     Evaluation,
     Prediction,
     body,
@@ -29,66 +29,66 @@ router = APIRouter(prefix="/v1", tags=["ask"])
 
 _QUERY = [
     {"name": name, "in": "query", "required": False, "schema": schema}
-    for name, schema in QUESTION_FORM.items()
+    for name, schema in PREDICT_FORM.items()
 ]
 
 
-def answered(begun: float, found: dict[str, Any], version: int) -> Response:
-    """An answer with what every answer has."""
-    found["version"] = version
-    found["milliseconds"] = round(1000 * (time.perf_counter() - begun), 3)
-    return json_response(found)
+def respond(start: float, body: dict[str, Any], version: int) -> Response:
+    """Return a JSON response with the version and the time since ``start``."""
+    body["version"] = version
+    body["milliseconds"] = round(1000 * (time.perf_counter() - start), 3)
+    return json_response(body)
 
 
 @router.post(
     "/predict",
     responses=responses(Prediction),
-    openapi_extra=body(*QUESTIONS, form=QUESTION_FORM, raw=True) | {"parameters": _QUERY},
+    openapi_extra=body(*PREDICT_REQUESTS, form=PREDICT_FORM, raw=True) | {"parameters": _QUERY},
 )
 async def predict(request: Request) -> Response:
-    """What the model makes of images, texts or rows of features.
+    """Predict images, texts or rows of features.
 
-    The parameters in the query are for bodies of plain numbers, application/octet-stream.
+    The query parameters are for bodies of plain numbers, application/octet-stream.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
-    view = engine.view
-    width = view.width if view.kind == "features" else None
-    asked = await read_predict_request(request, engine.limits, width)
-    if asked.min_version is not None and asked.min_version > engine.view.version:
-        await engine.reach(asked.min_version)
-    if asked.kind == "features":
+    served = engine.served
+    n_features = served.n_features if served.kind == "features" else None
+    query = await read_predict_request(request, engine.limits, n_features)
+    if query.min_version is not None and query.min_version > engine.served.version:
+        await engine.wait_for_version(query.min_version)
+    if query.kind == "features":
         engine.check_kind("features")
-        found = await engine.predict(asked.items, asked.top, asked.reject)
+        encoded = await engine.predict(query.items, query.top, query.reject)
     else:
-        found = await engine.predict_items(asked.kind, asked.items, asked.top, asked.reject)
-    request.app.state.metrics.predicted.inc(len(asked.items))
-    return answered(begun, {"answers": orjson.Fragment(found.json)}, found.version)
+        encoded = await engine.predict_items(query.kind, query.items, query.top, query.reject)
+    request.app.state.metrics.predicted.inc(len(query.items))
+    return respond(start, {"answers": orjson.Fragment(encoded.json)}, encoded.version)
 
 
 @router.post(
     "/evaluate",
     responses=responses(Evaluation),
-    openapi_extra=body(*LABELLED, *LESSONS, form=LABEL_FORM),
+    openapi_extra=body(*LABELED_REQUESTS, *TEACH_REQUESTS, form=LABEL_FORM),
 )
 async def evaluate(request: Request) -> Response:
-    """How well the model does on labelled items. Nothing is kept of them."""
-    begun = time.perf_counter()
+    """Evaluate the model on labeled items, which are not stored."""
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
-    given = await read_labeled_request(request, engine.limits)
-    labels, unreadable = engine.labels(given.labels), list[str]()
-    if given.kind == "features":
+    labeled = await read_labeled_request(request, engine.limits)
+    labels, unreadable = engine.parse_labels(labeled.labels), list[str]()
+    if labeled.kind == "features":
         engine.check_kind("features")
-        judged = await engine.predict(given.items)
+        encoded = await engine.predict(labeled.items)
     else:
-        judged = await engine.predict_items(given.kind, given.items)
-    truths, said = [], []
-    for label, answer in zip(labels, judged.answers, strict=True):
+        encoded = await engine.predict_items(labeled.kind, labeled.items)
+    truths, predicted = [], []
+    for label, answer in zip(labels, encoded.answers, strict=True):
         if "error" in answer:
             unreadable.append(without_paths(answer["error"], engine.settings.model))
         else:
             truths.append(label)
-            said.append(answer["label"])
-    known = {one.label for one in engine.view.classes}
-    found = {**evaluation(truths, said, known), "unreadable": unreadable}
-    return answered(begun, found, judged.version)
+            predicted.append(answer["label"])
+    classes = {record.label for record in engine.served.classes}
+    result = {**evaluation(truths, predicted, classes), "unreadable": unreadable}
+    return respond(start, result, encoded.version)

@@ -1,4 +1,4 @@
-"""Looking: the model, its classes, its history; whether the service lives."""
+"""Routes: the model, its classes and history; metrics and health."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from fecam.service.engine import Engine
 from fecam.service.problems import json_response
-from fecam.service.routes.learning import told
-from fecam.service.routes.predictions import answered
+from fecam.service.routes.learning import step_json
+from fecam.service.routes.predictions import respond
 from fecam.service.schemas import Classes, History, Map, ModelAnswer, Status, responses
 
 router = APIRouter()
@@ -21,63 +21,64 @@ router = APIRouter()
 
 @router.get("/v1/model", tags=["look"], responses=responses(ModelAnswer))
 async def model(request: Request) -> Response:
-    """What the model is; its kind is null if nothing is taught yet."""
-    begun = time.perf_counter()
+    """Return the properties of the model; its kind is null while it has no classes."""
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
-    view = engine.view
+    served = engine.served
     body = {
         "name": engine.settings.model.name,
-        "kind": view.kind,
-        "encoder": None if view.encoder is None else view.encoder.name,
-        "width": view.width,
-        "classes": len(view.classes),
-        "samples": sum(one.count for one in view.classes),
+        "kind": served.kind,
+        "encoder": None if served.encoder is None else served.encoder.name,
+        "width": served.n_features,
+        "classes": len(served.classes),
+        "samples": sum(record.count for record in served.classes),
     }
-    return answered(begun, body, view.version)
+    return respond(start, body, served.version)
 
 
 @router.get("/v1/classes", tags=["look"], responses=responses(Classes))
 async def classes(request: Request) -> Response:
-    """What is known about each class."""
-    begun = time.perf_counter()
+    """Return a record per class."""
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
-    view = engine.view
-    return answered(begun, {"classes": list(map(asdict, view.classes))}, view.version)
+    served = engine.served
+    return respond(start, {"classes": list(map(asdict, served.classes))}, served.version)
 
 
 @router.get("/v1/history", tags=["look"], responses=responses(History))
 async def history(request: Request) -> Response:
-    """What happened to the model, the last step first."""
-    begun = time.perf_counter()
+    """Return the steps of the model, the last one first."""
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
-    steps = [told(step) for step in await engine.steps()]
-    return answered(begun, {"steps": steps}, engine.view.version)
+    steps = [step_json(step) for step in await engine.steps()]
+    return respond(start, {"steps": steps}, engine.served.version)
 
 
 @router.get("/v1/map", tags=["look"], responses=responses(Map))
 async def class_map(request: Request) -> Response:
-    """The classes in the plane: prototypes, and ellipses for how their samples spread."""
-    begun = time.perf_counter()
+    """Return a map of the classes: means, and ellipses of one standard deviation."""
+    start = time.perf_counter()
     engine: Engine = request.app.state.engine
-    found, version = await engine.map()
-    return answered(begun, dict(found), version)
+    body, version = await engine.map()
+    return respond(start, dict(body), version)
 
 
 @router.get("/v1/model/file", tags=["look"], response_class=FileResponse)
 async def file(request: Request) -> Response:
-    """The model's file itself, a consistent copy."""
+    """Return a consistent copy of the model file."""
     engine: Engine = request.app.state.engine
-    return _Removed(
+    return TempFileResponse(
         await engine.copy(),
         media_type="application/vnd.sqlite3",
         filename=engine.settings.model.name,
     )
 
 
-class _Removed(FileResponse):
-    """A file that is gone when the answer is over, whatever comes of it."""
+class TempFileResponse(FileResponse):
+    """A file that is removed after the response."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file and remove it."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -86,22 +87,22 @@ class _Removed(FileResponse):
 
 @router.get("/metrics", tags=["run"], response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
-    """Numbers for Prometheus."""
-    found: Response = request.app.state.metrics.response(request.app.state.engine)
-    return found
+    """Return the metrics for Prometheus."""
+    response: Response = request.app.state.metrics.response(request.app.state.engine)
+    return response
 
 
 @router.get("/healthz", tags=["run"], responses={200: {"model": Status}})
 async def health() -> Response:
-    """Whether the process lives."""
+    """Return 200 while the process runs."""
     return json_response({"status": "ok"})
 
 
 @router.get("/readyz", tags=["run"], responses={200: {"model": Status}, 503: {"model": Status}})
 async def ready(request: Request) -> Response:
-    """Whether answers come at once: 503 until the encoder is loaded, and the workers began."""
+    """Return 503 until the encoder is loaded and the prediction workers have started."""
     engine: Engine = request.app.state.engine
     if engine.ready:
         return json_response({"status": "ready"})
-    status = "loading" if engine.trouble is None else "the encoder cannot be loaded"
+    status = "loading" if engine.encoder_error is None else "the encoder cannot be loaded"
     return json_response({"status": status}, 503, {"Retry-After": "1"})
