@@ -356,12 +356,12 @@ def test_rows_that_cannot_be_judged_cost_others_little(tmp_path, monkeypatch, ba
         view = ServedModel.from_snapshot(model.snapshot)
     queries = [Query(X[:1] - 100 * (place == bad)) for place in range(64)]
     judged = []
-    judge = package.FeCAMClassifier.judge
+    predict_detailed = package.FeCAMClassifier.predict_detailed
     monkeypatch.setattr(
         package.FeCAMClassifier,
-        "judge",
+        "predict_detailed",
         lambda self, rows, *args, **options: (
-            judged.append(len(rows)) or judge(self, rows, *args, **options)
+            judged.append(len(rows)) or predict_detailed(self, rows, *args, **options)
         ),
     )
     found = predict_batch(view, queries)
