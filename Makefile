@@ -1,4 +1,4 @@
-# Two commands: `make demo` shows it, `make test` proves it. Both set up what they need.
+# `make demo` runs an example, `make test` runs all checks. Both create .venv and install what they need.
 PYTHON ?= python3
 BIN := .venv/bin
 ON_CLUSTER := tests/distributed/test_on_cluster.py tests/distributed/test_serving_on_cluster.py
@@ -30,7 +30,7 @@ ON_CLUSTER := tests/distributed/test_on_cluster.py tests/distributed/test_servin
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[images,glyphs,report]'
 	@touch $@
 
-# Trains a small network on 60 characters, then teaches 90 more to four classifiers, one by one.
+# Trains a small network on 60 characters; then four classifiers learn 90 more, one by one.
 demo: .venv/.ready-demo
 	$(BIN)/fecam bench demo
 
@@ -43,41 +43,41 @@ check: .venv/.ready-test
 docs: .venv/.ready-test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
 
-# Tests open pages in a real browser, and run the curl lines of the docs. Root can have both
-# installed, once; others are told.
+# Tests open pages in a real browser and run the curl lines of the docs. Root installs both once;
+# for other users this prints what is missing.
 browser:
 	@if command -v curl >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get -qq update >/dev/null 2>&1; \
 	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y curl >/dev/null 2>&1 || \
-	    echo "curl cannot be had; the test that runs the docs' curl lines is skipped"; \
+	    echo "curl cannot be installed: the test that runs the docs' curl lines is skipped"; \
 	else echo "curl is not installed: the test that runs the docs' curl lines is skipped"; fi
 	@if command -v chromium >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "Installing chromium to open a report in it, once ..."; \
 	  apt-get -qq update >/dev/null 2>&1; \
 	  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y chromium >/dev/null 2>&1 || \
-	    echo "... it cannot be had; the tests that open a report in a browser are skipped"; \
+	    echo "... chromium cannot be installed: the tests that open a report in a browser are skipped"; \
 	else echo "chromium is not installed: the tests that open a report in a browser are skipped"; fi
 
-# Known weaknesses of the packages that are installed, as the Python Package Index lists them; it says
-# so where that cannot be asked. The tool has an environment of its own.
+# Checks the installed packages for known vulnerabilities on the Python Package Index, or reports that
+# the index is unreachable. The tool has its own environment.
 audit: .venv/.ready-test
 	@$(PYTHON) -m venv .venv/audit
 	@.venv/audit/bin/python -m pip install -q --disable-pip-version-check pip-audit || \
-	  { echo "pip-audit cannot be had: the audit is skipped"; exit 0; }; \
+	  { echo "pip-audit cannot be installed: the audit is skipped"; exit 0; }; \
 	.venv/audit/bin/python deploy/audit.py .venv/lib/python*/site-packages
 
-# One BLAS thread a worker: two workers on two cores would otherwise fight for them. The tests on a
-# cluster of Ray share one, so they are run by one process, and after the others. A busy machine may
-# start a node too late for a test that waits for it: what fails there is run once more, and then counts.
+# One BLAS thread per worker avoids contention. The tests on Ray share one cluster, so one process runs
+# them after the others. A busy machine may start a node too late for a test: failures there are run
+# once more.
 test: check docs browser
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 SCIPY_ARRAY_API=1 $(BIN)/python -m pytest -n auto \
 	  $(addprefix --ignore ,$(ON_CLUSTER))
 	export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1; \
 	$(BIN)/python -m pytest $(ON_CLUSTER) || $(BIN)/python -m pytest --last-failed $(ON_CLUSTER)
-	@# What becomes known about a package today must not keep the change that mends it from landing.
-	@$(MAKE) --no-print-directory audit || echo "^ weaknesses are known; 'make audit' fails until they are mended"
+	@# A new vulnerability report must not block the change that fixes it.
+	@$(MAKE) --no-print-directory audit || echo "^ vulnerabilities are known; 'make audit' fails until they are fixed"
 
 # About half an hour on two cores; the last table printed is the summary. Writes
 # benchmarks/results/*.json and docs/tables/*.md.
@@ -94,11 +94,11 @@ bench: .venv/.ready-bench
 	$(BIN)/python benchmarks/probabilities.py
 	$(BIN)/python benchmarks/summary.py
 
-# Two hours or more: 10 to 3,000 classes of every size. It goes on where it was stopped.
+# Two hours or more: 10 to 3,000 classes of every size. It continues where it stopped.
 bench-growth: .venv/.ready-bench
 	$(BIN)/python benchmarks/growth.py
 
-# About fifteen minutes on two quiet cores: a service under load, and killed fifty times.
+# About fifteen minutes on two idle cores: a service under load, and killed fifty times.
 bench-service: .venv/.ready-bench
 	$(BIN)/python benchmarks/service_load.py
 	$(BIN)/python benchmarks/service_cluster.py
