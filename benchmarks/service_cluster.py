@@ -53,7 +53,7 @@ def lessons(running: Served, samples: np.ndarray, count: int) -> tuple[list[floa
         for number in range(count):
             rows = samples[rng.integers(len(samples), size=10)] * rng.uniform(0.9, 1.1)
             begun = time.perf_counter()
-            lesson = client.teach(f"class {number % 20}", rows)
+            lesson = client.learn(rows, f"class {number % 20}")
             done = time.perf_counter()
             list(pool.map(ask, [lesson.version] * ASKED))
             taking.append(1000 * (done - begun))

@@ -61,11 +61,11 @@ class Teacher(threading.Thread):
         """Until told to end; the lesson that has begun is finished."""
         at = 0
         try:
-            with Client(self.url, timeout=20, patience=120) as client:
+            with Client(self.url, timeout=20, retry_timeout=120) as client:
                 while not self.ending.is_set():
                     key, label, rows = lesson(self.number, at)
-                    done = client.teach(label, rows, idempotency_key=key)
-                    if sum(done.learned.values()) != len(rows):
+                    done = client.learn(rows, label, idempotency_key=key)
+                    if sum(done.n_learned.values()) != len(rows):
                         self.trouble = f"lesson {key} of {len(rows)} samples: {done}"
                         return
                     self.acknowledged.add(key)
@@ -79,7 +79,7 @@ def examine(path: Path, teachers: list[Teacher]) -> tuple[int, str | None]:
     for problem in check(path):
         return 0, problem
     with fecam.open(path, readonly=True) as model:
-        keys = [step.key for step in model.steps if step.key]
+        keys = [step.idempotency_key for step in model.steps if step.idempotency_key]
         counts = {str(one.label): one.count for one in model.classes if one.label != "first"}
     acknowledged = set[str]().union(*(teacher.acknowledged for teacher in teachers))
     found = set(keys)

@@ -141,7 +141,7 @@ class Teacher(threading.Thread):
                 rows = self.samples[rng.integers(len(self.samples), size=10)]
                 rows = rows * rng.uniform(0.9, 1.1, size=rows.shape).astype(np.float32)
                 start = time.perf_counter()
-                client.teach(f"class {self.lessons % 20}", rows)
+                client.learn(rows, f"class {self.lessons % 20}")
                 self.seconds.append(time.perf_counter() - start)
                 self.lessons += 1
                 self.ending.wait(self.pause)

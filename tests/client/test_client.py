@@ -93,31 +93,31 @@ def test_the_model_its_classes_and_its_file(ask, tmp_path):
 def test_a_lesson_is_forgotten_and_comes_back(ask):
     before = ask("model")
     name = "a/b ..%2F é?#"
-    lesson = ask("teach", name, X[:4] + 1, note="odd")
-    assert lesson.learned == {name: 4} and lesson.new_classes == [name] and not lesson.unreadable
+    lesson = ask("learn", X[:4] + 1, name, note="odd")
+    assert lesson.n_learned == {name: 4} and lesson.new_classes == [name] and not lesson.unreadable
     assert ask("predict", X[:1] + 1, min_version=lesson.version).labels == [name]
     ask("forget", name)
     assert ask("model").samples == before.samples
-    assert ask("undo").undone[0].what == "forget"
+    assert ask("undo")[0].what == "forget"
     ask("undo")
     steps = ask("history")
-    assert [one.undone for one in steps.steps[:2]] == [True, True] and steps[1].note == "odd"
+    assert [step.undone for step in steps[:2]] == [True, True] and steps[1].note == "odd"
     assert ask("model").samples == before.samples
 
 
 @pytest.mark.parametrize("name", [".", "..", "%2e%2e", "a.b", " space "])
 def test_names_of_classes_reach_the_service_as_they_are(running, name):
     with Client(running.url) as client:
-        client.teach(name, X[:2] + 2)
+        client.learn(X[:2] + 2, name)
         assert name in [one.label for one in client.classes()]
         client.forget(name, purge=True)
         assert name not in [one.label for one in client.classes()]
 
 
 def test_labels_one_by_one_and_an_evaluation(ask):
-    lesson = ask("teach", ["cat", "dog", "cat"], X[[0, 12, 1]] * 1.01)
-    assert lesson.learned == {"cat": 2, "dog": 1}
-    found = ask("evaluate", LABELS, X)
+    lesson = ask("learn", X[[0, 12, 1]] * 1.01, ["cat", "dog", "cat"])
+    assert lesson.n_learned == {"cat": 2, "dog": 1}
+    found = ask("evaluate", X, LABELS)
     right = np.mean(np.asarray(ask("predict", X).labels) == LABELS)
     assert found.accuracy == pytest.approx(right) and found.count == len(X)
     assert found.per_class["owl"]["count"] == 12
@@ -132,8 +132,8 @@ def test_a_map(ask):
 
 def test_a_key_is_learnt_once(ask):
     rows = np.random.default_rng(5).gamma(2.0, size=(3, 6))
-    first = ask("teach", "elk", rows, idempotency_key="elk-1")
-    again = ask("teach", "elk", rows + 1, idempotency_key="elk-1")
+    first = ask("learn", rows, "elk", idempotency_key="elk-1")
+    again = ask("learn", rows + 1, "elk", idempotency_key="elk-1")
     assert again.step == first.step and again.version == first.version
     ask("undo")
 
@@ -164,9 +164,9 @@ def test_a_reader_elsewhere_has_a_token_and_follows_copies(running, tmp_path):
                 nobody.model()
             assert caught.value.status == 401
             with pytest.raises(ServiceError, match="teach") as caught:
-                reader.teach("cat", X[:1] + 3)
+                reader.learn(X[:1] + 3, "cat")
             assert caught.value.status == 403
-            lesson = writer.teach("gnu", X[:3] + 4)
+            lesson = writer.learn(X[:3] + 4, "gnu")
             os.replace(writer.download(tmp_path / "next.fecam"), copy)
             found = reader.predict(X[:1] + 4, min_version=lesson.version)
             assert found.labels == ["gnu"] and found.version == lesson.version
@@ -186,12 +186,12 @@ def test_the_service_says_what_is_wrong(ask):
 
 def test_what_is_wrong_is_seen_before_it_is_sent(ask):
     with pytest.raises(InputError, match="row 0, column 1 is nan"):
-        ask("teach", "cat", [[1.0, float("nan")]])
+        ask("learn", [[1.0, float("nan")]], "cat")
     for labels in (np.ones((2, 3)), [1.5, 2.5], [True, False], [None, "a"], 1.5, b"a"):
-        with pytest.raises(InputError, match="labels come first"):
-            ask("teach", labels, ["a", "b"])
+        with pytest.raises(InputError, match="items come first"):
+            ask("learn", ["a", "b"], labels)
     with pytest.raises(InputError, match="2 items but 1 labels"):
-        ask("teach", ["cat"], X[:2])
+        ask("learn", X[:2], ["cat"])
     with pytest.raises(InputError, match="list"):
         ask("predict", "a small bird")
 
@@ -203,7 +203,7 @@ def test_rows_of_another_width_are_not_cut_anew(ask):
 
 def test_nobody_there():
     with pytest.raises(ServiceError, match=r"cannot be reached.*fecam serve") as caught:
-        Client(f"http://127.0.0.1:{free_port()}", patience=0.2).model()
+        Client(f"http://127.0.0.1:{free_port()}", retry_timeout=0.2).model()
     assert (caught.value.status, caught.value.code) == (0, "unreachable")
     with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:8765"):
         Client("127.0.0.1:8765")
@@ -251,24 +251,24 @@ def scripted(*answers):
 
 BUSY = (503, {"Retry-After": "0"}, {"error": {"code": "busy", "message": "Try again."}})
 MANY = (429, {"Retry-After": "0"}, {"error": {"code": "busy", "message": "Try again."}})
-TAUGHT = {"step": 1, "learned": {"cat": 1}, "duplicates": {}, "unreadable": [], "new_classes": []}
-DONE = (200, {}, TAUGHT | {"version": 1, "milliseconds": 1.0, "more": "of a newer service"})
+LEARNED = {"step": 1, "learned": {"cat": 1}, "duplicates": {}, "unreadable": [], "new_classes": []}
+DONE = (200, {}, LEARNED | {"version": 1, "milliseconds": 1.0, "more": "of a newer service"})
 GATEWAY = (502, {}, b"<html>")
 
 
 def test_a_lesson_is_sent_until_it_is_answered_under_one_key():
     with scripted(BUSY, None, MANY, GATEWAY, DONE) as (url, seen), Client(url) as client:
-        assert client.teach("cat", X[:1]).learned == {"cat": 1}
+        assert client.learn(X[:1], "cat").n_learned == {"cat": 1}
     assert len(seen) == 5 and len(set(seen)) == 1 and seen[0]
 
 
 def test_the_same_for_asyncio():
-    async def teach(url):
+    async def learn(url):
         async with AsyncClient(url) as client:
-            return await client.teach("cat", X[:1], idempotency_key="mine")
+            return await client.learn(X[:1], "cat", idempotency_key="mine")
 
     with scripted(None, BUSY, DONE) as (url, seen):
-        assert asyncio.run(teach(url)).step == 1
+        assert asyncio.run(learn(url)).step == 1
     assert seen == ["mine"] * 3
 
 
@@ -286,7 +286,7 @@ def test_what_waiting_does_not_mend_is_told_at_once(answer):
     assert len(seen) == 1
 
 
-def test_patience_ends():
+def test_the_retry_timeout_ends():
     late = (503, {"Retry-After": "60"}, {"error": {"code": "busy", "message": "In a minute."}})
     told = pytest.raises(ServiceError, match="In a minute")
     with scripted(late) as (url, seen), Client(url) as client, told as caught:
@@ -307,7 +307,7 @@ def test_half_a_file_leaves_the_older_one(tmp_path):
     (tmp_path / "copy.fecam").write_text("older")
     half = (200, {"Content-Length": "99", "Connection": "close"}, b"half of it")
     lost = pytest.raises(ServiceError, match="did not answer")
-    with scripted(*[half] * 4) as (url, _), Client(url, patience=0.05) as client, lost:
+    with scripted(*[half] * 4) as (url, _), Client(url, retry_timeout=0.05) as client, lost:
         client.download(tmp_path / "copy.fecam")
     assert os.listdir(tmp_path) == ["copy.fecam"]
     assert (tmp_path / "copy.fecam").read_text() == "older"
@@ -346,7 +346,7 @@ def test_it_loads_little():
 def test_both_clients_have_help():
     assert "nearest classes" in Client.predict.__doc__ == AsyncClient.predict.__doc__
     with Client("http://127.0.0.1:1") as client:
-        assert client.teach.__name__ == "teach" and "idempotency_key" in client.teach.__doc__
+        assert client.learn.__name__ == "learn" and "idempotency_key" in client.learn.__doc__
 
 
 # ---------------------------------------------------------------------- the page

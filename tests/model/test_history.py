@@ -68,7 +68,7 @@ def test_a_step_says_what_happened(path):
         step = model.forget("dog", note="a mistake")
         assert (step.what, step.note, step.counts) == ("forget", "a mistake", {"dog": -12})
         lesson = model.unlearn(X[Y == 0][:5], ["cat"] * 5)
-        assert lesson.step.counts == {"cat": -5} and lesson.n_learned == {"cat": 5}
+        assert model.steps[0].counts == {"cat": -5} and lesson.n_learned == {"cat": 5}
         assert [step.number for step in model.steps] == [3, 2, 1]
         by_label = {record.label: record for record in model.classes}
     assert by_label["cat"].count == 7 and by_label["cat"].note == "the garden"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from fecam.cli.output import AsJson, counted, print_note, show_json, show_table,
 from fecam.errors import FecamError, InputError
 
 if TYPE_CHECKING:
-    from fecam.model_file.records import Step
+    from fecam.results import Step
 
 Note = Annotated[str, typer.Option(help="Note stored with the step, such as a source.")]
 
@@ -197,4 +196,4 @@ def _abbreviate(labels: list[Any], max_shown: int = 5) -> str:
 
 
 def _as_json(step: Step) -> dict[str, Any]:
-    return {**asdict(step), "counts": {str(label): n for label, n in step.counts.items()}}
+    return step.to_json()

@@ -217,7 +217,7 @@ def _show(model: Model, results: list[LearnResult], verb: str, as_json: bool) ->
         duplicates.update(result.n_duplicates)
     new = [label for result in results for label in result.new_classes]
     unreadable = [reason for result in results for reason in result.unreadable]
-    steps = [result.step.number for result in results if result.step is not None]
+    steps = [result.step for result in results if result.step is not None]
     seconds = sum(result.seconds for result in results)
     counts = {record.label: record.count for record in model.classes}
     if as_json:

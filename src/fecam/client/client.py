@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`: how requests travel. What they are is said in `verbs`."""
+"""`Client` and `AsyncClient`: the transport of the requests that `Requests` describes."""
 
 from __future__ import annotations
 
@@ -11,72 +11,102 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
-from fecam.client.verbs import Call, Verbs
+from fecam.client.requests import Request, Requests
 from fecam.errors import MissingPackageError, ServiceError
 
 try:
     import httpx
 
-    from fecam.client.tries import Tries
+    from fecam.client.retries import Retries
 except ImportError:
     raise MissingPackageError("fecam.client", "httpx", "client") from None
 
 T = TypeVar("T")
-TIMEOUT, PATIENCE = 60.0, 30.0
 
 
-class Client(Verbs):
-    """Talk to a service. Any number of threads may share one.
+class _Client(Requests):
+    """Address, token and timeouts; see `Client`."""
 
-    Parameters
-    ----------
-    url
-        Where it listens, such as ``http://127.0.0.1:8765``.
-    token
-        If it asks for one: see ``fecam token add``.
-    timeout
-        Seconds to wait for an answer.
-    patience
-        Seconds to go on trying when the service is busy, or is just being started again. Only what
-        may safely be sent twice is: `forget` and `undo` are not, once they are on their way.
-    """
+    _open: Any
+    """The client class of httpx."""
 
     def __init__(
         self,
         url: str,
         token: str | None = None,
-        timeout: float = TIMEOUT,
-        patience: float = PATIENCE,
+        timeout: float = 60.0,
+        retry_timeout: float = 30.0,
     ) -> None:
-        self.url, self.patience = url.rstrip("/"), patience
-        self._http = httpx.Client(**_settings(self.url, token, timeout))
+        if not url.startswith(("http://", "https://")):
+            raise ServiceError(
+                f"{url!r} is no address of a service. Write it as http://127.0.0.1:8765",
+                code="wrong_address",
+            )
+        self.url, self.retry_timeout = url.rstrip("/"), retry_timeout
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = self._open(base_url=self.url, headers=headers, timeout=timeout)
 
-    def send(self, call: Call[T]) -> T:
-        """Send a request until it is answered."""
-        tries = Tries(call, self.url, self.patience)
+    def _stream(self, request: Request[Any]) -> Any:
+        return self._http.stream(
+            request.method,
+            request.path,
+            params=request.params,
+            headers=request.headers,
+            content=request.content,
+        )
+
+
+class Client(_Client):
+    """A client of a service. Threads may share one.
+
+    Parameters
+    ----------
+    url : str
+        Address of the service, such as ``http://127.0.0.1:8765``.
+    token : str, optional
+        Token, if the service requires one: see ``fecam token add``.
+    timeout : float, default=60
+        Seconds to wait for a response.
+    retry_timeout : float, default=30
+        Seconds during which a request is repeated while the service is busy or restarts. `forget`
+        and `undo` are not repeated after they were sent.
+
+    Examples
+    --------
+    >>> with Client("http://127.0.0.1:8765") as client:  # doctest: +SKIP
+    ...     client.learn([[0.0, 1.0], [1.0, 0.1]], ["tit", "wren"])
+    ...     client.predict([[0.1, 0.9]]).labels
+    ['tit']
+    """
+
+    _open = httpx.Client
+
+    def send(self, request: Request[T]) -> T:
+        """Send a request, repeat it while that is safe, and return its result."""
+        retries = Retries(request, self.url, self.retry_timeout)
         while True:
             outcome: httpx.Response | httpx.TransportError
             try:
-                outcome = self._once(call)
+                outcome = self._send_once(request)
             except httpx.TransportError as error:
                 outcome = error
-            pause = tries.pause(outcome)
+            pause = retries.pause(outcome)
             if pause is None:
-                return _read(call, outcome)
+                return _read(request, outcome)
             time.sleep(pause)
 
-    def _once(self, call: Call[Any]) -> httpx.Response:
-        with self._http.stream(call.method, call.path, **_request(call)) as response:
-            if call.file is None or not response.is_success:
+    def _send_once(self, request: Request[Any]) -> httpx.Response:
+        with self._stream(request) as response:
+            if request.file is None or not response.is_success:
                 response.read()
             else:
-                with _aside(call.file) as file:
+                with _write_atomically(request.file) as file:
                     for part in response.iter_bytes():
                         file.write(part)
-        return response
+        return response  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -86,45 +116,37 @@ class Client(Verbs):
         self.close()
 
 
-class AsyncClient(Verbs):
-    """The same for asyncio: the same methods, to be awaited, and ``async with``."""
+class AsyncClient(_Client):
+    """A client for asyncio: the methods of `Client` as coroutines, and ``async with``."""
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        timeout: float = TIMEOUT,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.url, self.patience = url.rstrip("/"), patience
-        self._http = httpx.AsyncClient(**_settings(self.url, token, timeout))
+    _open = httpx.AsyncClient
 
-    async def send(self, call: Call[T]) -> T:
-        """Send a request until it is answered."""
-        tries = Tries(call, self.url, self.patience)
+    async def send(self, request: Request[T]) -> T:
+        """Send a request, repeat it while that is safe, and return its result."""
+        retries = Retries(request, self.url, self.retry_timeout)
         while True:
             outcome: httpx.Response | httpx.TransportError
             try:
-                outcome = await self._once(call)
+                outcome = await self._send_once(request)
             except httpx.TransportError as error:
                 outcome = error
-            pause = tries.pause(outcome)
+            pause = retries.pause(outcome)
             if pause is None:
-                return _read(call, outcome)
+                return _read(request, outcome)
             await asyncio.sleep(pause)
 
-    async def _once(self, call: Call[Any]) -> httpx.Response:
-        async with self._http.stream(call.method, call.path, **_request(call)) as response:
-            if call.file is None or not response.is_success:
+    async def _send_once(self, request: Request[Any]) -> httpx.Response:
+        async with self._stream(request) as response:
+            if request.file is None or not response.is_success:
                 await response.aread()
             else:
-                with _aside(call.file) as file:
+                with _write_atomically(request.file) as file:
                     async for part in response.aiter_bytes():
                         file.write(part)
-        return response
+        return response  # type: ignore[no-any-return]
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -134,38 +156,23 @@ class AsyncClient(Verbs):
         await self.close()
 
 
-def _settings(url: str, token: str | None, timeout: float) -> dict[str, Any]:
-    if not url.startswith(("http://", "https://")):
-        raise ServiceError(
-            f"{url!r} is no address of a service. Write it as http://127.0.0.1:8765",
-            code="wrong_address",
-        )
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return {"base_url": url, "headers": headers, "timeout": timeout}
-
-
-def _request(call: Call[Any]) -> dict[str, Any]:
-    return {"params": call.params, "headers": call.headers, "content": call.content}
-
-
-def _read(call: Call[T], outcome: Any) -> T:
-    if call.file is not None:
-        return call.read(None)
+def _read(request: Request[T], response: Any) -> T:
     try:
-        found = outcome.json()
-    except ValueError:
+        return request.read(None if request.file is not None else response.json())
+    except ServiceError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ServiceError(
-            f"{outcome.url.host} answered with something else than JSON. Is this the address of a "
-            "fecam service?",
-            outcome.status_code,
+            f"the response of {response.url.host} cannot be read ({error!r}). Is this the address "
+            "of a fecam service?",
+            response.status_code,
             "unexpected",
         ) from None
-    return call.read(found)
 
 
 @contextmanager
-def _aside(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its place when it is complete."""
+def _write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that replaces ``path`` when it is complete."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

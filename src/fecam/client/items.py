@@ -1,4 +1,4 @@
-"""Items on their way to a service: as JSON, or as the bytes of rows."""
+"""Items as the service reads them: JSON, or rows of features."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fecam.errors import InputError, ItemError
 
 
 def as_json(items: Any) -> dict[str, list[Any]]:
-    """Items under the name of their kind, as the service takes them.
+    """Return items as JSON, under the name of their kind.
 
     >>> as_json(["a small bird"]), as_json([[1, 2]]), as_json([b"GIF"])
     ({'texts': ['a small bird']}, {'features': [[1.0, 2.0]]}, {'images': ['R0lG']})
@@ -30,7 +30,7 @@ def as_json(items: Any) -> dict[str, list[Any]]:
 
 
 def rows_of(items: Any) -> NDArray[Any]:
-    """Rows of features, numbers all of them: JSON has no word for others."""
+    """Return rows of features; raise for NaN and infinity, which JSON does not have."""
     rows = as_rows(items, None)
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0]
@@ -38,13 +38,8 @@ def rows_of(items: Any) -> NDArray[Any]:
     return rows
 
 
-def is_rows(items: Any) -> bool:
-    """Whether items are rows of features."""
-    return kind_of(items) == "features"
-
-
 def _content(item: Any) -> bytes:
-    """The bytes of an image file; they are sent as they are, for the service knows them by them."""
+    """Return the bytes of an image, unchanged, because the service finds duplicates by them."""
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
     if isinstance(item, (str, os.PathLike)):

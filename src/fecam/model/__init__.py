@@ -1,6 +1,6 @@
-"""An encoder, a classifier and a file in one, so that raw items go in."""
+"""Models: an encoder, a classifier and the file that keeps them, for raw items."""
 
-from fecam.model.answers import Candidate, LearnResult, Prediction, predictions_of
-from fecam.model.model import Model, open_model
+from fecam.model.model import Model, open_model, predictions_of
+from fecam.results import Candidate, LearnResult, Prediction
 
 __all__ = ["Candidate", "LearnResult", "Model", "Prediction", "open_model", "predictions_of"]

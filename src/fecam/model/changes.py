@@ -23,9 +23,9 @@ from fecam.model.provenance import (
     take_provenance,
     without,
 )
-from fecam.model_file.records import Label
 from fecam.model_file.snapshot import ClassRow, RowHashes
 from fecam.model_file.writing import WorkingCopy
+from fecam.results import Label
 
 
 def add_samples(

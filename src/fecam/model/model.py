@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.classifier import FeCAMClassifier
+from fecam.classifier import FeCAMClassifier, novelty_threshold
 from fecam.data.content_hashes import ContentHashes, content_hashes
 from fecam.data.dataset import Dataset
 from fecam.data.items import as_rows, as_sequence, kind_of
@@ -25,7 +25,6 @@ from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
 from fecam.features.extraction import Report, encode_readable
-from fecam.model.answers import LearnResult, Prediction, predictions_of
 from fecam.model.changes import add_model, add_samples, take_samples
 from fecam.model.material import (
     Material,
@@ -37,12 +36,12 @@ from fecam.model.material import (
 )
 from fecam.model.provenance import is_fresh, take_provenance
 from fecam.model.same_encoder import check_fingerprint, check_same_encoder, record_of
-from fecam.model_file import ClassRecord, EncoderRecord, ModelFile, Step
+from fecam.model_file import EncoderRecord, ModelFile
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import translate_errors
-from fecam.model_file.records import Label
 from fecam.model_file.snapshot import RowHashes, Snapshot
 from fecam.model_file.writing import WorkingCopy
+from fecam.results import Candidate, ClassRecord, Label, LearnResult, Prediction, Step
 
 USUAL_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
 """What a new model looks with, if nothing is said."""
@@ -467,7 +466,9 @@ class Model:
         self.reload()
         if self._file is not None and (done := self._file.find_step(idempotency_key)) is not None:
             taught = {label: count for label, count in done.counts.items() if count > 0}
-            return LearnResult(done, taught, {}, [], [], time.monotonic() - start)
+            return LearnResult(
+                done.number, taught, {}, [], [], time.monotonic() - start, self.version
+            )
         encoder = self._encoder_for(material.kind)
         marks = content_hashes(material.items, material.kind)
         known: Counter[Label] = Counter()
@@ -489,7 +490,9 @@ class Model:
                 taught.update(lesson[0][at] for at in np.flatnonzero(fresh))
                 known.update(lesson[0][at] for at in np.flatnonzero(~fresh))
         new = [label for label in taught if label not in before]
-        return LearnResult(step, dict(taught), dict(known), failed, new, time.monotonic() - start)
+        seconds = time.monotonic() - start
+        number = None if step is None else step.number
+        return LearnResult(number, dict(taught), dict(known), failed, new, seconds, self.version)
 
     def _learn(
         self,
@@ -550,7 +553,9 @@ class Model:
 
         step = self._write("unlearn", change, "") if labels else None
         failed = list(found.failed.values())
-        return LearnResult(step, dict(Counter(labels)), {}, failed, [], time.monotonic() - start)
+        seconds = time.monotonic() - start
+        number = None if step is None else step.number
+        return LearnResult(number, dict(Counter(labels)), {}, failed, [], seconds, self.version)
 
     def _merge(self, other: Model, min_count: int, allow_duplicates: bool, note: str) -> Step:
         theirs = other._held.snapshot
@@ -577,6 +582,25 @@ class Model:
         step = self._write("merge", change, note)
         assert step is not None, "something was added"
         return step
+
+
+def predictions_of(
+    classifier: FeCAMClassifier, X: Any, k: int = 1, reject: float | None = None
+) -> list[Prediction]:
+    """Return a prediction per row of features, with the ``k`` nearest classes or all of them."""
+    if type(k) is not int or k < 1:
+        raise InputError(f"k={k!r} must be an integer of at least 1.")
+    results = classifier.predict_detailed(X, min(k, len(classifier.state_.classes)))
+    threshold = np.inf if reject is None else novelty_threshold(reject)
+    rows = zip(*(values.tolist() for values in results), strict=True)
+    return [
+        Prediction(
+            None if novelty > threshold else labels[0],
+            novelty,
+            [Candidate(*values) for values in zip(labels, probabilities, distances, strict=True)],
+        )
+        for labels, distances, probabilities, novelty in rows
+    ]
 
 
 def _check_folder(path: Path) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fecam.data.content_hashes import ContentHashes
 from fecam.errors import InputError
-from fecam.model_file.records import Label
 from fecam.model_file.snapshot import ClassRow
 from fecam.model_file.writing import WorkingCopy
+from fecam.results import Label
 
 
 def by_label(labels: list[Label], marks: ContentHashes) -> dict[Label, ContentHashes]:

@@ -10,15 +10,13 @@ Teaching, forgetting and merging are transactions that write only what they touc
 
 from fecam.model_file.file import ModelFile
 from fecam.model_file.integrity import check, compact, file_info
-from fecam.model_file.records import ClassRecord, EncoderRecord, FileInfo, Step
+from fecam.model_file.records import EncoderRecord, FileInfo
 from fecam.model_file.save_load import load, save
 
 __all__ = [
-    "ClassRecord",
     "EncoderRecord",
     "FileInfo",
     "ModelFile",
-    "Step",
     "check",
     "compact",
     "file_info",

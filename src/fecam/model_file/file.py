@@ -25,11 +25,11 @@ from fecam.model_file.header import VERSION, check_header
 from fecam.model_file.journal import find_step, prune_history, purge_classes, read_steps, undo_step
 from fecam.model_file.lazy_matrices import LazyMatrixStore
 from fecam.model_file.migrations import migrate, migrated_copy
-from fecam.model_file.records import Label, Step
 from fecam.model_file.schema import check_schema
 from fecam.model_file.snapshot import RowHashes, Snapshot, read_snapshot
 from fecam.model_file.writing import WorkingCopy, write_step
 from fecam.model_rows import RESTORE
+from fecam.results import Label, Step
 
 EAGER_BYTES = 32 * 2**20
 """A file up to this size is read as a whole; of a larger one the matrices when they are needed."""

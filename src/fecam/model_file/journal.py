@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from fecam.errors import ModelFileError, UndoError
-from fecam.model_file.records import Label, Step
 from fecam.model_file.snapshot import Snapshot
 from fecam.model_file.writing import UNDO_STEPS, now, set_current, write_settings
 from fecam.model_rows import MAX_TEXT, file_error, parse_json
+from fecam.results import Label, Step
 
 FOR_GOOD = "for good"
 """In the place of the time when a step was undone: it never will be."""
@@ -46,7 +46,7 @@ def _step(values: tuple[Any, ...]) -> Step:
         by_label[label] = count
     is_undone = undone not in (None, FOR_GOOD)
     can_undo = bool(kept) and not is_undone
-    return Step(number, time, what, note, key, by_label, is_undone, can_undo)
+    return Step(number, time, what, note, by_label, is_undone, can_undo, key)
 
 
 def find_step(db: sqlite3.Connection, key: str) -> Step | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Label = int | str
+from fecam.results import ClassRecord, Step
 
 
 @dataclass(frozen=True)
@@ -19,36 +19,6 @@ class EncoderRecord:
     kind: str
     """What goes in: images or texts."""
     width: int
-
-
-@dataclass(frozen=True)
-class ClassRecord:
-    """What a file says about one class; times are in UTC, as ISO 8601 writes them."""
-
-    label: Label
-    count: int
-    batches: int
-    learned: str
-    changed: str
-    note: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """One change of a model."""
-
-    number: int
-    time: str
-    what: str
-    """learn, unlearn, forget, merge or save."""
-    note: str
-    key: str
-    """By which whoever asked for it knows it again; empty if nobody cares."""
-    counts: Mapping[Label, int]
-    """Of each class that it touched, how many samples came, or went where negative."""
-    undone: bool = False
-    can_undo: bool = True
 
 
 @dataclass(frozen=True)

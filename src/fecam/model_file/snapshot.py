@@ -23,7 +23,7 @@ from fecam.core.statistics import ClassStatistics
 from fecam.errors import SettingsError
 from fecam.model_file.lazy_matrices import LazyMatrixStore, fetch
 from fecam.model_file.priors import read_prior
-from fecam.model_file.records import ClassRecord, EncoderRecord, Label
+from fecam.model_file.records import EncoderRecord
 from fecam.model_file.settings import read_settings, unpack_settings
 from fecam.model_rows import (
     LABEL_RULE,
@@ -36,6 +36,7 @@ from fecam.model_rows import (
     file_error,
     unpack_class,
 )
+from fecam.results import ClassRecord, Label
 
 COLUMNS = (
     *("label", "count", "visits", "task", "sampled_count", "sampled_sum", "sampled_squares"),

@@ -17,11 +17,12 @@ from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.errors import InputError
 from fecam.model_file.priors import insert_prior
-from fecam.model_file.records import EncoderRecord, Label
+from fecam.model_file.records import EncoderRecord
 from fecam.model_file.settings import pack_settings
 from fecam.model_file.snapshot import COLUMNS, ClassRow, Snapshot, check_kind
 from fecam.model_rows import MAX_TEXT, Layout, Matrices, Provenance, Row, file_checksum
 from fecam.model_rows import pack_class as packed
+from fecam.results import Label
 
 UNDO_STEPS = 20
 """So many steps can be taken back; what only older ones need is dropped."""

@@ -27,9 +27,8 @@ from fecam.errors import FecamError, InputError, ItemError, MissingPackageError
 from fecam.features.extraction import Encoded, encode_readable
 from fecam.model import LearnResult, Model, open_model
 from fecam.model.model import USUAL_ENCODERS
-from fecam.model_file import Step
-from fecam.model_file.records import Label
 from fecam.model_file.snapshot import Snapshot
+from fecam.results import Label, Step
 from fecam.service.batches import Batcher
 from fecam.service.copies import backup_copy
 from fecam.service.logs import log
@@ -256,7 +255,7 @@ class Engine:
             rejected = oversized_images(items, self.limits.max_pixels)
             keep = [i for i in range(len(items)) if i not in rejected]
             if not keep:
-                return LearnResult(None, {}, {}, list(rejected.values()), [], 0.0)
+                return LearnResult(None, {}, {}, list(rejected.values()), [])
             result = self.model.learn(
                 [items[i] for i in keep], [parsed[i] for i in keep], **options
             )

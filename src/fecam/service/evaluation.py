@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from fecam.model_file.records import Label
+from fecam.results import Label
 
 
 def evaluation(

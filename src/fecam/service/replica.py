@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fecam.model import LearnResult
-from fecam.model_file import Step
+from fecam.results import Step
 from fecam.service.blocks import apply_blocks
 from fecam.service.copies import restore_into
 from fecam.service.engine import Engine

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier, novelty_threshold
 from fecam.errors import FecamError, InputError
-from fecam.model_file import ClassRecord, EncoderRecord
-from fecam.model_file.records import Label
+from fecam.model_file import EncoderRecord
 from fecam.model_file.snapshot import Snapshot
+from fecam.results import ClassRecord, Label
 from fecam.service.problems import model_empty_error
 
 Answer = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
-from fecam.model_file import Step
+from fecam.results import Step
 from fecam.service.engine import Engine
 from fecam.service.logs import event
 from fecam.service.problems import without_paths
@@ -53,13 +53,9 @@ async def teach(
     model, count = engine.settings.model, sum(result.n_learned.values())
     request.app.state.metrics.learned.inc(count)
     event("taught", items=count, new_classes=len(result.new_classes), version=version)
-    body = {
-        "step": None if result.step is None else result.step.number,
-        "learned": {str(label): count for label, count in result.n_learned.items()},
-        "duplicates": {str(label): count for label, count in result.n_duplicates.items()},
-        "unreadable": [without_paths(why, model) for why in result.unreadable],
-        "new_classes": list(result.new_classes),
-    }
+    unreadable = [without_paths(reason, model) for reason in result.unreadable]
+    body = {**result.to_json(), "unreadable": unreadable}
+    del body["seconds"]
     return respond(start, body, version)
 
 
@@ -89,12 +85,4 @@ async def undo(request: Request) -> Response:
 
 def step_json(step: Step) -> dict[str, Any]:
     """Return a step as JSON."""
-    return {
-        "number": step.number,
-        "time": step.time,
-        "what": step.what,
-        "note": step.note,
-        "counts": {str(label): count for label, count in step.counts.items()},
-        "undone": step.undone,
-        "can_undo": step.can_undo,
-    }
+    return {name: value for name, value in step.to_json().items() if name != "idempotency_key"}
