@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import signal
 import sys
 
 import numpy as np
@@ -26,6 +27,14 @@ def digits():
         X.astype(np.float32), y, test_size=0.5, stratify=y, random_state=0
     )
     return X_train, y_train, X_test, y_test
+
+
+@pytest.fixture
+def default_sigint():
+    """SIGINT with its default handler: a child process inherits an ignored SIGINT."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 @pytest.fixture

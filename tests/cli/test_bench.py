@@ -52,7 +52,7 @@ def place(place):
 
 
 @pytest.fixture
-def process(place):
+def process(place, default_sigint):
     """The program as a process of its own, in a session of its own."""
     started = []
 

@@ -67,7 +67,7 @@ def test_the_settings_are_the_parameters():
     assert set(PARAMETERS) == set(fecam.FeCAMClassifier().get_params())
 
 
-def test_ctrl_c_while_it_starts_shows_no_traceback():
+def test_ctrl_c_while_it_starts_shows_no_traceback(default_sigint):
     begin = "import os, signal, sys; signal.setitimer(signal.ITIMER_REAL, 0.15)\n"
     begin += "signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))\n"
     done = run(

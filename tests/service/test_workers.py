@@ -220,7 +220,7 @@ def test_a_file_that_cannot_be_opened_is_no_reason_to_stop(tmp_path):
         assert "Traceback" not in http.running.log.read_text()
 
 
-def test_a_signal_while_they_begin_leaves_no_traceback(tmp_path):
+def test_a_signal_during_startup_leaves_no_traceback(tmp_path, default_sigint):
     path = taught_file(tmp_path)
     for wait in (0.0, 0.3, 0.8):
         running = service(path, "--predict-workers", "1")
@@ -265,7 +265,7 @@ def test_each_that_judges_is_told(tmp_path):
         assert judge._workers == others and judge.served.version == 1
 
 
-def test_none_outlives_its_service(tmp_path):
+def test_no_worker_outlives_its_service(tmp_path, default_sigint):
     path = taught_file(tmp_path)
     for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         with served(path, "--predict-workers", "1") as http:
