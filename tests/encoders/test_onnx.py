@@ -1,4 +1,4 @@
-"""`onnx:<file>`: files of ours, of others, and files that mean no good."""
+"""`onnx:<file>`: exported files, files of other programs, and malicious files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from helpers.small_models import convolutions, pictures, write_vision
 STEPS = ImagePreprocessing(size=24, resize=30, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
 
-def same(found, expected, tolerance=1e-4):
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+def same(actual, expected, tolerance=1e-4):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """An encoder, and the file it was written to."""
+    """An encoder and its exported file."""
     path = tmp_path_factory.mktemp("onnx") / "own.onnx"
     encoder = wrap(convolutions(), name="own", preprocessing=STEPS)
     catalogue.export(encoder, path)
     return encoder, path
 
 
-# --- files of ours --------------------------------------------------------------------------------
+# --- exported files -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["efficientnet", "vit", "dinov2", "clip", "own"])
@@ -56,7 +56,7 @@ def test_an_exported_encoder_gives_the_same_features(name, tmp_path, own, capfd)
 
 
 def load_runtime(encoder, name, folder):
-    """The same encoder with onnxruntime asked for where it is loaded."""
+    """The same encoder, loaded with onnxruntime."""
     if name == "own":
         from fecam.encoders.onnx import to_faster_runtime
 
@@ -64,7 +64,7 @@ def load_runtime(encoder, name, folder):
     return load(encoder.name, runtime="onnx")
 
 
-def test_a_file_says_who_it_is_and_holds_everything(own):
+def test_an_exported_file_is_self_contained_and_has_metadata(own):
     encoder, path = own
     model = onnx.load(path)
     about = {prop.key: prop.value for prop in model.metadata_props}
@@ -76,14 +76,14 @@ def test_a_file_says_who_it_is_and_holds_everything(own):
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param  # any number of images
 
 
-def test_the_fingerprint_is_of_the_file_and_the_options(own, tmp_path):
+def test_the_fingerprint_depends_on_the_file_and_the_options(own, tmp_path):
     encoder, path = own
     first = load(f"onnx:{path}")
     (tmp_path / "copy.onnx").write_bytes(path.read_bytes())
     assert load(f"onnx:{tmp_path / 'copy.onnx'}").fingerprint == first.fingerprint
     other = tmp_path / "other.onnx"
     catalogue.export(wrap(convolutions(1), name="own", preprocessing=STEPS), other)
-    # A file that claims to be another is not believed.
+    # A forged fingerprint has no effect.
     forged = onnx.load(other)
     for prop in forged.metadata_props:
         if prop.key == "fecam.fingerprint":
@@ -91,11 +91,11 @@ def test_the_fingerprint_is_of_the_file_and_the_options(own, tmp_path):
     onnx.save(forged, tmp_path / "forged.onnx")
     squashed = load(f"onnx:{path}", squash=True)
     others = [load(f"onnx:{other}"), load(f"onnx:{tmp_path / 'forged.onnx'}"), squashed]
-    assert first.fingerprint not in {one.fingerprint for one in others}
+    assert first.fingerprint not in {variant.fingerprint for variant in others}
     assert squashed.name == f"onnx:{path}?squash=true"
 
 
-def test_what_cannot_be_written_is_refused(own, tmp_path):
+def test_failed_exports_raise(own, tmp_path):
     with pytest.raises(EncoderError, match="cannot be converted to ONNX"):
         catalogue.export(wrap(len, name="f", kind="texts", n_features=1), tmp_path / "f.onnx")
     with pytest.raises(EncoderError, match="was not written"):
@@ -116,11 +116,11 @@ def test_what_cannot_be_written_is_refused(own, tmp_path):
         catalogue.export(wrap(Choosy(), name="choosy", preprocessing=STEPS), tmp_path / "c.onnx")
 
 
-# --- files of others ------------------------------------------------------------------------------
+# --- files of other programs ----------------------------------------------------------------------
 
 
 def foreign(path, shape, *, outputs=None, element=TensorProto.FLOAT, inputs=("images",)):
-    """A network that averages each channel, as somebody else might have written it."""
+    """A network of another program that averages each channel."""
     axes = [1, 2] if shape[-1] == 3 else [2, 3]
     nodes = [helper.make_node("Cast", [inputs[0]], ["cast"], to=TensorProto.FLOAT)]
     nodes += [helper.make_node("ReduceMean", ["cast", "axes"], ["mean"], keepdims=0)]
@@ -150,7 +150,7 @@ def channel_means(steps, items):
 @pytest.mark.parametrize(
     "shape", [["n", 3, 24, 24], ["n", 24, 24, 3], [1, 3, 24, 24], [4, 3, 24, 24]]
 )
-def test_the_shape_of_the_input_tells_size_order_and_batch(tmp_path, shape):
+def test_input_shape_determines_size_layout_and_batch(tmp_path, shape):
     encoder = load(foreign(tmp_path / "it.onnx", shape))
     assert encoder.n_features == 3
     assert encoder.preprocessing.startswith("shorter side to 24 (bicubic), center 24 x 24")
@@ -158,7 +158,7 @@ def test_the_shape_of_the_input_tells_size_order_and_batch(tmp_path, shape):
     same(encoder.embed([encoder.prepare(item) for item in pictures()]), encoder.encode(pictures()))
 
 
-def test_options_say_what_the_file_does_not(tmp_path):
+def test_options_complete_the_file(tmp_path):
     name = foreign(tmp_path / "it.onnx", ["n", 3, "h", "w"])
     with pytest.raises(EncoderError, match=r"does not give the size.*size=224"):
         load(name)
@@ -169,7 +169,7 @@ def test_options_say_what_the_file_does_not(tmp_path):
     assert load(encoder.name).fingerprint == encoder.fingerprint
 
 
-def test_half_precision_and_bytes_are_fed_as_such(tmp_path):
+def test_float16_and_uint8_inputs(tmp_path):
     half = load(foreign(tmp_path / "h.onnx", ["n", 3, 24, 24], element=TensorProto.FLOAT16))
     same(half.encode(pictures()), channel_means(ImagePreprocessing(24), pictures()), 1e-2)
     raw = load(foreign(tmp_path / "b.onnx", ["n", 3, 24, 24], element=TensorProto.UINT8))
@@ -191,7 +191,7 @@ def test_one_of_several_outputs_is_chosen(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"shape": ["n", 3, 24, 48]}, "only square"),
         ({"shape": ["n", 24, 3]}, "one input"),
@@ -199,43 +199,43 @@ def test_one_of_several_outputs_is_chosen(tmp_path):
         ({"shape": ["n", 3, 24, 24], "element": TensorProto.INT64}, "one input"),
     ],
 )
-def test_a_network_for_something_else_is_refused(tmp_path, options, said):
-    with pytest.raises(EncoderError, match=said):
+def test_networks_with_other_inputs_are_rejected(tmp_path, options, message):
+    with pytest.raises(EncoderError, match=message):
         load(foreign(tmp_path / "it.onnx", **options))
 
 
-def test_a_size_that_the_network_cannot_take_is_refused(tmp_path):
+def test_a_size_that_the_network_cannot_take_is_rejected(tmp_path):
     with pytest.raises(EncoderError, match="fails on an image of 30 x 30"):
         load(foreign(tmp_path / "it.onnx", ["n", 3, 24, 24]), size=30)
 
 
-def test_a_device_that_is_not_there_is_refused(own):
+def test_a_missing_device_is_rejected(own):
     for device in ("cuda:7", "toaster"):
         with pytest.raises(EncoderError, match=f"device '{device}' cannot be used"):
             load(f"onnx:{own[1]}", device=device)
 
 
-# --- files that mean no good ----------------------------------------------------------------------
+# --- damaged and malicious files ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"not a network", b"\x08\x07" * 500, b"PK\x03\x04", bytes(1000)]
 )
-def test_what_is_no_network_is_refused(tmp_path, content):
+def test_other_content_is_rejected(tmp_path, content):
     (tmp_path / "it.onnx").write_bytes(content)
     with pytest.raises(EncoderError, match="not an ONNX network"):
         load(f"onnx:{tmp_path / 'it.onnx'}")
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
-def test_a_truncated_file_is_refused(own, tmp_path, share):
+def test_a_truncated_file_is_rejected(own, tmp_path, share):
     content = own[1].read_bytes()
     (tmp_path / "it.onnx").write_bytes(content[: int(share * len(content))])
     with pytest.raises(EncoderError):
         load(f"onnx:{tmp_path / 'it.onnx'}")
 
 
-def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path):
+def test_a_missing_file_or_a_folder_is_rejected(tmp_path):
     for path in (tmp_path / "no.onnx", tmp_path):
         with pytest.raises(EncoderError, match="cannot be read"):
             load(f"onnx:{path}")
@@ -244,7 +244,7 @@ def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "text", ["{", "[]", "null", '{"size": -1}', '{"size": 1e9}', '{"size": 24, "x": 1}', "[" * 9999]
 )
-def test_metadata_that_means_no_good_is_refused(own, tmp_path, text):
+def test_malicious_metadata_is_rejected(own, tmp_path, text):
     model = onnx.load(own[1])
     for prop in model.metadata_props:
         if prop.key == "fecam.preprocessing":
@@ -254,7 +254,7 @@ def test_metadata_that_means_no_good_is_refused(own, tmp_path, text):
         load(f"onnx:{tmp_path / 'it.onnx'}")
 
 
-def test_a_file_cannot_have_other_files_read(own, tmp_path):
+def test_external_data_is_not_read(own, tmp_path):
     (tmp_path / "secret").write_bytes(bytes(10**6))
     model = onnx.load(own[1])
     for tensor in model.graph.initializer:

@@ -1,4 +1,4 @@
-"""ResNet-18: its shape, and the file that holds a trained one."""
+"""ResNet-18: its layers, and the file of a trained network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fecam.errors import EncoderError
 
 
 def noisy(network, seed=0):
-    """As after training: no normalisation is the identity any more."""
+    """Set batch normalizations to other values than the identity, as training does."""
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in network.state_dict().items():
         if ("bn" in name or "downsample.1" in name) and tensor.is_floating_point():
@@ -39,7 +39,7 @@ def saved(tmp_path):
     return path, network
 
 
-def test_the_usual_width_has_512_features_and_the_known_number_of_weights():
+def test_default_width_has_512_features_and_the_published_parameter_count():
     network = ResNet18()
     assert network.n_features == 512
     assert network(torch.zeros(2, 3, 8, 8)).shape == (2, 512)
@@ -67,7 +67,7 @@ def test_no_feature_is_negative_and_some_are_zero_before_averaging():
     torch.testing.assert_close(features, maps[0].flatten(2).mean(2))
 
 
-def test_initial_weights_keep_the_spread_of_gradients():
+def test_initial_weights_are_kaiming_fan_out():
     torch.manual_seed(0)
     for name, weight in ResNet18(width=32).named_parameters():
         if weight.ndim == 4:
@@ -75,7 +75,7 @@ def test_initial_weights_keep_the_spread_of_gradients():
             assert weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1), name
 
 
-def test_folding_changes_no_feature():
+def test_fuse_batchnorm_changes_no_feature():
     batch = torch.randn(3, 3, 16, 16)
     for stem in ("small", "large"):
         network = noisy(ResNet18(width=4, stem=stem)).eval()
@@ -87,12 +87,12 @@ def test_folding_changes_no_feature():
 
 
 @pytest.mark.parametrize("wrong", [{"width": 0}, {"width": 10**9}, {"stem": "medium"}])
-def test_impossible_networks_are_refused(wrong):
+def test_invalid_networks_are_rejected(wrong):
     with pytest.raises(EncoderError, match="must be"):
         ResNet18(**wrong)
 
 
-def test_an_encoder_gives_the_features_of_the_network_that_was_saved(saved):
+def test_a_loaded_encoder_equals_the_saved_network(saved):
     path, network = saved
     encoder = load_encoder(path)
     assert encoder.kind == "images" and encoder.n_features == 32
@@ -134,7 +134,7 @@ def test_the_fingerprint_changes_with_weights_and_preprocessing_and_nothing_else
     assert save_encoder(path, network, plain, ["a"]) != first
 
 
-def test_a_write_that_fails_leaves_the_older_file(saved, monkeypatch):
+def test_a_failed_write_keeps_the_previous_file(saved, monkeypatch):
     path, network = saved
     before = path.read_bytes()
 
@@ -176,21 +176,21 @@ def damage_name(data):
         lambda _: b"\x80\x04pickle",
     ],
 )
-def test_damaged_files_are_refused(saved, damage):
+def test_damaged_files_are_rejected(saved, damage):
     path, _ = saved
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(EncoderError, match=r"encoder\.safetensors"):
         load_encoder(path)
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+def test_a_missing_file_and_a_folder_are_rejected(tmp_path):
     for path in (tmp_path / "none.safetensors", tmp_path):
         with pytest.raises(EncoderError, match=f"{path}.*fecam train"):
             load_encoder(path)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"architecture": "resnet19"}, "resnet19"),
         ({"width": 10**9}, "width"),
@@ -204,17 +204,17 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
         ({"fingerprint": "0"}, "fingerprint"),
     ],
 )
-def test_a_header_that_lies_is_refused(saved, change, said):
+def test_a_forged_header_is_rejected(saved, change, message):
     path, _ = saved
     form = "fecam encoder 1"
     tensors, words = read_tensors(path, form, EncoderError)
     header = {**json.loads(words["encoder"]), **change}
     write_tensors(path, tensors, {"encoder": json.dumps(header)}, form, EncoderError)
-    with pytest.raises(EncoderError, match=said):
+    with pytest.raises(EncoderError, match=message):
         load_encoder(path)
 
 
-def test_a_file_of_another_kind_is_refused(saved):
+def test_a_file_of_another_kind_is_rejected(saved):
     path, _ = saved
     tensors, _ = read_tensors(path, "fecam encoder 1", EncoderError)
     write_tensors(path, tensors, {}, "something else", EncoderError)

@@ -1,4 +1,4 @@
-"""Encoders that are there at once, for tests of commands; by name, as the catalogue has others."""
+"""Encoders that need no weights, by name, for tests of commands."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from fecam.encoders.encoder import Encoder
 
 
 class Colours(Encoder):
-    """What an image looks like from afar: mean and spread of each colour in four corners."""
+    """Mean and standard deviation of each color in four quarters of an image."""
 
-    name, kind, n_features, fingerprint, preprocessing = (
-        "colours",
-        "images",
-        24,
-        "colours-1",
-        "none",
-    )
+    name, kind, n_features = "colours", "images", 24
+    fingerprint, preprocessing = "colours-1", "none"
 
     def prepare(self, item):
         image = read_image(item).astype(np.float32) / 255
@@ -26,7 +21,7 @@ class Colours(Encoder):
         corners = [
             part for side in (image[:half], image[half:]) for part in np.array_split(side, 2, 1)
         ]
-        return np.concatenate([[one.mean((0, 1)), one.std((0, 1))] for one in corners]).ravel()
+        return np.concatenate([[part.mean((0, 1)), part.std((0, 1))] for part in corners]).ravel()
 
     def embed(self, prepared):
         return np.asarray(prepared, np.float32)
@@ -38,7 +33,7 @@ class Letters(Encoder):
     name, kind, n_features, fingerprint, preprocessing = "letters", "texts", 26, "letters-1", "none"
 
     def prepare(self, item):
-        return [item.count(chr(97 + at)) for at in range(26)]
+        return [item.count(chr(97 + i)) for i in range(26)]
 
     def embed(self, prepared):
         return np.asarray(prepared, np.float32)

@@ -1,4 +1,4 @@
-"""Small networks with random weights, written to disk as the real ones are."""
+"""Small networks with random weights, saved like real ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ VISION = {
 
 
 def randomised(network, seed=0):
-    """The network with weights so large that inputs, tokens and layers all show."""
+    """Scale the weights up, so that inputs, tokens and layers all change the output."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in network.parameters():
@@ -67,7 +67,7 @@ def randomised(network, seed=0):
 
 
 def write_vision(folder: Path, name: str, seed: int = 0, processor: dict | None = None):
-    """Write a vision model of transformers; returns it."""
+    """Write a vision model of transformers and return it."""
     model = randomised(VISION[name](), seed)
     model.save_pretrained(folder)
     if processor is not None:
@@ -76,7 +76,7 @@ def write_vision(folder: Path, name: str, seed: int = 0, processor: dict | None 
 
 
 def write_bert(folder: Path, seed: int = 0):
-    """Write a BERT with a tokenizer of a few words; returns both."""
+    """Write a BERT and a tokenizer of a few words, and return both."""
     vocabulary = {word: number for number, word in enumerate(WORDS)}
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = Lowercase(), Whitespace()
@@ -93,13 +93,13 @@ def write_bert(folder: Path, seed: int = 0):
 
 
 def convolutions(seed=0, width=8):
-    """A network for images such as a user might bring."""
+    """A user's network for images."""
     layers = [nn.Conv2d(3, 16, 3, 2), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, width, 3)]
     return randomised(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), seed)
 
 
 def pictures(seed=0):
-    """Images of many shapes: small, large, wide, thin, grey."""
+    """Images of many shapes: small, large, wide, narrow, gray."""
     rng = np.random.default_rng(seed)
     shapes = [(32, 32, 3), (40, 60, 3), (200, 90, 3), (33, 31, 3), (2, 70, 3), (50, 50)]
     # Smooth, as photographs are: noise is averaged away to the same grey everywhere.

@@ -24,7 +24,7 @@ AUGMENTED = replace(PLAN, augmentation=Augmentation(padding=2, flip=True, bright
 
 
 def signs(classes=4, per_class=24, side=8, seed=0, bad=()):
-    """Images that show their class: a bright bar at a place of its own, in noise."""
+    """Images that show their class: a bright bar whose position is the class, in noise."""
     rng = np.random.default_rng(seed)
     labels = np.tile(np.arange(classes), per_class)
     pixels = rng.integers(0, 90, (len(labels), side, side, 3), np.uint8)
@@ -47,8 +47,8 @@ def signs(classes=4, per_class=24, side=8, seed=0, bad=()):
 
 
 class Items(list):
-    def __getitem__(self, at):
-        item = super().__getitem__(at)
+    def __getitem__(self, index):
+        item = super().__getitem__(index)
         if isinstance(item, Exception):
             raise item
         return item
@@ -61,7 +61,7 @@ def fresh(classes=4, width=2, seed=0, kind="linear"):
 
 
 def run(plan=PLAN, data=None, outputs=4, hooks=None, **options):
-    """Train a fresh network; returns it with its classifier and the records."""
+    """Train a new network and return it with its classifier and the records."""
     images = TrainingImages(signs() if data is None else data, PLAIN)
     network, classifier = fresh(outputs)
     records = list(train(network, classifier, images, plan, hooks=hooks, **options))

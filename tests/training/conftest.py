@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="package")
 def _one_thread():
-    """Networks this small are slower on several cores, and much slower if those are busy."""
+    """Small networks are slower on several cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -13,8 +13,8 @@ from fecam.training import augmentation
 from fecam.training.augmentation import AUGMENTATIONS, Augmentation
 
 
-def pixels_that_tell_their_place(count=6, side=8):
-    """Every pixel of every image has a value of its own, and none is 0."""
+def unique_pixels(count=6, side=8):
+    """Every pixel of every image has a unique nonzero value."""
     values = torch.arange(1, 1 + count * 3 * side * side, dtype=torch.int32)
     return values.reshape(count, 3, side, side)
 
@@ -23,30 +23,30 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def test_a_window_is_part_of_the_padded_image():
-    images = pixels_that_tell_their_place(64)
+def test_a_crop_is_part_of_the_padded_image():
+    images = unique_pixels(64)
     windows = augmentation.random_crops(images, 8, 2, seeded())
     padded = functional.pad(images, (2, 2, 2, 2))
     places = set()
     for image, window in zip(padded, windows, strict=True):
-        found = [
+        matches = [
             (top, left)
             for top in range(5)
             for left in range(5)
             if torch.equal(image[:, top : top + 8, left : left + 8], window)
         ]
-        assert len(found) == 1
-        places.update(found)
+        assert len(matches) == 1
+        places.update(matches)
     assert len(places) > 15  # of 25
 
 
-def test_a_window_larger_than_the_image_is_refused():
+def test_a_crop_larger_than_the_image_is_rejected():
     with pytest.raises(TrainingError, match="16 x 16"):
-        augmentation.random_crops(pixels_that_tell_their_place(), 16, 2, seeded())
+        augmentation.random_crops(unique_pixels(), 16, 2, seeded())
 
 
-def test_a_flip_mirrors_left_to_right_half_of_the_time():
-    images = pixels_that_tell_their_place(100)
+def test_half_of_the_images_are_flipped_horizontally():
+    images = unique_pixels(100)
     flipped = augmentation.random_flips(images, seeded())
     kinds = [
         (torch.equal(new, old), torch.equal(new, old.flip(2)))
@@ -65,7 +65,7 @@ def test_brightness_multiplies_a_whole_image_and_stays_in_range():
     assert augmentation.random_brightness(images * 2, 0.4, seeded()).max() == 1
 
 
-def test_boxes_lie_inside_and_have_the_area_asked_for():
+def test_random_boxes_are_inside_with_the_requested_area():
     boxes = augmentation.random_boxes(500, (0.2, 0.5), 4 / 3, seeded())
     assert (boxes >= 0).all() and (boxes <= 1 + 1e-6).all()
     width, height = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
@@ -76,7 +76,7 @@ def test_boxes_lie_inside_and_have_the_area_asked_for():
     assert (whole >= 0).all() and (whole <= 1 + 1e-6).all()
 
 
-def test_a_box_scaled_shows_what_is_in_the_box():
+def test_a_resized_crop_shows_its_box():
     images = torch.rand(2, 3, 8, 8)
     whole = torch.tensor([[0.0, 0.0, 1.0, 1.0]] * 2)
     torch.testing.assert_close(augmentation.resized_crops(images, whole, 8), images)
@@ -95,10 +95,10 @@ def test_each_augmentation_is_repeatable_and_in_range(name):
     assert first.min() >= 0 and first.max() <= 1
     assert torch.equal(first, augment(images, 32, seeded()))
     assert torch.equal(first, augment(images, 32, seeded(7))) == (name == "none")
-    assert Augmentation.from_dict(json.loads(json.dumps(augment.as_dict()))) == augment
+    assert Augmentation(**json.loads(json.dumps(augment.as_dict()))) == augment
 
 
-def test_signs_are_never_mirrored():
+def test_letters_and_digits_are_never_flipped():
     assert not AUGMENTATIONS["glyphs"].flip and not AUGMENTATIONS["digits"].flip
 
 
@@ -113,6 +113,6 @@ def test_signs_are_never_mirrored():
         {"brightness": 2.0},
     ],
 )
-def test_impossible_augmentations_are_refused(wrong):
+def test_invalid_augmentations_are_rejected(wrong):
     with pytest.raises(TrainingError, match="must be"):
         Augmentation(**wrong)

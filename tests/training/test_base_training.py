@@ -1,4 +1,4 @@
-"""Training on the base classes leaves an encoder."""
+"""Training on the base classes saves an encoder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from helpers.small_networks import (
 )
 
 
-def test_the_paper_s_plan():
+def test_plan_for_is_the_plan_of_the_paper():
     plan = base_training.plan_for("cifar100")
     assert (plan.epochs, plan.learning_rate, plan.batch_size) == (200, 0.1, 128)
     assert (plan.momentum, plan.weight_decay, plan.classifier) == (0.9, 5e-4, "cosine")
@@ -32,18 +32,18 @@ def test_the_paper_s_plan():
             plan.changed({name: 1})
 
 
-def test_the_first_task_leaves_an_encoder(tmp_path):
+def test_base_training_saves_an_encoder(tmp_path):
     data = signs(classes=6, per_class=40)
     plan = replace(
         base_training.scale_schedule(base_training.plan_for("glyphs"), 8),
         batch_size=16,
-        augmentation=Augmentation(),  # a bar that is moved becomes another sign
+        augmentation=Augmentation(),  # a shifted bar is another class
     )
     records = list(
         base_training.train_base_classes(data, [4, 0, 2, 1], plan, folder=tmp_path, width=4)
     )
     assert records[-1].test_accuracy > 0.9
-    assert records[-1].images == 4 * 30  # the rows for training, of four classes
+    assert records[-1].images == 4 * 30  # the training rows of four classes
     encoder = load_encoder(tmp_path / "encoder.safetensors")
     assert encoder.class_names == ("sign 4", "sign 0", "sign 2", "sign 1")
     features = encoder.encode([data.items[row] for row in range(len(data))])
@@ -62,7 +62,7 @@ def test_the_first_task_leaves_an_encoder(tmp_path):
         base_training.train_base_classes(data, [0, 1, 2, 4], plan, folder=tmp_path, width=4)
 
 
-def test_colours_are_those_of_the_training_images():
+def test_channel_stats_equal_those_of_the_training_images():
     data = signs()
     images = TrainingImages(data, PLAIN)
     stack = np.stack([data.items[row] for row in range(len(data))]) / 255
@@ -71,7 +71,7 @@ def test_colours_are_those_of_the_training_images():
     np.testing.assert_allclose(std, stack.std((0, 1, 2)), atol=1e-4)
 
 
-def test_the_side_of_images_is_theirs_if_it_is_small():
+def test_image_size_is_that_of_small_images():
     def of(side, name="holidays"):
         images = [np.zeros((side, side - 2, 3), np.uint8)]
         return Dataset(name, "images", images, np.zeros(1, np.int64), ("a",), "f")
@@ -82,7 +82,7 @@ def test_the_side_of_images_is_theirs_if_it_is_small():
     assert base_training.image_size(of(500, "cifar100")) == 32
 
 
-def test_a_first_task_needs_classes_that_have_images(tmp_path):
+def test_base_classes_need_training_images(tmp_path):
     data = signs()
     with pytest.raises(TrainingError, match="at least two classes"):
         base_training.train_base_classes(data, [1], PLAN, folder=tmp_path)

@@ -31,7 +31,7 @@ from helpers.small_networks import (
 
 
 class Dropped(torch.nn.Module):
-    """A head that draws at random and counts the batches it has seen."""
+    """A head with dropout and a counter of batches."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ def with_head():
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
-def test_a_run_resumed_ends_with_the_same_weights_to_the_bit(tmp_path, stop):
+def test_a_resumed_run_gives_identical_weights(tmp_path, stop):
     whole_head, hooks = with_head()
     whole = run(AUGMENTED, hooks=hooks)
     path = tmp_path / "training.safetensors"
@@ -86,7 +86,7 @@ for record in train(*fresh(), TrainingImages(signs(), PLAIN), replace(AUGMENTED,
 """
 
 
-def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(tmp_path):
+def test_a_killed_run_resumes_to_identical_weights(tmp_path):
     path = tmp_path / "training.safetensors"
     script = KILLED.format(tests=[str(Path(__file__).parents[1])], path=str(path))
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -103,7 +103,7 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (
             {"plan": replace(PLAN, learning_rate=0.07)},
@@ -118,17 +118,17 @@ def test_a_run_killed_in_the_middle_of_an_epoch_ends_with_the_same_weights(tmp_p
         ({"hooks": Hooks(heads={"x": torch.nn.Linear(2, 2)})}, "the layer heads.x.weight"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused_and_left_alone(tmp_path, other, said):
+def test_a_checkpoint_of_another_run_is_rejected_and_unchanged(tmp_path, other, message):
     path = tmp_path / "training.safetensors"
     run(checkpoint=path)
     before = path.read_bytes()
-    with pytest.raises(TrainingError, match=said) as caught:
+    with pytest.raises(TrainingError, match=message) as caught:
         run(**other, checkpoint=path)
     assert "another folder, or delete" in str(caught.value)
     assert path.read_bytes() == before
 
 
-def test_a_checkpoint_from_other_starting_weights_is_refused(tmp_path):
+def test_a_checkpoint_from_other_starting_weights_is_rejected(tmp_path):
     path = tmp_path / "training.safetensors"
     run(checkpoint=path)
     with pytest.raises(TrainingError, match="starting weights"):
@@ -144,7 +144,7 @@ def test_a_checkpoint_from_other_starting_weights_is_refused(tmp_path):
         lambda _: b"\xff" * 100,
     ],
 )
-def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
+def test_a_damaged_checkpoint_is_rejected(tmp_path, damage):
     path = tmp_path / "training.safetensors"
     run(replace(PLAN, epochs=1), checkpoint=path)
     path.write_bytes(damage(path.read_bytes()))
@@ -156,7 +156,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
     "state",
     ["[]", "nonsense", "{}", '{"identity": {}, "records": [{}]}', "[" * 100_000],
 )
-def test_a_checkpoint_that_says_nonsense_is_refused(tmp_path, state):
+def test_a_checkpoint_with_invalid_state_is_rejected(tmp_path, state):
     path = tmp_path / "training.safetensors"
     run(replace(PLAN, epochs=1), checkpoint=path)
     tensors, _ = read_tensors(path, "fecam training 1", TrainingError)

@@ -20,11 +20,11 @@ def test_cosine_logits_ignore_length_and_stay_within_the_scale():
     torch.testing.assert_close(classifier(features), classifier(7 * features))
     assert classifier(features).abs().max() <= 5
     assert classifier(classifier.weight)[1, 1].item() == pytest.approx(5)
-    assert len(list(classifier.parameters())) == 2  # the scale is learnt
+    assert len(list(classifier.parameters())) == 2  # the scale is learned
 
 
 @pytest.mark.parametrize("kind", [CosineClassifier, LinearClassifier])
-def test_a_classifier_that_grows_names_old_classes_as_before(kind):
+def test_an_expanded_classifier_keeps_the_old_logits(kind):
     old = kind(8, 3)
     larger = expand_classifier(old, 5)
     features = torch.randn(4, 8)

@@ -55,7 +55,7 @@ def test_gradients_can_be_changed_before_the_update():
     assert not torch.equal(classifier.weight, fresh()[1].weight)
 
 
-def test_parameters_that_need_no_gradient_stay():
+def test_frozen_parameters_do_not_change():
     network, classifier = fresh()
     for parameter in network.layer1.parameters():
         parameter.requires_grad_(False)
@@ -64,7 +64,7 @@ def test_parameters_that_need_no_gradient_stay():
     assert same(list(before.parameters()), list(network.layer1.parameters()))
 
 
-def test_the_loss_can_be_replaced_and_the_batch_too():
+def test_hooks_replace_the_loss_and_the_batch():
     seen = []
 
     def turned(images, labels, generator):
@@ -82,7 +82,7 @@ def test_the_loss_can_be_replaced_and_the_batch_too():
     assert records[0].losses == {}
 
 
-def test_outputs_outside_the_range_are_not_touched():
+def test_outputs_outside_the_range_get_no_gradient():
     data = signs().subset(signs().labels >= 2)
     plan = replace(PLAN, weight_decay=0.0)
     untouched = fresh()[1].weight[:2]
@@ -93,7 +93,7 @@ def test_outputs_outside_the_range_are_not_touched():
 
 
 def learn_tasks(tasks, penalty=0.0, distillation=0.0, folder=None):
-    """A learner over many tasks: old weights and old answers are held on to, both as losses."""
+    """A learner over many tasks: its losses preserve old weights and old outputs."""
     data, network, classifier, seen = signs(), fresh()[0], None, []
     measured = {}
     for number, task in enumerate(tasks):
@@ -107,10 +107,10 @@ def learn_tasks(tasks, penalty=0.0, distillation=0.0, folder=None):
         )
         losses, start = {}, []
         if number:
-            start = [lambda modules: modules.network.eval()]  # statistics of batches stay, too
+            start = [lambda modules: modules.network.eval()]  # keeps batch statistics
             old = {name: value.detach().clone() for name, value in network.named_parameters()}
             teacher = copy.deepcopy(torch.nn.Sequential(network, classifier)).eval()
-            known = len(seen) - len(task)
+            n_old = len(seen) - len(task)
 
             def stay(step, old=old):
                 return penalty * sum(
@@ -118,10 +118,10 @@ def learn_tasks(tasks, penalty=0.0, distillation=0.0, folder=None):
                     for name, value in step.network.named_parameters()
                 )
 
-            def recall(step, teacher=teacher, known=known):
+            def recall(step, teacher=teacher, n_old=n_old):
                 with torch.no_grad():
-                    wanted = teacher(step.images)[:, :known].softmax(1)
-                return distillation * functional.cross_entropy(step.logits[:, :known], wanted)
+                    wanted = teacher(step.images)[:, :n_old].softmax(1)
+                return distillation * functional.cross_entropy(step.logits[:, :n_old], wanted)
 
             losses = {"stay": stay, "recall": recall}
         settings = {"task": number, "penalty": penalty, "distillation": distillation}
@@ -139,22 +139,22 @@ def learn_tasks(tasks, penalty=0.0, distillation=0.0, folder=None):
             with torch.no_grad():
                 _, batch = next(images.eval_batches(64))
                 now, then = classifier(network.eval()(batch)), teacher(batch)
-                change = now[:, :known].softmax(1) - then[:, :known].softmax(1)
+                change = now[:, :n_old].softmax(1) - then[:, :n_old].softmax(1)
                 measured["drift"] = change.abs().mean().item()
     return network, classifier, measured
 
 
-def test_a_penalty_holds_weights_and_distillation_holds_answers():
+def test_a_penalty_preserves_weights_and_distillation_preserves_outputs():
     tasks = [[0, 1], [2, 3]]
     *_, free = learn_tasks(tasks)
     *_, held = learn_tasks(tasks, penalty=3.0)
-    *_, taught = learn_tasks(tasks, distillation=5.0)
+    *_, distilled = learn_tasks(tasks, distillation=5.0)
     assert held["moved"] < 0.5 * free["moved"]
-    assert taught["drift"] < 0.7 * free["drift"]
+    assert distilled["drift"] < 0.7 * free["drift"]
     assert free["records"][-1].losses["stay"] == 0 < held["records"][-1].losses["stay"]
 
 
-def test_a_learner_of_many_tasks_is_resumed_by_running_it_again(tmp_path):
+def test_a_learner_over_tasks_resumes_when_run_again(tmp_path):
     tasks = [[0, 1], [2], [3]]
     first = learn_tasks(tasks, penalty=0.5, folder=tmp_path)
     again = learn_tasks(tasks, penalty=0.5, folder=tmp_path)

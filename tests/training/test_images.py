@@ -22,7 +22,7 @@ from helpers.small_networks import (
 )
 
 
-def test_texts_cannot_be_trained_on_and_one_image_is_too_few():
+def test_training_needs_images_and_at_least_two():
     texts = Dataset("fruit", "texts", ["a", "b"], [0, 1], ("apple", "pear"), "f")
     with pytest.raises(TrainingError, match="'fruit' holds texts"):
         TrainingImages(texts, PLAIN)
@@ -31,7 +31,7 @@ def test_texts_cannot_be_trained_on_and_one_image_is_too_few():
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30])
-def test_images_that_cannot_be_read_are_left_out_and_counted(memory):
+def test_unreadable_images_are_skipped_and_counted(memory):
     data = signs(bad=(3, 17, 90))
     images = TrainingImages(data, PLAIN, memory=memory)
     network, classifier = fresh()
@@ -43,7 +43,7 @@ def test_images_that_cannot_be_read_are_left_out_and_counted(memory):
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # where there is one core
 @pytest.mark.parametrize("workers", [0, 2])
-def test_images_read_each_time_train_as_those_in_memory(workers):
+def test_decoding_per_batch_trains_as_from_memory(workers):
     results = []
     for options in ({}, {"memory": 0, "workers": workers}):
         images = TrainingImages(signs(), PLAIN, **options)
@@ -53,7 +53,7 @@ def test_images_read_each_time_train_as_those_in_memory(workers):
     assert same(*results)
 
 
-def test_no_readable_image_at_all_is_an_error():
+def test_no_readable_image_is_an_error():
     data = signs(per_class=2, bad=range(8))
     with pytest.raises(TrainingError, match="0 images"):
         run(data=data)

@@ -27,8 +27,8 @@ from helpers.small_networks import (
 )
 
 
-def test_the_loop_follows_the_schedule_and_the_plan_to_the_letter():
-    """Two epochs against SGD written out, without shuffling to speak of: one batch an epoch."""
+def test_the_loop_equals_literal_sgd():
+    """Two epochs against SGD written out: one batch per epoch."""
     plan = replace(
         PLAN, epochs=2, batch_size=96, weight_decay=0.01, label_smoothing=0.1, warmup_epochs=1
     )
@@ -79,7 +79,7 @@ def test_it_learns_easy_images(kind):
 
 
 @pytest.mark.parametrize(("every", "tested"), [(0, [3]), (1, [1, 2, 3]), (2, [2, 3])])
-def test_the_test_comes_every_so_often_and_at_the_end(every, tested):
+def test_test_every_sets_the_tested_epochs(every, tested):
     images = TrainingImages(signs(), PLAIN)
     records = run(test=images, test_every=every)[2]
     assert [r.epoch for r in records if r.test_accuracy is not None] == tested
@@ -100,7 +100,7 @@ def test_labels_are_mapped_to_outputs_in_the_order_of_classes():
     assert sorted(torch.cat([rows for rows, *_ in seen]).tolist()) == list(range(len(data)))
 
 
-def test_classes_that_do_not_fit_the_data_are_refused():
+def test_classes_that_do_not_fit_the_data_are_rejected():
     with pytest.raises(TrainingError, match="sign 2"):
         _with_classes([0, 1])
     with pytest.raises(TrainingError, match="different labels"):
@@ -114,7 +114,7 @@ def _with_classes(classes):
     train(*fresh(), images, PLAN, classes=classes)
 
 
-def test_batches_are_even_and_none_is_left_with_one_image():
+def test_batch_sizes_differ_by_at_most_one():
     sizes = []
 
     def look(step):
@@ -125,7 +125,7 @@ def test_batches_are_even_and_none_is_left_with_one_image():
     assert sum(sizes) == 96 and max(sizes) <= 19 and max(sizes) - min(sizes) <= 1
 
 
-def test_divergence_is_an_error_that_says_what_to_do():
+def test_divergence_is_an_error_with_a_remedy():
     def broken(step):
         return step.logits.sum() * math.nan
 
@@ -137,11 +137,11 @@ def test_divergence_is_an_error_that_says_what_to_do():
     def burst(step):
         step.classifier.weight.grad.fill_(math.inf)
 
-    with pytest.raises(TrainingError, match="Lower the learning rate"):  # no loss has seen it yet
+    with pytest.raises(TrainingError, match="Lower the learning rate"):  # no loss includes it yet
         run(replace(PLAN, epochs=1, batch_size=96), hooks=Hooks(backward=[burst]))
 
 
-def test_arguments_that_do_not_fit_are_refused(tmp_path):
+def test_arguments_that_do_not_fit_are_rejected(tmp_path):
     with pytest.raises(TrainingError, match="2 outputs for 4"):
         run(outputs=2)
     with pytest.raises(TrainingError, match="'total'"):
@@ -153,7 +153,7 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path):
         train(*fresh(), TrainingImages(signs(), PLAIN), PLAN, checkpoint=tmp_path / "file" / "x")
 
 
-def test_the_seed_decides_everything_and_nobody_elses_randomness_is_touched():
+def test_the_seed_determines_the_result_and_global_generators_are_unchanged():
     torch.manual_seed(1)
     first = run(AUGMENTED)
     torch.manual_seed(2)

@@ -15,7 +15,7 @@ from helpers.small_networks import (
 
 @pytest.mark.parametrize("warmup", [0, 1, 3])
 @pytest.mark.parametrize("milestones", [(), (4,), (4, 6)])
-def test_the_rate_is_the_literal_schedule(warmup, milestones):
+def test_learning_rate_equals_the_literal_schedule(warmup, milestones):
     plan = TrainingPlan(
         epochs=8, learning_rate=0.3, warmup_epochs=warmup, milestones=milestones, decay=0.2
     )
@@ -48,7 +48,7 @@ def test_the_rate_is_the_literal_schedule(warmup, milestones):
         {"mixed_precision": "yes"},
     ],
 )
-def test_impossible_plans_are_refused_by_name(wrong):
+def test_invalid_plans_name_the_setting(wrong):
     name = list(wrong)[-1]
     with pytest.raises(TrainingError, match=f"{name}=.* must be"):
         TrainingPlan(**wrong)

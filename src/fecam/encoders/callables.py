@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fecam.data.dataset import Kind, fingerprint_of
-from fecam.encoders.encoder import Encoder, Features
+from fecam.encoders.encoder import BatchEncoder, Encoder, Features
 from fecam.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def wrap(
     return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, fingerprint)
 
 
-class _Wrapped(Encoder):
+class _Wrapped(BatchEncoder):
     """An encoder that calls a function."""
 
     def __init__(
@@ -101,25 +101,18 @@ class _Wrapped(Encoder):
         if fingerprint and steps is not None:
             fingerprint = fingerprint_of([fingerprint, steps.fingerprint])
         self.fingerprint = fingerprint
-        self.n_features = self._dry_run() if n_features is None else n_features
+        if n_features is None:
+            if kind == "features":
+                raise EncoderError(f"{name!r} takes features: give n_features=... as well.")
+            blank: Any = "a text" if kind == "texts" else np.full((64, 64, 3), 128, np.uint8)
+            n_features = self._dry_run(self.prepare(blank))
+        self.n_features = n_features
 
     def prepare(self, item: Any) -> Any:
         """Return the item, after the preprocessing if there is one."""
         return item if self._steps is None else self._steps(item)
 
-    def embed(self, prepared: Sequence[Any]) -> Features:
-        """Return the output of the function, with its shape checked."""
-        if not len(prepared):
-            return np.zeros((0, self.n_features), np.float32)
-        features = self._call(prepared)
-        if features.shape != (len(prepared), self.n_features):
-            raise EncoderError(
-                f"{self.name!r} returned an array of shape {features.shape} for {len(prepared)} "
-                f"items; it must be ({len(prepared)}, {self.n_features})."
-            )
-        return features
-
-    def _call(self, prepared: Sequence[Any]) -> Features:
+    def _run(self, prepared: Sequence[Any]) -> Features:
         as_list = self._steps is None and self.kind != "features"
         output = self._function(list(prepared) if as_list else np.stack(prepared, dtype=np.float32))
         if hasattr(output, "detach"):  # a torch tensor, maybe on another device
@@ -130,19 +123,6 @@ class _Wrapped(Encoder):
             raise EncoderError(
                 f"{self.name!r} returned {type(output).__name__}, not an array of numbers: {error}."
             ) from None
-
-    def _dry_run(self) -> int:
-        """Return the number of features of a blank item."""
-        if self.kind == "features":
-            raise EncoderError(f"{self.name!r} takes features: give n_features=... as well.")
-        blank: Any = "a text" if self.kind == "texts" else np.full((64, 64, 3), 128, np.uint8)
-        shape = self._call([self.prepare(blank)]).shape
-        if len(shape) != 2 or shape[0] != 1:
-            raise EncoderError(
-                f"{self.name!r} returned an array of shape {shape} for a list of one item; it must "
-                "be (1, n_features)."
-            )
-        return int(shape[1])
 
 
 def _image_module(

@@ -185,8 +185,9 @@ def load(name: str, *, device: Any = None, runtime: str | None = None, **options
         device = "cpu"
     adapter = _find(name)
     load_encoder = _imported(adapter.module, adapter, name).load_encoder
-    allowed = [*keyword_options(load_encoder, "device"), "runtime"]
-    check_keys(name, options, allowed, error=EncoderError)
+    if adapter is not _ONNX:  # which checks its options itself
+        allowed = [*keyword_options(load_encoder, "device"), "runtime"]
+        check_keys(name, options, allowed, error=EncoderError)
     encoder: Encoder = load_encoder(name.removeprefix(adapter.prefix), device=device, **options)
     if adapter.module == "onnx" or runtime == "torch":
         return encoder

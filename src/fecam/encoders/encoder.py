@@ -119,8 +119,38 @@ class Encoder(ABC):
         return f"<encoder {self.name}: {self.kind} to {self.n_features} features>"
 
 
-class ImageEncoder(Encoder):
-    """An encoder whose network takes 8-bit pixels; subclasses implement `_run`."""
+class BatchEncoder(Encoder):
+    """An encoder that computes a batch in `_run`; the shape of the result is checked."""
+
+    def embed(self, prepared: Sequence[Any]) -> Features:
+        """Return the features of prepared items."""
+        if not len(prepared):
+            return np.zeros((0, self.n_features), np.float32)
+        features = self._run(prepared)
+        self._check_shape(features, len(prepared), self.n_features)
+        return features
+
+    @abstractmethod
+    def _run(self, prepared: Sequence[Any]) -> Features:
+        """Return the features of one item or more."""
+
+    def _check_shape(self, features: Features, count: int, width: int, remedy: str = "") -> None:
+        if features.shape != (count, width):
+            raise EncoderError(
+                f"{self.name!r} returned an array of shape {features.shape} for {count} items; it "
+                f"must be ({count}, n_features). {remedy}"
+            )
+
+    def _dry_run(self, blank: Any, remedy: str = "") -> int:
+        """Return the number of features of a blank item."""
+        features = self._run([blank])
+        width = features.shape[-1] if features.ndim else 0
+        self._check_shape(features, 1, width, remedy)
+        return int(width)
+
+
+class ImageEncoder(BatchEncoder):
+    """An encoder whose network takes 8-bit pixels."""
 
     kind = "images"
 
@@ -132,32 +162,18 @@ class ImageEncoder(Encoder):
         """Return the resized and cropped 8-bit pixels of an image."""
         return self.steps.pixels(item)
 
-    def embed(self, prepared: Sequence[Any]) -> Features:
-        """Return the features of prepared images."""
-        if not len(prepared):
-            return np.zeros((0, self.n_features), np.float32)
-        return self._run(prepared)
-
-    @abstractmethod
-    def _run(self, prepared: Sequence[Any]) -> Features:
-        """Run the network on one image or more."""
-
-    def _dry_run(self, size_remedy: str, shape_remedy: str) -> int:
-        """Return the number of features that the network computes for a gray image."""
+    def _dry_run_on_image(self, size_remedy: str, shape_remedy: str) -> int:
+        """Return the number of features of a gray image."""
         size = self.steps.size
         try:
-            shape = self._run([np.full((3, size, size), 128, np.uint8)]).shape
+            return self._dry_run(np.full((3, size, size), 128, np.uint8), shape_remedy)
+        except EncoderError:
+            raise
         except Exception as error:  # any network may fail in any way
             raise EncoderError(
                 f"{self.name!r} fails on an image of {size} x {size} pixels: {first_line(error)}. "
                 f"{size_remedy}"
             ) from error
-        if len(shape) != 2 or shape[0] != 1:
-            raise EncoderError(
-                f"{self.name!r} returns an array of shape {shape} for one image; it must be "
-                f"(1, n_features). {shape_remedy}"
-            )
-        return int(shape[1])
 
 
 def first_line(error: Exception) -> str:

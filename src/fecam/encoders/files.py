@@ -29,12 +29,6 @@ def write_atomically(path: PathLike, content: bytes, error: type[FecamError]) ->
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        if os.name == "posix":  # other systems cannot open a folder
-            handle = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
     except OSError as reason:
         with suppress(OSError):
             temporary.unlink()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fecam.data.dataset import fingerprint_of
-from fecam.encoders.huggingface_folder import (
+from fecam.encoders.huggingface import (
     config_for_fingerprint,
     processor_settings,
     read_config,

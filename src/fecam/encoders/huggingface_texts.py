@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from fecam.data.dataset import fingerprint_of
 from fecam.encoders.encoder import first_line
-from fecam.encoders.huggingface_folder import (
+from fecam.encoders.huggingface import (
     config_for_fingerprint,
     read_config,
     read_json,

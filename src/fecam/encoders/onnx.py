@@ -25,6 +25,7 @@ from fecam.encoders.files import write_atomically
 from fecam.encoders.names import with_options
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.errors import EncoderError
+from fecam.validation import check_keys
 
 if TYPE_CHECKING:
     from fecam.encoders.torch_runtime import TorchImageEncoder
@@ -44,35 +45,22 @@ def load_encoder(
     path: str | os.PathLike[str],
     *,
     device: Any = None,
-    size: int | None = None,
-    resize: int | None = None,
-    squash: bool | None = None,
-    interpolation: str | None = None,
-    mean: Any = None,
-    std: Any = None,
-    scale: float | None = None,
     output: str | None = None,
+    **options: Any,
 ) -> OnnxEncoder:
     """Return the network of an ONNX file.
 
-    The options give the preprocessing, by default that of the file's metadata, else ImageNet's with
-    the size of the input's shape; and the ``output`` that holds the features.
+    ``output`` names the output with the features. Options are fields of `ImagePreprocessing`, by
+    default those of the file's metadata, else ImageNet's with the size of the input's shape.
     """
     name = f"onnx:{os.fspath(path)}"
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise EncoderError(f"{name} cannot be read: {error.strerror}. Give a file.") from None
-    options = {
-        "size": size,
-        "resize": resize,
-        "squash": squash,
-        "interpolation": interpolation,
-        "mean": mean,
-        "std": std,
-        "scale": scale,
-    }
-    options = {key: value for key, value in options.items() if value is not None}
+    fields = ImagePreprocessing.__dataclass_fields__
+    check_keys(name, options, [*fields, "output", "runtime"], error=EncoderError)
+    options = {key: options[key] for key in fields if options.get(key) is not None}
     session = _session(content, name, device)
     steps = _preprocessing(session, name, options)
     return OnnxEncoder(
@@ -111,7 +99,7 @@ class OnnxEncoder(ImageEncoder):
         if isinstance(fixed := self._input.shape[0], int):
             self.batch_size = fixed
         base = name.partition("?")[0]
-        self.n_features = self._dry_run(
+        self.n_features = self._dry_run_on_image(
             f"Choose another size, as in {base}?size=224.",
             f"This is the output {self._output!r}. {remedy}",
         )

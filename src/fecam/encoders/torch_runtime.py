@@ -84,7 +84,9 @@ class TorchImageEncoder(ImageEncoder):
         self.batch_size = CPU_BATCH if on_cpu else GPU_BATCH
         self.network = FromPixels(network, steps).eval().requires_grad_(False)
         self.network.to(self.device, memory_format=torch.channels_last)  # fastest for convolutions
-        self.n_features = self._dry_run("Choose another size.", "Pool or flatten the output.")
+        self.n_features = self._dry_run_on_image(
+            "Choose another size.", "Pool or flatten the output."
+        )
 
     def _run(self, prepared: Sequence[Any]) -> Features:
         # Prepared pixels are channels-last in memory: this stacks whole images without a copy each.

@@ -49,6 +49,8 @@ class Augmentation:
     brightness: float = 0.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.area, list):  # from JSON
+            object.__setattr__(self, "area", tuple(self.area))
         check_int("padding", self.padding, 0, error=TrainingError)
         check_number("stretch", self.stretch, 1, error=TrainingError)
         check_number("brightness", self.brightness, maximum=1, error=TrainingError)
@@ -60,14 +62,14 @@ class Augmentation:
                 raise TrainingError(f"padding={self.padding!r} must be 0 if area is given.")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return {**asdict(self), "area": None if self.area is None else list(self.area)}
+        """Return the fields as JSON values.
 
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Augmentation:
-        """Return the inverse of `as_dict`."""
-        area = values.get("area")
-        return Augmentation(**{**values, "area": None if area is None else tuple(area)})
+        Returns
+        -------
+        dict
+            The arguments of an equal augmentation.
+        """
+        return {**asdict(self), "area": None if self.area is None else list(self.area)}
 
     def __call__(self, images: Tensor, size: int, generator: Generator) -> Tensor:
         """Return 8-bit images (n, 3, h, w) as floats from 0 to 1 of ``size`` x ``size`` pixels."""

@@ -37,8 +37,7 @@ class CosineClassifier(nn.Module):
         return self.scale * cosines
 
 
-class LinearClassifier(nn.Linear):
-    """Logits ``w_c f + b_c``."""
+LinearClassifier = nn.Linear
 
 
 def make_classifier(

@@ -10,7 +10,18 @@ from torch import Generator, Tensor, nn
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Modules:
+    """The trained modules between two epochs."""
+
+    network: nn.Module
+    classifier: nn.Module
+    heads: Mapping[str, nn.Module]
+    epoch: int
+    """From 0: the current epoch, or the one that starts or ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Modules):
     """One batch after the forward pass."""
 
     images: Tensor
@@ -21,24 +32,8 @@ class Step:
     """The index of each image in the data set."""
     features: Tensor
     logits: Tensor
-    network: nn.Module
-    classifier: nn.Module
-    heads: Mapping[str, nn.Module]
-    epoch: int
-    """From 0."""
     generator: Generator
     """The source of random numbers for hooks: a resumed run draws the same ones."""
-
-
-@dataclass(frozen=True, eq=False)
-class Modules:
-    """The trained modules between two epochs."""
-
-    network: nn.Module
-    classifier: nn.Module
-    heads: Mapping[str, nn.Module]
-    epoch: int
-    """From 0: the epoch that starts or ends."""
 
 
 Loss = Callable[[Step], Tensor]

@@ -80,7 +80,20 @@ class TrainingImages:
         return fingerprint_of([self._fingerprint, self.preprocessing.fingerprint])
 
     def batches(self, chunks: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the readable rows and their images (n, 3, h, w) for each chunk of rows."""
+        """Yield the images of each chunk of rows.
+
+        Parameters
+        ----------
+        chunks : sequence of tensors
+            Rows of the data set.
+
+        Yields
+        ------
+        rows : tensor of shape (n,)
+            The readable rows of a chunk.
+        images : tensor of shape (n, 3, height, width), uint8
+            Their images.
+        """
         if self._pixels is None:
             yield from self._read(chunks)
         else:
@@ -88,7 +101,22 @@ class TrainingImages:
                 yield rows, self._pixels[rows]
 
     def eval_batches(self, batch_size: int, device: Any = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield rows and normalized images in order, without augmentation."""
+        """Yield all images in order, normalized and without augmentation.
+
+        Parameters
+        ----------
+        batch_size : int
+            Images per batch.
+        device : {"cpu", "cuda", "mps"}, default="cpu"
+            The device of the images.
+
+        Yields
+        ------
+        rows : tensor of shape (n,)
+            The readable rows of a batch.
+        images : tensor of shape (n, 3, size, size)
+            Their images.
+        """
         size = self.preprocessing.size
         for rows, images in self.batches(self.rows.split(batch_size)):
             if len(rows):
@@ -97,7 +125,18 @@ class TrainingImages:
                 yield rows, self.normalize(center.to(device) / 255)
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Return images from 0 to 1 normalized by the preprocessing's mean and deviation."""
+        """Return images normalized by the preprocessing's mean and deviation.
+
+        Parameters
+        ----------
+        images : tensor of shape (n, 3, height, width)
+            Values from 0 to 1.
+
+        Returns
+        -------
+        tensor
+            Of the same shape, in channels-last layout.
+        """
         factor, offset = (
             torch.tensor(values, device=images.device)[:, None, None]
             for values in self.preprocessing.affine

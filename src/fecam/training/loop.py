@@ -347,8 +347,8 @@ class _Run:
                     "classes. Create a larger one, or use expand_classifier()."
                 )
             step = Step(
-                images, labels, rows, features, logits,
-                self.network, self.classifier, self.heads, epoch, generator,
+                self.network, self.classifier, self.heads, epoch,
+                images, labels, rows, features, logits, generator,
             )  # fmt: skip
             main = self._cross_entropy(step) if self.hooks.loss is None else self.hooks.loss(step)
             extra = {name: loss(step) for name, loss in self.hooks.losses.items()}

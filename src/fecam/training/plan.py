@@ -135,7 +135,13 @@ class TrainingPlan:
         return replace(self, **changes)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
+        """Return the settings as JSON values.
+
+        Returns
+        -------
+        dict
+            Values by the names of the settings.
+        """
         return {
             **{name: getattr(self, name) for name in self.__dataclass_fields__},
             "milestones": list(self.milestones),
