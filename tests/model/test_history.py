@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 import fecam
 from fecam import FeCAMClassifier, load
 from fecam.errors import InputError, ModelFileError, UndoError, UnknownLabelError
-from fecam.model_file import ModelFile, check, compact, file_info, lazy_matrices
+from fecam.model_file import check, compact, file_info, lazy_matrices
 from fecam.model_file.descriptors import Connection
+from fecam.model_file.file import ModelFile
 from helpers.features import relu_features
 from helpers.same_models import arrays_of
 
@@ -380,7 +381,7 @@ def test_a_reader_that_sleeps_too_long_is_told(path, lazily):
     old = load(path)
     with fecam.open(path) as writer:
         writer.forget("dog", purge=True)
-    with pytest.raises(ModelFileError, match=r"changed\s+by another program.*Open it again"):
+    with pytest.raises(ModelFileError, match=r"another program changed.*Open it again"):
         old.predict(X)
 
 
@@ -468,7 +469,7 @@ def test_a_file_is_read_where_nothing_may_be_written(path, monkeypatch):
     teach(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-    readable, modes = connection._readable, []
+    readable, modes = connection._connect_readonly, []
 
     def refusing(path, mode, size):
         modes.append(mode)
@@ -476,7 +477,7 @@ def test_a_file_is_read_where_nothing_may_be_written(path, monkeypatch):
             raise sqlite3.OperationalError("unable to open database file")
         return readable(path, mode, size)
 
-    monkeypatch.setattr(connection, "_readable", refusing)
+    monkeypatch.setattr(connection, "_connect_readonly", refusing)
     assert load(path).classes_.tolist() == NAMES.tolist()
     assert modes == ["mode=ro", "mode=ro&immutable=1"]
     Path(f"{path}-wal").write_bytes(b"what somebody has not put in its place yet")

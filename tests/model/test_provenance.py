@@ -113,7 +113,7 @@ def test_a_file_that_another_program_begins_keeps_its_log(path, monkeypatch):
             first.learn(X[:2] + 1, ["emu"] * 2)
 
         during_encoding(monkeypatch, begin)
-        with pytest.raises(ModelFileError, match="another program has just made it"):
+        with pytest.raises(ModelFileError, match="another program has just created it"):
             teach(path)
         assert names(path) == ["cat", "dog", "emu", "owl"]
         first.forget("cat")

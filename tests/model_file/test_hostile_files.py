@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier, load, model_rows
 from fecam.errors import ModelFileError
-from fecam.model_file import ModelFile, check
+from fecam.model_file import check
+from fecam.model_file.file import ModelFile
 from helpers.features import relu_features
 from helpers.same_models import X, Y, arrays_of, assert_same
 
@@ -102,7 +103,7 @@ def sign(path):
             lengths = tuple(len(x) if isinstance(x, (bytes, str)) else x for x in matrices)
             try:
                 signed = model_rows.checksum(*matrices)
-                row = model_rows.Row(v[0], v[1:7], lengths, v[9:12], v[14:], signed, b"")
+                row = model_rows.Row(*v[:7], *lengths, *v[9:12], signed, b"", *v[14:])
                 checksum = model_rows.row_checksum(row)
             except (AttributeError, TypeError, struct.error):
                 continue  # what has no checksum has to be found out otherwise

@@ -187,8 +187,7 @@ def test_a_model_that_forgot_everything_comes_back(path):
 
 
 def test_the_same_model_gives_the_same_file(tmp_path, monkeypatch):
-    for module in ("creation", "writing"):
-        monkeypatch.setattr(f"fecam.model_file.{module}.now", lambda: "2026-01-01T00:00:00+00:00")
+    monkeypatch.setattr("fecam.model_file.writing.now", lambda: "2026-01-01T00:00:00+00:00")
     clf = FeCAMClassifier().fit(X, Y)
     clf.save(tmp_path / "a")
     load(tmp_path / "a").save(tmp_path / "b")

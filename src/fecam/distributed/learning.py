@@ -24,9 +24,9 @@ from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, EncoderError, FecamError, InputError
 from fecam.features.extraction import Report
 from fecam.model.provenance import joined
-from fecam.model_file import EncoderRecord, ModelFile
+from fecam.model_file import EncoderRecord
 from fecam.model_file.creation import create_file
-from fecam.model_file.file import translate_errors
+from fecam.model_file.file import ModelFile, translate_errors
 from fecam.model_file.writing import WorkingCopy
 
 MAX_ATTEMPTS = 3

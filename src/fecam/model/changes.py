@@ -23,7 +23,7 @@ from fecam.model.provenance import (
     take_provenance,
     without,
 )
-from fecam.model_file.snapshot import ClassRow, RowHashes
+from fecam.model_file.snapshot import ClassRow, row_hashes
 from fecam.model_file.writing import WorkingCopy
 from fecam.results import Label
 
@@ -72,6 +72,6 @@ def add_model(
 ) -> None:
     """Merge another model; shared samples are an error unless ``allow_duplicates``."""
     if not allow_duplicates:
-        check_apart(working.content_hashes, RowHashes(held), paths)
+        check_apart(working.content_hashes, row_hashes(held), paths)
     working.classifier.merge(classifier)
     take_provenance(working, held)

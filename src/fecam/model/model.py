@@ -36,10 +36,10 @@ from fecam.model.material import (
 )
 from fecam.model.provenance import is_fresh, take_provenance
 from fecam.model.same_encoder import check_fingerprint, check_same_encoder, record_of
-from fecam.model_file import EncoderRecord, ModelFile
+from fecam.model_file import EncoderRecord
 from fecam.model_file.creation import create_file
-from fecam.model_file.file import translate_errors
-from fecam.model_file.snapshot import RowHashes, Snapshot
+from fecam.model_file.file import ModelFile, translate_errors
+from fecam.model_file.snapshot import Snapshot, row_hashes
 from fecam.model_file.writing import WorkingCopy
 from fecam.results import Candidate, ClassRecord, Label, LearnResult, Prediction, Step
 
@@ -473,7 +473,7 @@ class Model:
         marks = content_hashes(material.items, material.kind)
         known: Counter[Label] = Counter()
         if not allow_duplicates and self._file is not None:
-            there = RowHashes(self._file.snapshot.rows)
+            there = row_hashes(self._file.snapshot.rows)
             fresh = is_fresh(material.labels, marks, there)
             known.update(material.labels[at] for at in np.flatnonzero(~fresh))
             material, marks = material.subset(fresh), marks[fresh]

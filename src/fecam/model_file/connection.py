@@ -1,42 +1,38 @@
-"""Connections to a file: one that only reads, and one for the program that writes."""
+"""SQLite connections to a file, for readers and for the writer."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from fecam.model_file.descriptors import Connection
-from fecam.model_file.header import check_journal, journal_of, wal_size
+from fecam.model_file.header import check_journal, journal_path, wal_size
 from fecam.model_rows import file_error
 
 BUSY_TIMEOUT_S = 60.0
-"""Seconds to wait for another program that writes."""
+"""Seconds to wait for another writer."""
 CACHE_KB = 65536
-"""A change of up to this size is collected in memory before any of it is written."""
+"""A transaction of up to this size is collected in memory before it is written."""
 
 
 def open_for_reading(path: Path, size: int) -> sqlite3.Connection:
-    """A connection that changes nothing, unless a program was killed while it wrote.
-
-    What such a program had begun is taken back first, which SQLite does by itself on the first
-    connection that may write.
-    """
+    """Return a read-only connection; a transaction of a killed writer is rolled back first."""
     check_journal(path)
     try:
-        return _readable(path, "mode=ro", size)
+        return _connect_readonly(path, "mode=ro", size)
     except sqlite3.OperationalError as error:
-        if journal_of(path).exists():
+        if journal_path(path).exists():
             _rollback_hot_journal(path, size)
-            return _readable(path, "mode=ro", size)
+            return _connect_readonly(path, "mode=ro", size)
         if "unable to open" not in str(error) or wal_size(path):
             raise
-        # A log is kept, but may not be begun in this folder; as it is empty, nobody misses it.
-        return _readable(path, "mode=ro&immutable=1", size)
+        # The file is in WAL mode in a read-only folder; as the log is empty, it can be ignored.
+        return _connect_readonly(path, "mode=ro&immutable=1", size)
 
 
-def _readable(path: Path, mode: str, size: int) -> sqlite3.Connection:
+def _connect_readonly(path: Path, mode: str, size: int) -> sqlite3.Connection:
     db = _connect(path, mode, size)
     try:
         db.execute("SELECT 1 FROM sqlite_master").fetchone()
@@ -47,10 +43,10 @@ def _readable(path: Path, mode: str, size: int) -> sqlite3.Connection:
 
 
 def open_for_writing(path: Path, size: int) -> sqlite3.Connection:
-    """A connection that keeps its promises when the power fails, and leaves nothing readable.
+    """Return a connection whose commits survive a power failure; deleted content is overwritten.
 
-    With a write-ahead log a step costs one fsync, and readers never wait. Where there can be none
-    (on a network drive, or while another program reads at this very moment) it is done without.
+    With a write-ahead log a step costs one fsync, and readers never wait. On a network drive, or
+    while another program reads, a rollback journal is used instead.
     """
     check_journal(path)
     db = _connect(path, "mode=rw", size)
@@ -59,17 +55,16 @@ def open_for_writing(path: Path, size: int) -> sqlite3.Connection:
     except sqlite3.OperationalError:
         mode = ""
     if mode != "wal":
-        # Made once and emptied after each change, a journal costs less than made anew each time.
-        db.execute("PRAGMA journal_mode = PERSIST")
+        db.execute("PRAGMA journal_mode = PERSIST")  # cheaper than a new journal per step
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA secure_delete = ON")
     db.execute(f"PRAGMA cache_size = -{CACHE_KB}")
     return db
 
 
-def close_writing(db: sqlite3.Connection) -> None:
-    """Close, and leave one file, if nobody else has it open."""
-    with suppress(sqlite3.Error):  # whoever has it open will do the same
+def close_writer(db: sqlite3.Connection) -> None:
+    """Close the writer, and remove the log if no other connection is open."""
+    with suppress(sqlite3.Error):  # the last connection does it
         db.execute("PRAGMA busy_timeout = 0")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA journal_mode = DELETE")
@@ -78,7 +73,7 @@ def close_writing(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; no other program writes meanwhile."""
+    """Commit at the end, or roll back after an error; excludes other writers."""
     try:
         db.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
@@ -114,14 +109,12 @@ def _connect(path: Path, mode: str, size: int) -> sqlite3.Connection:
 
 
 def set_limits(db: sqlite3.Connection, size: int) -> None:
-    """Give up what no honest file of that size takes: pages may point at each other for ever."""
+    """Abort queries that no valid file of this size needs: pages of a hostile one form cycles."""
     db.set_progress_handler(lambda: 1, min(1_000_000 + size, 2**31 - 1))
 
 
 def _rollback_hot_journal(path: Path, size: int) -> None:
-    db = _connect(path, "mode=rw", size)
-    try:
+    """Let SQLite undo an unfinished transaction, which needs a connection that may write."""
+    with closing(_connect(path, "mode=rw", size)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.execute("ROLLBACK")
-    finally:
-        db.close()

@@ -1,8 +1,8 @@
-"""Looking at the bytes of a file beside SQLite, without taking its locks away.
+"""Reading a file beside SQLite without releasing its locks.
 
-On POSIX systems, whoever closes any descriptor of a file gives up all locks that its process has on
-it, those of SQLite too; another program would then take away a log that is still written to. So
-while a connection is open here, one descriptor is shared, and closed after the last connection.
+On POSIX, closing any descriptor of a file releases all locks that the process has on it, including
+those of SQLite; another process could then delete a log that is in use. So while a connection is
+open, one descriptor per file is shared, and closed after the last connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-Identity = tuple[int, int]
+FileId = tuple[int, int]
 
 
 @dataclass
@@ -26,69 +26,69 @@ class _Shared:
 
 
 _lock = threading.RLock()
-_open: dict[Identity, _Shared] = {}
+_open: dict[FileId, _Shared] = {}
 
 
 class Connection(sqlite3.Connection):
-    """A connection to a file whose descriptor is shared as long as it is open."""
+    """A connection that keeps the shared descriptor of its file open."""
 
     _release: weakref.finalize[..., Connection] | None = None
 
     def share(self, path: Path) -> None:
-        """Begin to share; before the first lock is taken."""
-        self._release = weakref.finalize(self, _let_go, _hold(path))
+        """Acquire the shared descriptor; call this before SQLite takes its first lock."""
+        self._release = weakref.finalize(self, _release, _acquire(path))
         self._release.atexit = False
 
     def close(self) -> None:
-        """Close, and only then the descriptor, if nobody else needs it."""
+        """Close the connection, then release the descriptor."""
         super().close()
         if self._release is not None:
             self._release()
 
 
-def identity(path: Path) -> Identity | None:
-    """What tells a file from another one that is put in its place; None if there is none."""
+def file_id(path: Path) -> FileId | None:
+    """Return device and inode, which differ if the file was replaced; None if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
-def beginning(path: Path, count: int) -> tuple[bytes, int]:
-    """The first bytes of a file, and its size."""
+def read_start(path: Path, n_bytes: int) -> tuple[bytes, int]:
+    """Return the first bytes of a file, and its size."""
     with _lock, descriptor_of(path) as descriptor:
         os.lseek(descriptor, 0, os.SEEK_SET)
-        return os.read(descriptor, count), os.fstat(descriptor).st_size
+        return os.read(descriptor, n_bytes), os.fstat(descriptor).st_size
 
 
 @contextmanager
 def descriptor_of(path: Path) -> Iterator[int]:
-    """A descriptor to read from; not to be closed."""
-    held = _hold(path)
+    """Yield the shared descriptor of a file; the caller must not close it."""
+    key = _acquire(path)
     try:
-        yield _open[held].descriptors[0]
+        yield _open[key].descriptors[0]
     finally:
-        _let_go(held)
+        _release(key)
 
 
-def _hold(path: Path) -> Identity:
+def _acquire(path: Path) -> FileId:
     with _lock:
-        name = identity(path)
-        if name not in _open or name is None:
+        key = file_id(path)
+        if key is None or key not in _open:
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            found = os.fstat(descriptor)
-            name = found.st_dev, found.st_ino
-            _open.setdefault(name, _Shared()).descriptors.append(descriptor)
-        _open[name].users += 1
-        return name
+            status = os.fstat(descriptor)
+            key = status.st_dev, status.st_ino
+            _open.setdefault(key, _Shared()).descriptors.append(descriptor)
+        _open[key].users += 1
+        return key
 
 
-def _let_go(name: Identity) -> None:
+def _release(key: FileId) -> None:
     with _lock:
-        shared = _open[name]
+        shared = _open[key]
         shared.users -= 1
         if not shared.users:
-            del _open[name]
+            del _open[key]
             for descriptor in shared.descriptors:
                 os.close(descriptor)

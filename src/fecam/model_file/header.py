@@ -1,4 +1,4 @@
-"""What is looked at of a file before SQLite sees it."""
+"""Checks of a file and its journal before SQLite opens them."""
 
 from __future__ import annotations
 
@@ -6,74 +6,65 @@ import os
 import struct
 from pathlib import Path
 
-from fecam.model_file.descriptors import beginning, identity
+from fecam.errors import ModelFileError
+from fecam.model_file.descriptors import file_id, read_start
 from fecam.model_rows import file_error
 
 APPLICATION_ID = 0x4665434D  # "FeCM"
 VERSION = 3
-"""1 had no scatters of low rank, and raw means in double precision; 2 had one table for all."""
+"""Version of the format. 1: raw means in float64, no low-rank scatters; 2: no history."""
 
 NOT_OURS = "Give the path of a file that FeCAMClassifier.save or `fecam learn` has written."
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
 
-def check_header(path: Path) -> tuple[int, int]:
-    """The size and the version of a file that begins as ours do; no other is shown to SQLite.
+class NewerFormatError(ModelFileError):
+    """A model file that a newer version of fecam has written."""
 
-    What is in a write-ahead log beside it counts.
-    """
-    if identity(path) is None:
+
+def check_header(path: Path) -> tuple[int, int]:
+    """Return the size, with that of a write-ahead log, and the format version of a model file."""
+    if file_id(path) is None:
         raise file_error("there is no such file.", "Check the path.")
-    if not path.is_file():  # opening a pipe, say, would wait for ever
+    if not path.is_file():  # opening a pipe would block
         raise file_error("it is a folder or something else that is not a file.", NOT_OURS)
-    log = wal_size(path)  # before and after: meanwhile it may go into the file
-    header, size = beginning(path, 100)
+    log = wal_size(path)  # read before and after, because a checkpoint may happen in between
+    header, size = read_start(path, 100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise file_error("it is not a model file, or only the beginning of one.", NOT_OURS)
     version, application = struct.unpack_from(">I4xI", header, 60)
     if application != APPLICATION_ID:
         raise file_error("it is a database of another program.", NOT_OURS)
     if version > VERSION:
-        known = f"this fecam knows versions up to {VERSION}."
-        raise file_error(
-            f"it has version {version} of the format; {known}", "Upgrade fecam to open it."
+        raise NewerFormatError(
+            f"it has version {version} of the format; this fecam reads versions up to {VERSION}. "
+            "Upgrade fecam to open it."
         )
-    if version < 1 or header[18:20] not in (b"\1\1", b"\2\2"):  # 2 while there is a log beside it
+    if version < 1 or header[18:20] not in (b"\1\1", b"\2\2"):  # 2 while in WAL mode
         raise file_error("its header is damaged.")
     page_size, pages = struct.unpack_from(">H10xI", header, 16)
     log = max(log, wal_size(path))
-    if size < page_size * pages and not log and not journal_of(path).exists():
+    if size < page_size * pages and not log and not journal_path(path).exists():
         raise file_error(f"it is cut off: {size} of {page_size * pages} bytes are left.")
     return size + log, version
 
 
 def wal_size(path: Path) -> int:
-    """How much of a file is still in its write-ahead log."""
+    """Return the size in bytes of the write-ahead log beside a file."""
     try:
         return path.with_name(path.name + "-wal").stat().st_size
     except OSError:
         return 0
 
 
-def is_newer(path: Path) -> bool:
-    """Whether a file is a model that a newer version of this program wrote."""
-    if identity(path) is None or not path.is_file():
-        return False
-    header, _ = beginning(path, 100)
-    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
-        return False
-    version, application = struct.unpack_from(">I4xI", header, 60)
-    return bool(application == APPLICATION_ID and version > VERSION)
-
-
-def journal_of(path: Path) -> Path:
-    """Where SQLite writes what it would need to take back an unfinished change."""
+def journal_path(path: Path) -> Path:
+    """Return the path of the rollback journal of a file."""
     return path.with_name(path.name + "-journal")
 
 
 def check_journal(path: Path) -> None:
-    """Refuse a journal that names another file, which SQLite might delete; ours never do."""
-    journal = journal_of(path)
+    """Reject a journal that names a super-journal, which SQLite might delete; ours never do."""
+    journal = journal_path(path)
     if not journal.is_file():
         return
     with journal.open("rb") as file:

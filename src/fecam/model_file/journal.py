@@ -1,13 +1,13 @@
-"""What happened to a file, and taking it back.
+"""The history of a file, and undo.
 
-The journal keeps statistics of whole classes as they were before, never a sample.
+It keeps earlier statistics of whole classes, never a sample.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from collections.abc import Iterator
 from typing import Any
 
 from fecam.errors import ModelFileError, UndoError
@@ -16,12 +16,12 @@ from fecam.model_file.writing import UNDO_STEPS, now, set_current, write_setting
 from fecam.model_rows import MAX_TEXT, file_error, parse_json
 from fecam.results import Label, Step
 
-FOR_GOOD = "for good"
-"""In the place of the time when a step was undone: it never will be."""
+PURGED = "for good"
+"""Stored instead of the time of undo for a step that can never be undone."""
 
 
 def read_steps(db: sqlite3.Connection, number: int | None = None) -> list[Step]:
-    """All steps, the last one first; or one."""
+    """Return all steps, the last one first, or the one with this number."""
     query = (
         "SELECT number, time, what, note, key, counts, undone, "
         "settings IS NOT NULL OR EXISTS(SELECT 1 FROM changes WHERE step = number) "
@@ -32,74 +32,73 @@ def read_steps(db: sqlite3.Connection, number: int | None = None) -> list[Step]:
 
 def _step(values: tuple[Any, ...]) -> Step:
     number, time, what, note, key, counts, undone, kept = values
-    texts = [time, what, note, key]
-    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts):
+    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in values[1:5]):
         raise file_error(f"step {number} of its history is not text, or too long.")
-    found = parse_json(f"history of step {number}", counts, longest=float("inf"))
-    if not isinstance(found, dict):
+    pairs = parse_json(f"history of step {number}", counts, max_length=math.inf)
+    if not isinstance(pairs, dict):
         raise file_error(f"step {number} of its history is damaged.")
     by_label: dict[Label, int] = {}
-    for text, count in found.items():
+    for text, count in pairs.items():
         label = parse_json("label", text)
         if type(label) not in (int, str) or type(count) is not int:
             raise file_error(f"step {number} of its history is damaged.")
         by_label[label] = count
-    is_undone = undone not in (None, FOR_GOOD)
+    is_undone = undone not in (None, PURGED)
     can_undo = bool(kept) and not is_undone
     return Step(number, time, what, note, by_label, is_undone, can_undo, key)
 
 
-def find_step(db: sqlite3.Connection, key: str) -> Step | None:
-    """The step that was done under a key, and not undone."""
+def find_step(db: sqlite3.Connection, idempotency_key: str) -> Step | None:
+    """Return the step that was done with a key and not undone; None if there is none."""
     query = "SELECT number FROM steps WHERE key = ? AND undone IS NULL"
-    found = db.execute(query, (key,)).fetchone() if key else None
-    return None if found is None else read_steps(db, found[0])[0]
+    values = db.execute(query, (idempotency_key,)).fetchone() if idempotency_key else None
+    return None if values is None else read_steps(db, values[0])[0]
 
 
 def undo_step(db: sqlite3.Connection, before: Snapshot) -> int:
-    """Undo the last step that was not undone; its number."""
-    found = db.execute(
+    """Undo the last step that was not undone, and return its number."""
+    values = db.execute(
         "SELECT number, settings, prior FROM steps WHERE undone IS NULL ORDER BY number DESC"
     ).fetchone()
-    if found is None:
+    if values is None:
         raise UndoError("there is nothing to undo: no step is left.")
-    step, settings, prior = found
-    changes = db.execute("SELECT label, before, after FROM changes WHERE step = ?", (step,))
-    changed = changes.fetchall()
-    if not changed and settings is None:
+    step, settings, prior_id = values
+    query = "SELECT label, before, after FROM changes WHERE step = ?"
+    changes = db.execute(query, (step,)).fetchall()
+    if not changes and settings is None:
         raise UndoError(
             f"step {step} cannot be undone: it is older than the last {UNDO_STEPS} steps, was "
-            "done for good, or the history was dropped."
+            "purged, or the history was dropped."
         )
-    again = {} if settings is None else parse_json(f"settings of step {step}", settings)
-    is_right = isinstance(again, dict) and again.keys() <= before.settings.keys()
-    if not is_right or not all(isinstance(value, str) for value in again.values()):
+    old_settings = {} if settings is None else parse_json(f"settings of step {step}", settings)
+    is_right = isinstance(old_settings, dict) and old_settings.keys() <= before.settings.keys()
+    if not is_right or not all(isinstance(value, str) for value in old_settings.values()):
         raise _damaged(step)
-    for text, old, new in changed:
-        if old is not None:
-            found = db.execute("SELECT label FROM records WHERE id = ?", (old,)).fetchone()
-            if found != (text,):
+    for label, old_id, new_id in changes:
+        if old_id is not None:
+            query = "SELECT label FROM records WHERE id = ?"
+            if db.execute(query, (old_id,)).fetchone() != (label,):
                 raise _damaged(step)
-        set_current(db, text, old)
-        _drop_record(db, new)
+        set_current(db, label, old_id)
+        _drop_record(db, new_id)
     db.execute("DELETE FROM changes WHERE step = ?", (step,))
     db.execute("UPDATE steps SET undone = ? WHERE number = ?", (now(), step))
-    known = db.execute("SELECT 1 FROM priors WHERE id = ?", (prior,)).fetchone()
-    after = {**before.settings, **again}
+    has_prior = db.execute("SELECT 1 FROM priors WHERE id = ?", (prior_id,)).fetchone()
+    after = {**before.settings, **old_settings}
     after["version_"] = json.dumps(before.version + 1)
-    after["prior_"] = json.dumps(prior if known else None)
+    after["prior_"] = json.dumps(prior_id if has_prior else None)
     rows = db.execute(
         "SELECT records.checksum FROM classes JOIN records ON records.id = classes.record"
     )
     write_settings(db, after, [checksum for (checksum,) in rows.fetchall()])
-    drop_priors(db)
+    _drop_priors(db)
     return int(step)
 
 
 def _damaged(step: int) -> ModelFileError:
     return file_error(
         f"step {step} cannot be undone: its history is damaged. Nothing was changed.",
-        "`fecam unlearn` takes the samples out again.",
+        "`fecam unlearn` removes the samples.",
     )
 
 
@@ -113,37 +112,38 @@ def prune_history(db: sqlite3.Connection, keep: int = UNDO_STEPS) -> None:
     ).fetchall()
     for (step,) in old:
         rows = db.execute("SELECT before FROM changes WHERE step = ?", (step,)).fetchall()
-        for (number,) in rows:
-            _drop_record(db, number)
+        for (record_id,) in rows:
+            _drop_record(db, record_id)
         db.execute("DELETE FROM changes WHERE step = ?", (step,))
         db.execute("UPDATE steps SET settings = NULL WHERE number = ?", (step,))
-    drop_priors(db)
+    _drop_priors(db)
 
 
-def purge_classes(db: sqlite3.Connection, texts: list[str], step: int) -> None:
-    """Leave no trace of some classes that are not known any more since a step."""
+def purge_classes(db: sqlite3.Connection, labels: list[str], step: int) -> None:
+    """Remove all traces of classes that a step has removed."""
     touched = {step}
-    for text in texts:
-        for (number,) in db.execute("SELECT id FROM records WHERE label = ?", (text,)).fetchall():
-            _drop_record(db, number)
-        steps = db.execute("SELECT step FROM changes WHERE label = ?", (text,))
+    for label in labels:
+        ids = db.execute("SELECT id FROM records WHERE label = ?", (label,)).fetchall()
+        for (record_id,) in ids:
+            _drop_record(db, record_id)
+        steps = db.execute("SELECT step FROM changes WHERE label = ?", (label,))
         touched.update(number for (number,) in steps)
-        db.execute("DELETE FROM changes WHERE label = ?", (text,))
-    for number in touched:  # a step that touched no other class has nothing left to undo
+        db.execute("DELETE FROM changes WHERE label = ?", (label,))
+    for number in touched:  # a step that changed no other class has nothing left to undo
         db.execute(
             "UPDATE steps SET undone = ? WHERE number = ? AND undone IS NULL AND settings IS NULL "
             "AND NOT EXISTS(SELECT 1 FROM changes WHERE step = number)",
-            (FOR_GOOD, number),
+            (PURGED, number),
         )
     for number, counts in db.execute("SELECT number, counts FROM steps").fetchall():
-        left = {text: count for text, count in json.loads(counts).items() if text not in texts}
+        left = {label: count for label, count in json.loads(counts).items() if label not in labels}
         db.execute("UPDATE steps SET counts = ? WHERE number = ?", (json.dumps(left), number))
-    db.execute("UPDATE steps SET prior = NULL")  # their samples were in it
-    drop_priors(db)
+    db.execute("UPDATE steps SET prior = NULL")  # the samples contributed to it
+    _drop_priors(db)
 
 
-def drop_priors(db: sqlite3.Connection) -> None:
-    """Drop priors that nothing points at."""
+def _drop_priors(db: sqlite3.Connection) -> None:
+    """Drop priors that nothing refers to."""
     (current,) = db.execute("SELECT value FROM settings WHERE name = 'prior_'").fetchone()
     db.execute(
         "DELETE FROM priors WHERE id IS NOT ? AND id NOT IN (SELECT prior FROM steps "
@@ -152,15 +152,16 @@ def drop_priors(db: sqlite3.Connection) -> None:
     )
 
 
-def _drop_record(db: sqlite3.Connection, number: int | None) -> None:
-    if number is not None:
-        db.execute("DELETE FROM records WHERE id = ?", (number,))
-        db.execute("DELETE FROM matrices WHERE id = ?", (number,))
+def _drop_record(db: sqlite3.Connection, record_id: int | None) -> None:
+    if record_id is not None:
+        db.execute("DELETE FROM records WHERE id = ?", (record_id,))
+        db.execute("DELETE FROM matrices WHERE id = ?", (record_id,))
 
 
-def history(db: sqlite3.Connection) -> Iterator[tuple[int, int]]:
-    """The number and the size of each record that is kept only to undo."""
-    yield from db.execute(
-        "SELECT id, coalesce(scatter_bytes, 0) + coalesce(averaged_bytes, 0) + length(raw_mean) "
-        "+ length(mean) + length(marks) FROM records WHERE id NOT IN (SELECT record FROM classes)"
+def history_bytes(db: sqlite3.Connection) -> int:
+    """Return the size of the records that are kept only to undo."""
+    query = (
+        "SELECT sum(coalesce(scatter_bytes, 0) + coalesce(averaged_bytes, 0) + length(raw_mean) "
+        "+ length(mean) + length(marks)) FROM records WHERE id NOT IN (SELECT record FROM classes)"
     )
+    return int(db.execute(query).fetchone()[0] or 0)

@@ -1,4 +1,4 @@
-"""Matrices that stay in the file until they are asked for."""
+"""Matrices that are read from the file when they are needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sqlite3
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +18,23 @@ from fecam.core.scatter import Scatter
 from fecam.errors import ModelFileError
 from fecam.model_file.connection import open_for_reading
 from fecam.model_file.descriptors import descriptor_of
-from fecam.model_rows import Layout, Row, check_matrices, file_error
+from fecam.model_rows import Layout, Matrices, Row, check_matrices, file_error
 
 CACHE_BYTES = 64 * 2**20
-"""Of the matrices read last, for they are often asked for again at once."""
-
+"""Limit of the cache of matrices, which are often needed twice in a row."""
 READAHEAD_AFTER = 4
-"""Whoever has asked for so many matrices is about to ask for all: let the system fetch them."""
+"""After this many reads the system is asked to read the whole file ahead."""
 
 Pair = list[Scatter | None]
 
 
 class LazyMatrixStore:
-    """The matrices of one file."""
+    """The matrices of one file, with an LRU cache."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path, self._size = path, size
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, Pair] = OrderedDict()
+        self._cache: OrderedDict[int, tuple[Pair, int]] = OrderedDict()
         self._bytes = self._reads = 0
         self._open()
 
@@ -42,109 +43,98 @@ class LazyMatrixStore:
         self._finalizer = weakref.finalize(self, self.db.close)
 
     def close(self) -> None:
-        """Let go of the file; matrices that were not read cannot be read any more."""
+        """Close the file; matrices that were not read cannot be read any more."""
         self._finalizer()
 
-    def stored(self, number: int, row: Row, layout: Layout) -> tuple[Scatter | None, ...]:
-        """The matrices of a record, not read yet."""
-        return tuple(
-            None if length is None else LazyScatter(self, number, row, layout, which)
-            for which, length in enumerate(row.lengths)
-        )
+    def lazy_matrices(self, record_id: int, row: Row, layout: Layout) -> Pair:
+        """Return the matrices of a record, which are read on access."""
+        read = partial(self.read, record_id, row, layout)
+        return [
+            None if length is None else LazyScatter(read, i, layout, length)
+            for i, length in enumerate((row.scatter_bytes, row.averaged_bytes))
+        ]
 
-    def read(self, number: int, row: Row, layout: Layout) -> Pair:
-        """The matrices of a record, checked."""
+    def read(self, record_id: int, row: Row, layout: Layout) -> Pair:
+        """Return the checked matrices of a record, from the cache or the file."""
         with self._lock:
-            if number in self._kept:
-                self._kept.move_to_end(number)
-                return self._kept[number]
-            if self._process != os.getpid():  # a connection must not be taken through a fork
+            if record_id in self._cache:
+                self._cache.move_to_end(record_id)
+                return self._cache[record_id][0]
+            if self._process != os.getpid():  # a connection must not be used after a fork
                 self._finalizer.detach()
                 self._open()
-            found = self._fetch(number, row)
+            blobs = self._fetch(record_id, row)
             self._reads += 1
             if self._reads == READAHEAD_AFTER:
-                threading.Thread(target=_fetch_ahead, args=(self.path,), daemon=True).start()
-        pair = check_matrices(row, found, layout)  # the longer part, outside of the lock
+                threading.Thread(target=_read_ahead, args=(self.path,), daemon=True).start()
+        pair = check_matrices(row, blobs, layout)  # the slow part, outside of the lock
         with self._lock:
-            if number not in self._kept:
-                self._kept[number] = pair
-                self._bytes += _size(row)
-            while self._bytes > CACHE_BYTES and len(self._kept) > 1:
-                _, gone = self._kept.popitem(last=False)
-                self._bytes -= sum(one.data.nbytes for one in gone if one is not None)
+            if record_id not in self._cache:
+                self._cache[record_id] = pair, row.matrix_bytes
+                self._bytes += row.matrix_bytes
+            while self._bytes > CACHE_BYTES and len(self._cache) > 1:
+                self._bytes -= self._cache.popitem(last=False)[1][1]
         return pair
 
-    def _fetch(self, number: int, row: Row) -> tuple[Any, Any]:
+    def _fetch(self, record_id: int, row: Row) -> Matrices:
         try:
-            return fetch(self.db, number, row)
+            return fetch(self.db, record_id, row)
         except sqlite3.ProgrammingError:
             raise file_error(
                 f"the matrix of class {row.label} cannot be read: {self.path} was closed.",
                 "Open it again.",
             ) from None
         except sqlite3.Error as error:
-            what = f"{self.path}: the matrix of class {row.label} cannot be read: {error}."
-            raise file_error(what) from None
+            raise file_error(
+                f"{self.path}: the matrix of class {row.label} cannot be read: {error}."
+            ) from None
 
 
-def _fetch_ahead(path: Path) -> None:
-    """Have the system read a file while we compute; it is only a hint, and may be ignored."""
+def _read_ahead(path: Path) -> None:
     with suppress(OSError, AttributeError), descriptor_of(path) as descriptor:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)  # not every system knows it
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)  # not on every system
 
 
-def fetch(db: sqlite3.Connection, number: int, row: Row) -> tuple[Any, Any]:
-    """The matrices of a record as they are stored; of a wrong length they are not even read."""
+def fetch(db: sqlite3.Connection, record_id: int, row: Row) -> Matrices:
+    """Return the stored matrices of a record; a blob of a wrong length is not read."""
     blobs = ", ".join(
         f"CASE WHEN {name} IS NULL OR (typeof({name}) = 'blob' AND length({name}) IS ?) "
         f"THEN {name} ELSE x'00' END"
         for name in ("scatter", "averaged")
     )
-    found = db.execute(f"SELECT {blobs} FROM matrices WHERE id = ?", (*row.lengths, number))
-    pair = found.fetchone()
+    values = (row.scatter_bytes, row.averaged_bytes, record_id)
+    pair = db.execute(f"SELECT {blobs} FROM matrices WHERE id = ?", values).fetchone()
     if pair is None:
         raise ModelFileError(
-            f"the matrix of class {row.label} is not in the file any more: the model was changed "
-            "by another program since it was opened. Open it again."
+            f"the matrix of class {row.label} is no longer in the file: another program changed "
+            "the model since it was opened. Open it again."
         )
     return pair[0], pair[1]
 
 
+def read_matrices(db: sqlite3.Connection, record_id: int, row: Row, layout: Layout) -> Pair:
+    """Return the checked matrices of a record."""
+    return check_matrices(row, fetch(db, record_id, row), layout)
+
+
 class LazyScatter(Scatter):
-    """A scatter whose numbers are read when they are looked at, and not kept here."""
+    """A scatter whose numbers are read from the file on each access."""
 
-    __slots__ = ("_layout", "_number", "_row", "_store", "_which")
-    _store: LazyMatrixStore
-    _number: int
-    _row: Row
-    _layout: Layout
-    _which: int
+    __slots__ = ("_index", "_read")
+    _read: Callable[[], Pair]
+    _index: int
 
-    def __init__(
-        self, store: LazyMatrixStore, number: int, row: Row, layout: Layout, which: int
-    ) -> None:
-        values = {
-            "storage": layout.shape_of(row.lengths[which]),
-            "n_features": layout.width,
-            "_store": store,
-            "_number": number,
-            "_row": row,
-            "_layout": layout,
-            "_which": which,
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+    def __init__(self, read: Callable[[], Pair], index: int, layout: Layout, length: int) -> None:
+        object.__setattr__(self, "storage", layout.storage_of(length))
+        object.__setattr__(self, "n_features", layout.n_features)
+        object.__setattr__(self, "_read", read)
+        object.__setattr__(self, "_index", index)
 
     @property
     def data(self) -> Array:
-        """From the file, or from what was read last."""
-        found = self._store.read(self._number, self._row, self._layout)[self._which]
-        return found.data if found is not None else None
+        """The numbers, from the cache or the file."""
+        scatter = self._read()[self._index]
+        return scatter.data if scatter is not None else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Scatter, (self.data, self.storage, self.n_features)
-
-
-def _size(row: Row) -> int:
-    return sum(length or 0 for length in row.lengths)

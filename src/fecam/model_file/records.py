@@ -1,4 +1,4 @@
-"""What a file tells about itself, its classes and what happened to it."""
+"""Descriptions of a file and its encoder."""
 
 from __future__ import annotations
 
@@ -11,26 +11,51 @@ from fecam.results import ClassRecord, Step
 
 @dataclass(frozen=True)
 class EncoderRecord:
-    """The encoder that a model's features come from."""
+    """The encoder of a model's features.
+
+    Parameters
+    ----------
+    name : str
+        Name for `fecam.encoders.load`.
+    fingerprint : str
+        Hash of the weights and settings.
+    kind : str
+        Kind of its inputs: ``"images"`` or ``"texts"``.
+    width : int
+        Number of features.
+    """
 
     name: str
-    """As `fecam.encoders.load` knows it."""
     fingerprint: str
     kind: str
-    """What goes in: images or texts."""
     width: int
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What a file is made of, told without reading a matrix."""
+    """Description of a file.
+
+    Parameters
+    ----------
+    format_version, model_version : int
+        Version of the format, and number of changes of the model.
+    bytes, free_bytes, history_bytes : int
+        Size of the file, of its free space, and of what is kept only to undo.
+    settings : mapping of str to object
+        Parameters of the classifier and fitted values.
+    encoder : EncoderRecord or None
+        The encoder of the features.
+    classes : list of ClassRecord
+        The classes.
+    steps : list of Step
+        The history, the last step first.
+    """
 
     format_version: int
+    model_version: int
     bytes: int
     free_bytes: int
     history_bytes: int
-    """What is kept only to undo."""
-    model_version: int
     settings: Mapping[str, Any]
     encoder: EncoderRecord | None
     classes: list[ClassRecord]

@@ -10,26 +10,38 @@ from fecam.classifier import FeCAMClassifier
 from fecam.errors import ModelFileError
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import ModelFile
-from fecam.model_file.header import is_newer
+from fecam.model_file.header import NewerFormatError
 from fecam.model_file.writing import WorkingCopy
 
 
 def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
-    """Write all that a classifier was taught to a file, in place of what was there.
+    """Write a classifier to a file, atomically.
 
-    A save that fails leaves an older file as it was. Where there is a model already, only the
-    classes that differ are written, and `fecam undo` takes it back; its encoder stays. Labels are
-    stored as whole numbers or strings, so ``True`` and ``False`` come back as 1 and 0.
+    If the file is a model already, only the classes that differ are written, its encoder is kept,
+    and `fecam undo` can undo it. Labels are stored as integers or strings, so ``True`` and
+    ``False`` are loaded as 1 and 0.
+
+    Parameters
+    ----------
+    classifier : FeCAMClassifier
+        A fitted classifier.
+    path : str or os.PathLike
+        The ``.fecam`` file.
+
+    Raises
+    ------
+    ModelFileError
+        If the file cannot be written; an existing one is unchanged.
     """
     _ = classifier.refresh().metric_  # settings that could not be loaded are not saved either
     try:
         target = Path(os.path.realpath(path))
-        older = _older(target)
+        older = _existing_model(target)
         if older is None:
             create_file(target, WorkingCopy(classifier, needs_prior=True), replace=True)
             return
         with older:
-            older.write("save", lambda working: _take_over(working, classifier))
+            older.write("save", lambda working: _replace(working, classifier))
     except ModelFileError as error:
         raise ModelFileError(f"{path} was not written: {error}") from None
     except (OSError, ValueError, OverflowError, sqlite3.Error) as error:
@@ -39,28 +51,45 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
         ) from error
 
 
-def _older(path: Path) -> ModelFile | None:
-    """The model that lies there; None if it is none, or one that is damaged."""
+def _existing_model(path: Path) -> ModelFile | None:
+    """Return the model at a path; None if it is missing or damaged, and may be replaced."""
     try:
         return ModelFile(path)
+    except NewerFormatError:
+        raise
     except ModelFileError:
-        if is_newer(path):  # it is not ours to replace what we cannot read yet
-            raise
         return None
 
 
-def _take_over(working: WorkingCopy, classifier: FeCAMClassifier) -> None:
+def _replace(working: WorkingCopy, classifier: FeCAMClassifier) -> None:
     working.classifier, working.needs_prior = classifier, True
     if working.encoder is not None and working.encoder.width != classifier.n_features_in_:
         working.encoder = None
-    working.content_hashes = {}  # nobody knows of which samples the classes are made now
+    working.content_hashes = {}  # the samples of the classifier are not known
 
 
 def load(path: str | os.PathLike[str]) -> FeCAMClassifier:
-    """Open a ``.fecam`` file as a classifier that holds NumPy arrays and can go on learning.
+    """Load a classifier from a ``.fecam`` file.
 
-    The matrices of a large file are read when they are needed, so keep it where it is.
+    The matrices of a large file are read when they are needed, so do not move it.
 
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file.
+
+    Returns
+    -------
+    FeCAMClassifier
+        A classifier with NumPy arrays, which can go on learning.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is missing, damaged or not a model.
+
+    Examples
+    --------
     >>> import tempfile
     >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -71,8 +100,5 @@ def load(path: str | os.PathLike[str]) -> FeCAMClassifier:
     try:
         return ModelFile(path).snapshot.classifier
     except ModelFileError as error:
-        raise ModelFileError(f"{path} cannot be loaded: {_without(path, error)}") from None
-
-
-def _without(path: str | os.PathLike[str], error: ModelFileError) -> str:
-    return str(error).removeprefix(f"{path}: ")
+        reason = str(error).removeprefix(f"{path}: ")
+        raise ModelFileError(f"{path} cannot be loaded: {reason}") from None

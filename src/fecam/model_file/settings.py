@@ -1,11 +1,11 @@
-"""The settings of a file: a classifier's parameters, what it found, and what the file is for."""
+"""The settings of a file: parameters and fitted values of a classifier, and facts on the file."""
 
 from __future__ import annotations
 
 import json
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,30 +13,31 @@ import numpy as np
 from fecam.classifier import FeCAMClassifier
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
+from fecam.model_file.records import EncoderRecord
 from fecam.model_rows import MAX_TEXT, file_error, parse_json
 from fecam.settings import read_metric
 
 MAX_WIDTH = 10_000_000
 PARAMETERS = tuple(FeCAMClassifier().get_params())
-# As in scikit-learn, what was found while learning ends with an underscore.
-FOUND = ("tukey_", "unit_", "form_", "n_features_in_", "feature_names_in_")
-RENAMED_SEARCH = {"certified": "exact", "shortlist": "approximate"}
-"""Values of ``search`` in files of older versions, and what they are called now."""
+# As in scikit-learn, names of fitted values end with an underscore.
+FITTED = ("tukey_", "unit_", "form_", "n_features_in_", "feature_names_in_")
 ABOUT = ("fecam_", "encoder_", "version_", "prior_", "checksum_")
-"""Of the file: who wrote it, for which encoder, how often it changed, and where its prior is."""
+"""Version of fecam, encoder, number of changes, id of the prior, checksum over all settings."""
+RENAMED_SEARCH = {"certified": "exact", "shortlist": "approximate"}
+"""Values of ``search`` in older files, and their present names."""
 
 
-def pack_settings(classifier: FeCAMClassifier, known: ClassifierState) -> dict[str, str]:
-    """The parameters of a classifier and what it found while learning, each as JSON."""
-    from fecam import __version__  # the package is still being imported while this module is
+def pack_settings(classifier: FeCAMClassifier) -> dict[str, str]:
+    """Return the parameters and fitted values of a classifier, each as JSON."""
+    from fecam import __version__  # not defined yet when this module is imported
 
-    parameters = classifier.get_params()
+    parameters, state = classifier.get_params(), classifier.state_
     names = getattr(classifier, "feature_names_in_", None)
     values = {name: parameters[name] for name in PARAMETERS} | {
-        "tukey_": known.transform.power,
-        "unit_": known.transform.unit,
-        "form_": known.scatter_kind,
-        "n_features_in_": known.n_features,
+        "tukey_": state.transform.power,
+        "unit_": state.transform.unit,
+        "form_": state.scatter_kind,
+        "n_features_in_": state.n_features,
         "feature_names_in_": None if names is None else list(names),
         "fecam_": __version__,
     }
@@ -44,12 +45,12 @@ def pack_settings(classifier: FeCAMClassifier, known: ClassifierState) -> dict[s
 
 
 def _plain(value: Any) -> Any:
-    """What JSON cannot write: an array, or a number of another library."""
+    """Return an array or a number of another library as JSON can write it."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else float(value)
 
 
 def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, ClassifierState]:
-    """A classifier with these settings, and the empty knowledge that it starts from."""
+    """Return a classifier with these settings, and the empty state that it starts from."""
     values = {name: json.loads(text) for name, text in settings.items()}
     power, width, names = values["tukey_"], values["n_features_in_"], values["feature_names_in_"]
     is_right = {
@@ -63,38 +64,53 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Class
         "version_": type(values["version_"]) is int and values["version_"] >= 0,
         "prior_": values["prior_"] is None or type(values["prior_"]) is int,
     }
-    for name in is_right:
-        if not is_right[name]:
+    for name, right in is_right.items():
+        if not right:
             raise file_error(f"the setting {name!r} cannot be {settings[name][:80]}.")
-    parameters: dict[str, Any] = {name: values[name] for name in PARAMETERS}
+    parameters: dict[str, Any] = {
+        name: tuple(values[name]) if isinstance(values[name], list) else values[name]
+        for name in PARAMETERS
+    }
     if isinstance(parameters["search"], str):
         parameters["search"] = RENAMED_SEARCH.get(parameters["search"], parameters["search"])
-    for name, value in parameters.items():
-        if isinstance(value, list):
-            parameters[name] = tuple(value)
     read_metric(parameters)
     classifier = FeCAMClassifier(**parameters)
     classifier.n_features_in_ = width
     if names is not None:
         classifier.feature_names_in_ = np.asarray(names, dtype=object)
     transform = Transform(None if power is None else float(power), values["unit_"])
-    anchor = np.zeros(0, dtype=classifier.dtype)
-    return classifier, ClassifierState(transform, values["form_"], width, anchor)
+    like = np.zeros(0, dtype=classifier.dtype)
+    return classifier, ClassifierState(transform, values["form_"], width, like)
 
 
-def read_settings(db: sqlite3.Connection) -> dict[str, str]:
-    """All settings of a file as JSON, none missing and none unknown."""
+def unpack_encoder(text: str, width: int) -> EncoderRecord | None:
+    """Return the encoder of a model with ``width`` features; None if it has none."""
+    value = json.loads(text)
+    if value is None:
+        return None
+    types = {"name": str, "fingerprint": str, "kind": str, "width": int}
+    if not isinstance(value, dict) or {name: type(x) for name, x in value.items()} != types:
+        raise file_error(f"the setting 'encoder_' cannot be {text[:80]}.")
+    if value["width"] != width:
+        raise file_error(f"its encoder gives {value['width']} features, its classes have {width}.")
+    return EncoderRecord(**value)
+
+
+def read_settings(
+    db: sqlite3.Connection, names: Collection[str] = (*PARAMETERS, *FITTED, *ABOUT)
+) -> dict[str, str]:
+    """Return the settings of a file as JSON texts, if they have just these names."""
     settings: dict[str, str] = {}
     for name, value in db.execute("SELECT name, value FROM settings NOT INDEXED"):
-        if name not in PARAMETERS and name not in FOUND and name not in ABOUT:
-            what = f"it has a setting {str(name)[:80]!r} that is not known here."
-            raise file_error(what, "Upgrade fecam to open it.")
-        longest = math.inf if name == "feature_names_in_" else MAX_TEXT
-        parse_json(f"setting {name!r}", value, longest=longest)
+        if name not in names:
+            problem = f"it has a setting {str(name)[:80]!r} that is not known."
+            raise file_error(problem, "Upgrade fecam to open it.")
+        max_length = math.inf if name == "feature_names_in_" else MAX_TEXT
+        parse_json(f"setting {name!r}", value, max_length=max_length)
         if name in settings:
             raise file_error(f"the setting {name!r} comes twice.")
         settings[name] = value
-    for name in (*PARAMETERS, *FOUND, *ABOUT):
+    for name in names:
         if name not in settings:
             raise file_error(f"the setting {name!r} is missing.")
     return settings

@@ -1,8 +1,7 @@
 """What a file holds at one moment, as a classifier.
 
-A snapshot never changes. The next one takes over whatever is still the same, the very objects, so
-that factors that were derived from them stay good: reading what another program wrote costs only
-what it changed.
+A snapshot never changes. The next one reuses the objects of all classes that are unchanged, so that
+factors derived from them stay valid: reading a change of another program costs only that change.
 """
 
 from __future__ import annotations
@@ -10,122 +9,88 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.prior import Prior
-from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import SettingsError
-from fecam.model_file.lazy_matrices import LazyMatrixStore, fetch
+from fecam.model_file.lazy_matrices import LazyMatrixStore, read_matrices
 from fecam.model_file.priors import read_prior
 from fecam.model_file.records import EncoderRecord
-from fecam.model_file.settings import read_settings, unpack_settings
+from fecam.model_file.settings import read_settings, unpack_encoder, unpack_settings
 from fecam.model_rows import (
     LABEL_RULE,
     MAX_TEXT,
     Layout,
     Provenance,
     Row,
-    check_matrices,
     file_checksum,
     file_error,
+    plain_label,
     unpack_class,
 )
 from fecam.results import ClassRecord, Label
 
-COLUMNS = (
-    *("label", "count", "visits", "task", "sampled_count", "sampled_sum", "sampled_squares"),
-    *("scatter_bytes", "averaged_bytes", "taught", "changed", "note"),
-    *("matrices", "checksum", "raw_mean", "mean", "marks"),
-)
-"""Of the table of records, after the number."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRow:
-    """One class as the file holds it."""
+    """The current record of one class."""
 
-    number: int
+    record_id: int
     row: Row
     statistics: ClassStatistics
-    task: int
 
     @property
     def provenance(self) -> Provenance:
-        """When and of what it was taught."""
-        taught, changed, note = self.row.texts
-        return Provenance(taught, changed, note, self.row.arrays[2])
+        """Origin of the class."""
+        row = self.row
+        return Provenance(row.learned, row.changed, row.note, row.content_hashes)
 
 
-class RowHashes(Mapping[Label, bytes]):
-    """The marks of what each class was taught, looked up when asked for: classes may be many."""
-
-    def __init__(self, rows: Mapping[Label, ClassRow]) -> None:
-        self._rows = rows
-
-    def __getitem__(self, label: Label) -> bytes:
-        return self._rows[label].provenance.content_hashes
-
-    def __iter__(self) -> Iterator[Label]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+def row_hashes(rows: Mapping[Label, ClassRow]) -> dict[Label, bytes]:
+    """Return the content hashes of the samples per class."""
+    return {label: class_row.row.content_hashes for label, class_row in rows.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """All that a file held at one moment."""
+    """The contents of a file at one moment."""
 
     settings: dict[str, str]
     classifier: FeCAMClassifier
     layout: Layout
     rows: dict[Label, ClassRow]
     prior: tuple[int, Prior] | None
+    """The prior and its id."""
     checksum: str
-    """Of all of it, as the settings have it: no other state has the same."""
+    """The checksum over everything, which no other state shares."""
 
     @property
     def version(self) -> int:
-        """How often the file had changed."""
+        """Number of changes of the file."""
         return int(json.loads(self.settings["version_"]))
 
     @property
     def encoder(self) -> EncoderRecord | None:
-        """The encoder that the features come from."""
-        return unpack_encoder(self.settings["encoder_"])
+        """The encoder of the features."""
+        return unpack_encoder(self.settings["encoder_"], self.layout.n_features)
 
     @property
     def classes(self) -> list[ClassRecord]:
-        """What is known about each class."""
-        return [class_record(label, one.row) for label, one in self.rows.items()]
-
-
-def class_record(label: Label, row: Row) -> ClassRecord:
-    """What a row says about a class."""
-    size = sum(length or 0 for length in row.lengths) + sum(map(len, row.arrays))
-    taught, changed, note = row.texts
-    return ClassRecord(label, row.numbers[0], row.numbers[1], taught, changed, note, size)
-
-
-def unpack_encoder(text: str) -> EncoderRecord | None:
-    """The encoder that the setting names."""
-    value = json.loads(text)
-    if value is None:
-        return None
-    try:
-        record = EncoderRecord(**value)
-    except TypeError:
-        raise file_error(f"the setting 'encoder_' cannot be {text[:80]}.") from None
-    texts = (record.name, record.fingerprint, record.kind)
-    if not all(isinstance(one, str) for one in texts) or type(record.width) is not int:
-        raise file_error(f"the setting 'encoder_' cannot be {text[:80]}.")
-    return record
+        """A description of each class."""
+        pairs = ((label, class_row.row) for label, class_row in self.rows.items())
+        return [
+            ClassRecord(
+                *(label, row.n_samples, row.n_batches, row.learned, row.changed, row.note),
+                row.n_bytes + row.matrix_bytes,
+            )
+            for label, row in pairs
+        ]
 
 
 def read_snapshot(
@@ -133,150 +98,117 @@ def read_snapshot(
     size: int,
     store: LazyMatrixStore | None,
     before: Snapshot | None = None,
-    priors: dict[int, Prior] | None = None,
+    new_prior: Prior | None = None,
 ) -> Snapshot:
-    """What the file holds now. Without a store all matrices are read at once.
+    """Return the current contents of a file.
 
-    ``priors`` are known already, by their numbers.
+    Without a ``store`` all matrices are read. ``new_prior`` is the prior of a step that was just
+    written, which then is not read again.
     """
     settings = read_settings(db)
     checksum = settings.pop("checksum_")
-    classifier, empty = _unpacked(settings)
-    encoder = unpack_encoder(settings["encoder_"])
-    if encoder is not None and encoder.width != empty.n_features:
-        raise file_error(
-            f"its encoder gives {encoder.width} features, its classes have {empty.n_features}."
-        )
+    try:
+        classifier, empty = unpack_settings(settings)
+    except SettingsError as error:
+        raise file_error(str(error)) from None
+    unpack_encoder(settings["encoder_"], empty.n_features)
     layout = Layout(empty.scatter_kind, empty.n_features, classifier.dtype)
-    known = {}
+    unchanged = {}
     if before is not None and before.layout == layout:
-        known = {one.number: (label, one) for label, one in before.rows.items()}
-    pairs = _read_class_rows(db, layout, size, store, known)
+        unchanged = {row.record_id: (label, row) for label, row in before.rows.items()}
+    pairs = _read_classes(db, layout, size, store, unchanged)
     rows = dict(pairs)
     if len(rows) < len(pairs):
-        twice, _ = Counter(label for label, _ in pairs).most_common(1)[0]
-        raise file_error(f"class {rows[twice].row.label} comes twice.")
-    check_kind(list(rows))
-    if json.dumps(file_checksum(settings, [o.row.checksum for o in rows.values()])) != checksum:
+        label, _ = Counter(label for label, _ in pairs).most_common(1)[0]
+        raise file_error(f"class {rows[label].row.label} comes twice.")
+    check_labels(rows)
+    if json.dumps(file_checksum(settings, [r.row.checksum for r in rows.values()])) != checksum:
         raise file_error("a setting was changed or a class was lost: the checksum does not match.")
     rows = dict(sorted(rows.items(), key=lambda item: item[0]))
     state = replace(
         empty,
-        classes={label: one.statistics for label, one in rows.items()},
-        tasks={label: one.task for label, one in rows.items()},
+        classes={label: row.statistics for label, row in rows.items()},
+        tasks={label: row.row.task for label, row in rows.items()},
     )
-    prior = _prior(db, json.loads(settings["prior_"]), layout, before, priors or {})
+    prior_id, prior = json.loads(settings["prior_"]), None
+    if before is not None and before.prior is not None and before.prior[0] == prior_id:
+        prior = before.prior
+    elif prior_id is not None:
+        prior = prior_id, new_prior or read_prior(db, prior_id, layout)
     try:
-        classifier.set_state(
-            state,
-            prior=None if prior is None else prior[1],
-            previous=None if before is None else before.classifier,
-        )
+        previous = None if before is None else before.classifier
+        _ = classifier.set_state(state, prior=prior and prior[1], previous=previous).metric_
     except SettingsError as error:
         raise file_error(f"its settings do not fit its classes: {error}") from None
     return Snapshot(settings, classifier, layout, rows, prior, checksum)
 
 
-def _unpacked(settings: dict[str, str]) -> tuple[FeCAMClassifier, ClassifierState]:
-    try:
-        return unpack_settings(settings)
-    except SettingsError as error:
-        raise file_error(str(error)) from None
-
-
-def _prior(
-    db: sqlite3.Connection,
-    number: int | None,
-    layout: Layout,
-    before: Snapshot | None,
-    known: dict[int, Prior],
-) -> tuple[int, Prior] | None:
-    if number is None:
-        return None
-    if before is not None and before.prior is not None and before.prior[0] == number:
-        return before.prior
-    return number, known.get(number) or read_prior(db, number, layout)
-
-
-def _read_class_rows(
+def _read_classes(
     db: sqlite3.Connection,
     layout: Layout,
     size: int,
     store: LazyMatrixStore | None,
-    known: dict[int, tuple[Label, ClassRow]],
+    unchanged: dict[int, tuple[Label, ClassRow]],
 ) -> list[tuple[Label, ClassRow]]:
-    """All classes with their labels: those that are known already as they are, the others read."""
-    pairs, rows = list[tuple[Label, ClassRow]](), None
-    if known:
-        numbers = [number for (number,) in db.execute("SELECT record FROM classes NOT INDEXED")]
-        pairs = [known[number] for number in numbers if number in known]
-        rows = [number for number in numbers if number not in known]
+    """Return all classes with their labels; unchanged ones, given by record id, are not read."""
+    pairs, new_ids = list[tuple[Label, ClassRow]](), None
+    if unchanged:
+        ids = [record_id for (record_id,) in db.execute("SELECT record FROM classes NOT INDEXED")]
+        pairs = [unchanged[record_id] for record_id in ids if record_id in unchanged]
+        new_ids = [record_id for record_id in ids if record_id not in unchanged]
     total = 0
-    for number, row in read_rows(db, layout, rows):
-        total += sum(map(len, row.arrays)) + (0 if store else sum(x or 0 for x in row.lengths))
-        if total > size:  # rows that share their pages would fill the memory from a small file
+    for record_id, row in read_rows(db, layout, new_ids):
+        total += row.n_bytes + (0 if store else row.matrix_bytes)
+        if total > size:  # rows that share pages could fill the memory from a small file
             raise file_error("it claims to hold more than its size allows.")
-        if store is not None:
-            scatter, averaged = store.stored(number, row, layout)
-            label, statistics, task = unpack_class(row, layout, scatter, averaged)
-        else:
-            label, statistics, task = unpack_class(row, layout, None, None)
-            scatter, averaged = check_matrices(row, fetch(db, number, row), layout)
-            statistics = replace(statistics, scatter=scatter, domain_mean_covariance=averaged)
-        pairs.append((label, ClassRow(number, row, statistics, task)))
+        read = store.lazy_matrices if store else partial(read_matrices, db)
+        label, stats, _ = unpack_class(row, layout, partial(read, record_id, row, layout))
+        pairs.append((label, ClassRow(record_id, row, stats)))
     return pairs
 
 
 def read_rows(
-    db: sqlite3.Connection, layout: Layout, numbers: Sequence[int] | None = None
+    db: sqlite3.Connection, layout: Layout, record_ids: Sequence[int] | None = None
 ) -> Iterator[tuple[int, Row]]:
-    """The rows of all classes, or of some records; what has a wrong length comes unread."""
-    due = {
-        "matrices": "= 16",
-        "checksum": "= 16",
-        "raw_mean": f"= {layout.row_bytes}",
-        "mean": f"= {8 * layout.width}",
-        "marks": "<= 8 * records.count",
-    }
-    cells = [f"records.{name}" for name in COLUMNS[: -len(due) - 3]]
+    """Yield id and row of all current records, or of some; blobs of a wrong length as ``x'00'``."""
+    names = "label count visits task sampled_count sampled_sum sampled_squares"
+    cells = [f"records.{name}" for name in f"{names} scatter_bytes averaged_bytes".split()]
     cells += [
         f"CASE WHEN length(records.{name}) <= {MAX_TEXT} THEN records.{name} END"
         for name in ("taught", "changed", "note")
     ]
+    lengths = {
+        "matrices": "= 16",
+        "checksum": "= 16",
+        "raw_mean": f"= {layout.row_bytes}",
+        "mean": f"= {8 * layout.n_features}",
+        "marks": "<= 8 * records.count",
+    }
     cells += [
         f"CASE WHEN typeof(records.{name}) = 'blob' AND length(records.{name}) {length} "
         f"THEN records.{name} ELSE x'00' END"
-        for name, length in due.items()
+        for name, length in lengths.items()
     ]
     query = f"SELECT records.id, classes.label, {', '.join(cells)} FROM classes NOT INDEXED "
     query += "JOIN records ON records.id = classes.record"
-    if numbers is None:
-        yield from map(_row, db.execute(query))
-        return
-    for number in numbers:
-        yield from map(_row, db.execute(f"{query} WHERE records.id = ?", (number,)))
-
-
-def _row(values: tuple[Any, ...]) -> tuple[int, Row]:
-    number, named, label, *rest = values
-    if named != label:
-        raise file_error(f"class {str(named)[:80]} points at the record of another.")
-    matrices, checksum, *arrays = rest[11:]
-    return number, Row(
-        label,
-        tuple(rest[:6]),
-        tuple(rest[6:8]),
-        tuple(rest[8:11]),
-        tuple(arrays),
-        matrices,
-        checksum,
+    queries = (
+        [(query, ())]
+        if record_ids is None
+        else [(f"{query} WHERE records.id = ?", (record_id,)) for record_id in record_ids]
     )
+    for sql, values in queries:
+        for record_id, label, *fields in db.execute(sql, values):
+            row = Row(*fields)
+            if row.label != label:
+                raise file_error(f"class {str(label)[:80]} points at the record of another.")
+            yield record_id, row
 
 
-def check_kind(labels: list[int | str]) -> None:
-    """Refuse labels that would not come out of a NumPy array as they went in."""
-    numbers = [label for label in labels if isinstance(label, int)] or [0]
-    if len({*map(type, labels)}) > 1 or np.asarray(numbers).dtype.kind not in "iu":
+def check_labels(labels: Iterable[Hashable]) -> None:
+    """Reject labels that a NumPy array would change."""
+    plain = list(map(plain_label, labels))
+    numbers = [label for label in plain if isinstance(label, int)] or [0]
+    if len({*map(type, plain)}) > 1 or np.asarray(numbers).dtype.kind not in "iu":
         raise file_error(
             "its labels are of mixed kinds, or numbers that are too large.", LABEL_RULE
         )

@@ -1,57 +1,118 @@
-"""One change of a model, written down: new records, what was before, and nothing else.
+"""Writing one step: new records, the ones they replace, and nothing else.
 
-Records are never changed, only added; what was known before a step is a list of numbers of older
-records. So a step writes the classes that it touched, and undoing one writes next to nothing.
+Records are only added, never changed; the state before a step is a list of ids of older records. So
+a step writes the classes that it changed, and undoing it writes next to nothing.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.prior import Prior
-from fecam.core.state import ClassifierState
 from fecam.errors import InputError
 from fecam.model_file.priors import insert_prior
 from fecam.model_file.records import EncoderRecord
 from fecam.model_file.settings import pack_settings
-from fecam.model_file.snapshot import COLUMNS, ClassRow, Snapshot, check_kind
-from fecam.model_rows import MAX_TEXT, Layout, Matrices, Provenance, Row, file_checksum
-from fecam.model_rows import pack_class as packed
+from fecam.model_file.snapshot import ClassRow, Snapshot, check_labels
+from fecam.model_rows import (
+    MAX_TEXT,
+    Layout,
+    Matrices,
+    Provenance,
+    Row,
+    file_checksum,
+    pack_class,
+)
 from fecam.results import Label
 
 UNDO_STEPS = 20
-"""So many steps can be taken back; what only older ones need is dropped."""
+"""Number of steps that can be undone; records that only older steps need are dropped."""
 STEP_BITS = 24
-"""Numbers of records grow with the version and are never given twice: a program that still reads an
-older state must not find another record under a number."""
+"""A record id is the model version shifted by this, plus a position. Ids are never reused, so that
+a reader of an older state never finds another record under an id."""
 
 
 @dataclass
 class WorkingCopy:
-    """What is to be written: a classifier that was changed, and what is known of its classes."""
+    """A changed classifier that is to be written, with the origin of its classes."""
 
     classifier: FeCAMClassifier
-    content_hashes: MutableMapping[Label, bytes] = field(default_factory=dict)
-    """Of classes whose samples changed, those of all their samples now."""
+    content_hashes: dict[Label, bytes] = field(default_factory=dict)
+    """Per class the sorted hashes of all its samples."""
     notes: dict[Label, str] = field(default_factory=dict)
     learned: dict[Label, str] = field(default_factory=dict)
     encoder: EncoderRecord | None = None
     needs_prior: bool = False
-    """Make one now, so that whoever opens the file need not read all matrices for it."""
+    """Update the prior first, so that readers need not compute it from all matrices."""
 
 
 def now() -> str:
-    """The time, as all times in a file are written."""
+    """Return the current time as it is stored."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def check_texts(**texts: str) -> None:
-    """Refuse what could not be read back."""
+def write_step(
+    db: sqlite3.Connection,
+    before: Snapshot | None,
+    working: WorkingCopy,
+    what: str,
+    note: str = "",
+    key: str = "",
+) -> int | None:
+    """Write the changes of a working copy and return the step's number; None without changes.
+
+    Without a snapshot ``before``, the tables are empty and the first step is written.
+    """
+    _check_texts(note=note, key=key)
+    time, version = now(), 1 if before is None else before.version + 1
+    old_rows = {} if before is None else before.rows
+    classes = working.classifier.state_.classes
+    check_labels(classes)
+    changes: dict[str, tuple[int | None, int | None]] = {}
+    counts: dict[str, int] = {}
+    checksums = {old.row.label: old.row.checksum for old in old_rows.values()}
+    for label, old in old_rows.items():
+        if label not in classes:
+            changes[old.row.label] = old.record_id, None
+            counts[old.row.label] = -old.row.n_samples
+            del checksums[old.row.label]
+    for row, matrices, replaced in _changed_rows(before, working, time, note):
+        record_id = (version << STEP_BITS) + len(changes) + 1
+        insert(db, record_id, row, matrices)
+        changes[row.label] = replaced.record_id if replaced else None, record_id
+        counts[row.label] = row.n_samples - (replaced.row.n_samples if replaced else 0)
+        checksums[row.label] = row.checksum
+    prior = _prior_of(working)
+    prior_id = _prior_id(before, prior, version)
+    settings = _pack_file_settings(working, version, prior_id)
+    old_settings = {
+        name: text
+        for name, text in ({} if before is None else before.settings).items()
+        if name not in ("version_", "prior_", "fecam_") and settings[name] != text
+    }
+    if before is not None and not changes and not old_settings:
+        return None
+    if prior is not None and prior_id == version << STEP_BITS:
+        insert_prior(db, prior_id, prior)
+    step = _next_step(db)
+    old_prior_id = before.prior[0] if before is not None and before.prior is not None else None
+    values = (step, time, what, note, key, json.dumps(counts))
+    before_it = (json.dumps(old_settings) if old_settings else None, old_prior_id)
+    db.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?)", (*values, *before_it))
+    for text, (old_id, new_id) in changes.items():
+        set_current(db, text, new_id)
+        if before is not None or what != "save":  # a first save cannot be undone
+            db.execute("INSERT INTO changes VALUES (?, ?, ?, ?)", (step, text, old_id, new_id))
+    write_settings(db, settings, checksums.values())
+    return step
+
+
+def _check_texts(**texts: str) -> None:
     for name, text in texts.items():
         if not isinstance(text, str) or not _is_unicode(text):
             raise InputError(f"the {name} {text!r} is not text. Write it in UTF-8.")
@@ -60,7 +121,7 @@ def check_texts(**texts: str) -> None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it is text: bytes that were none come as halves of characters."""
+    """Return whether a text has no lone surrogates, which undecodable bytes become."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -68,18 +129,44 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def pack_file_settings(working: WorkingCopy, version: int, prior: int | None) -> dict[str, str]:
-    """All settings but the checksum."""
-    encoder = None if working.encoder is None else vars(working.encoder)
-    about = {"encoder_": encoder, "version_": version, "prior_": prior}
-    known = working.classifier.state_
-    return pack_settings(working.classifier, known) | {
-        name: json.dumps(value) for name, value in about.items()
-    }
+def _changed_rows(
+    before: Snapshot | None, working: WorkingCopy, time: str, note: str
+) -> Iterator[tuple[Row, Matrices, ClassRow | None]]:
+    """Yield the classes that differ from a snapshot, each with the row that it replaces."""
+    state, layout = working.classifier.state_, layout_of(working.classifier)
+    same_layout = before is not None and layout == before.layout
+    for key, stats in state.classes.items():
+        label: Label = key  # type: ignore[assignment]
+        task, old = state.tasks[key], None if before is None else before.rows.get(label)
+        if same_layout and old is not None:
+            if old.statistics is stats and old.row.task == task:
+                continue
+            row, _ = pack_class(key, stats, task, layout, old.provenance)
+            if row.checksum == old.row.checksum:  # equal values in other objects
+                continue
+        yield (
+            *pack_class(key, stats, task, layout, _provenance(working, label, old, time, note)),
+            old,
+        )
 
 
-def prior_of(working: WorkingCopy) -> Prior | None:
-    """The prior that a classifier leans on now; None if it is to be made when needed."""
+def _provenance(
+    working: WorkingCopy, label: Label, old: ClassRow | None, time: str, note: str
+) -> Provenance:
+    note = working.notes.get(label) or note or ("" if old is None else old.row.note)
+    learned = working.learned.get(label) or time
+    if old is not None:
+        learned = min(learned, old.row.learned or learned)
+    return Provenance(learned, time, note, working.content_hashes.get(label, b""))
+
+
+def layout_of(classifier: FeCAMClassifier) -> Layout:
+    """Return what a classifier stores per class."""
+    state = classifier.state_
+    return Layout(state.scatter_kind, state.n_features, classifier.dtype)
+
+
+def _prior_of(working: WorkingCopy) -> Prior | None:
     classifier = working.classifier
     if not classifier.state_.classes:
         return None
@@ -88,135 +175,43 @@ def prior_of(working: WorkingCopy) -> Prior | None:
     return classifier.prior_
 
 
-def layout_of(classifier: FeCAMClassifier) -> Layout:
-    """What is kept of each class."""
-    known = classifier.state_
-    return Layout(known.scatter_kind, known.n_features, classifier.dtype)
+def _prior_id(before: Snapshot | None, prior: Prior | None, version: int) -> int | None:
+    """Return the id of a prior: the one that it has in the file, or a new one."""
+    if prior is None:
+        return None
+    if before is not None and before.prior is not None and before.prior[1] is prior:
+        return before.prior[0]
+    return version << STEP_BITS
 
 
-def insert(db: sqlite3.Connection, number: int, row: Row, matrices: Matrices) -> None:
+def _pack_file_settings(working: WorkingCopy, version: int, prior_id: int | None) -> dict[str, str]:
+    encoder = None if working.encoder is None else vars(working.encoder)
+    about = {"encoder_": encoder, "version_": version, "prior_": prior_id}
+    packed = pack_settings(working.classifier)
+    return packed | {name: json.dumps(value) for name, value in about.items()}
+
+
+def insert(db: sqlite3.Connection, record_id: int, row: Row, matrices: Matrices) -> None:
     """Write a record and its matrices."""
-    values = (*_cells(row),)
-    marks = ", ".join("?" * (1 + len(COLUMNS)))
-    db.execute(f"INSERT INTO records VALUES ({marks})", (number, *values))
-    db.execute("INSERT INTO matrices VALUES (?, ?, ?)", (number, *matrices))
+    placeholders = ", ".join("?" * (1 + len(row)))
+    db.execute(f"INSERT INTO records VALUES ({placeholders})", (record_id, *row))
+    db.execute("INSERT INTO matrices VALUES (?, ?, ?)", (record_id, *matrices))
 
 
-def _cells(row: Row) -> Iterable[object]:
-    return (
-        *(row.label, *row.numbers, *row.lengths, *row.texts),
-        *(row.matrices, row.checksum, *row.arrays),
-    )
+def set_current(db: sqlite3.Connection, label: str, record_id: int | None) -> None:
+    """Make a record the current one of a label; None removes the label."""
+    if record_id is None:
+        db.execute("DELETE FROM classes WHERE label = ?", (label,))
+    else:
+        db.execute("INSERT OR REPLACE INTO classes VALUES (?, ?)", (label, record_id))
 
 
 def write_settings(
     db: sqlite3.Connection, settings: Mapping[str, str], rows: Iterable[bytes]
 ) -> None:
-    """Write all settings, signed together with the classes."""
+    """Write all settings, and the checksum over them and the rows."""
     signed = {**settings, "checksum_": json.dumps(file_checksum(settings, rows))}
     db.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", signed.items())
-
-
-def write_step(
-    db: sqlite3.Connection,
-    before: Snapshot,
-    working: WorkingCopy,
-    what: str,
-    note: str,
-    key: str = "",
-) -> int | None:
-    """Write what a working copy changed, as one step; None if that is nothing."""
-    check_texts(note=note, key=key)
-    time, version = now(), before.version + 1
-    layout, known = layout_of(working.classifier), working.classifier.state_
-    check_kind([int(x) if isinstance(x, bool) else x for x in known.classes])  # type: ignore[misc]
-    changes: dict[str, tuple[int | None, int | None]] = {}
-    counts: dict[str, int] = {}
-    checksums = {one.row.label: one.row.checksum for one in before.rows.values()}
-    for label, old in before.rows.items():
-        if label not in known.classes:
-            changes[old.row.label] = old.number, None
-            counts[old.row.label] = -old.row.numbers[0]
-            del checksums[old.row.label]
-    for row, matrices, was in _changed(before, working, layout, known, time, note):
-        number = (version << STEP_BITS) + len(changes) + 1
-        insert(db, number, row, matrices)
-        changes[row.label] = None if was is None else was.number, number
-        counts[row.label] = row.numbers[0] - (0 if was is None else was.row.numbers[0])
-        checksums[row.label] = row.checksum
-    prior = prior_of(working)
-    place = _prior_id(before, prior, version)
-    settings = pack_file_settings(working, version, place)
-    apart = {name for name in settings if settings[name] != before.settings[name]}
-    chosen = apart - {"version_", "prior_", "fecam_"}
-    if not changes and not chosen:
-        return None
-    if prior is not None and place == version << STEP_BITS:
-        insert_prior(db, place, prior)
-    old_settings = {name: before.settings[name] for name in chosen}
-    step = _next_step(db)
-    db.execute(
-        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?)",
-        (
-            *(step, time, what, note, key, json.dumps(counts)),
-            json.dumps(old_settings) if chosen else None,
-            None if before.prior is None else before.prior[0],
-        ),
-    )
-    for text, (old_number, new_number) in changes.items():
-        db.execute("INSERT INTO changes VALUES (?, ?, ?, ?)", (step, text, old_number, new_number))
-        set_current(db, text, new_number)
-    write_settings(db, settings, checksums.values())
-    return step
-
-
-def set_current(db: sqlite3.Connection, text: str, number: int | None) -> None:
-    """Let a label have that record, or none."""
-    if number is None:
-        db.execute("DELETE FROM classes WHERE label = ?", (text,))
-    else:
-        db.execute("INSERT OR REPLACE INTO classes VALUES (?, ?)", (text, number))
-
-
-def _changed(
-    before: Snapshot,
-    working: WorkingCopy,
-    layout: Layout,
-    known: ClassifierState,
-    time: str,
-    note: str,
-) -> Iterable[tuple[Row, Matrices, ClassRow | None]]:
-    """The rows of all classes that are not as they were."""
-    same = layout == before.layout
-    for key, one in known.classes.items():
-        label: Label = key  # type: ignore[assignment]
-        was = before.rows.get(label)
-        if same and was is not None and was.statistics is one and was.task == known.tasks[key]:
-            continue
-        provenance = _provenance(working, label, was, time, note)
-        if same and was is not None:  # it may come from elsewhere, and be the same for all that
-            row, _ = packed(key, one, known.tasks[key], layout, was.provenance)
-            if row.checksum == was.row.checksum:
-                continue
-        yield *packed(key, one, known.tasks[key], layout, provenance), was
-
-
-def _provenance(
-    working: WorkingCopy, label: Label, was: ClassRow | None, time: str, note: str
-) -> Provenance:
-    old = None if was is None else was.provenance
-    said = working.notes.get(label) or note or ("" if old is None else old.note)
-    first = working.learned.get(label) or time
-    learned = first if old is None else min(first, old.learned or first)
-    return Provenance(learned, time, said, working.content_hashes.get(label, b""))
-
-
-def _prior_id(before: Snapshot, prior: Prior | None, version: int) -> int | None:
-    """The number of a prior: that of the one before, if it is the same."""
-    if prior is None:
-        return None
-    same = before.prior is not None and before.prior[1] is prior
-    return before.prior[0] if before.prior is not None and same else version << STEP_BITS
 
 
 def _next_step(db: sqlite3.Connection) -> int:

@@ -68,7 +68,7 @@ class ServedModel:
     @cached_property
     def n_features(self) -> int | None:
         """Number of features; None if the model is empty."""
-        return None if self.snapshot is None else self.snapshot.layout.width
+        return None if self.snapshot is None else self.snapshot.layout.n_features
 
     @cached_property
     def has_integer_labels(self) -> bool:
