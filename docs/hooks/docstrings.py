@@ -1,7 +1,7 @@
-"""Docstrings as the pages of the reference show them.
+"""Converts docstrings for the pages of the reference.
 
-The sources write formulas as LaTeX and examples as doctests. Both become plain HTML and fenced
-blocks here, so that the pages need neither a script nor a network to be read.
+Formulas in LaTeX become plain HTML and doctests fenced blocks, so that the pages need neither a
+script nor a network.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SYMBOLS = {
 
 
 def formula(latex: str) -> str:
-    r"""A short formula as HTML.
+    r"""Return a short formula as HTML.
 
     >>> formula(r"\Sigma_{ij} / \sigma_i^2")
     '<i class="formula">&Sigma;<sub>ij</sub> / &sigma;<sub>i</sub><sup>2</sup></i>'
@@ -73,14 +73,14 @@ def formula(latex: str) -> str:
     html = re.sub(r"\\sqrt\{([^{}]*)\}", r"&radic;(\1)", html)
     html = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1) / (\2)", html)
     if "\\" in html:
-        raise ValueError(f"cannot show the formula {latex!r}: add what it uses to {__file__}")
+        raise ValueError(f"cannot show the formula {latex!r}: add its symbols to {__file__}")
     return f'<i class="formula">{html}</i>'
 
 
 def markdown(text: str) -> str:
-    """A docstring with its formulas and examples rewritten."""
-    text = re.sub(r":math:`([^`]*)`", lambda found: formula(found[1]), text)
-    return "\n\n".join(_paragraph(one) for one in text.split("\n\n"))
+    """Return a docstring with its formulas and examples converted."""
+    text = re.sub(r":math:`([^`]*)`", lambda match: formula(match[1]), text)
+    return "\n\n".join(_paragraph(part) for part in text.split("\n\n"))
 
 
 def _paragraph(text: str) -> str:
@@ -92,9 +92,9 @@ def _paragraph(text: str) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites every docstring as it is read."""
+    """Converts every docstring when it is loaded."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Called once for each module, class, function and attribute."""
+        """Convert the docstring of a module, class, function or attribute."""
         if obj.docstring:
             obj.docstring.value = markdown(obj.docstring.value)

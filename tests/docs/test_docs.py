@@ -1,6 +1,6 @@
-"""What the README and the pages say is true: their code runs, their links lead somewhere.
+"""The code of the README and the pages runs, and their links lead to files.
 
-Every ```` ```python ```` block of a page runs, top to bottom, in one namespace a page. A line that
+Every ```` ```python ```` block of a page runs, top to bottom, in one namespace per page. A line that
 ends in ``# -> text`` is an expression, and the ``repr`` or ``str`` of its value must be that text.
 """
 
@@ -21,7 +21,7 @@ from fecam.presets import PRESETS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {
-    str(path.relative_to(ROOT)): path for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    str(path.relative_to(ROOT)): path for path in [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))]
 }
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
