@@ -1,7 +1,7 @@
 """The code of the README and the pages runs, and their links lead to files.
 
-Every ```` ```python ```` block of a page runs, top to bottom, in one namespace per page. A line that
-ends in ``# -> text`` is an expression, and the ``repr`` or ``str`` of its value must be that text.
+Every ```` ```python ```` block of a page runs, top to bottom, in one namespace per page. A line
+that ends in ``# -> text`` is an expression; the ``repr`` or ``str`` of its value must be that text.
 """
 
 from __future__ import annotations
