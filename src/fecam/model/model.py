@@ -292,7 +292,7 @@ class Model:
     def encode(self, items: Any) -> NDArray[Any]:
         """The features of items; one that cannot be read is an error."""
         if self.encoder is None:
-            return as_rows(items, self._held.snapshot.layout.width)
+            return as_rows(items, self._held.snapshot.layout.n_features)
         return readable(encode_readable(as_sequence(items), self.encoder)).features
 
     def features_of(
@@ -302,7 +302,7 @@ class Model:
         from fecam.features import extract
 
         if dataset.kind == "features":
-            as_rows(dataset.items, self._held.snapshot.layout.width)
+            as_rows(dataset.items, self._held.snapshot.layout.n_features)
             return dataset
         encoder = self.encoder
         if encoder is None:
@@ -360,7 +360,7 @@ class Model:
 
     @property
     def _width(self) -> int | None:
-        return None if self._file is None else self._file.snapshot.layout.width
+        return None if self._file is None else self._file.snapshot.layout.n_features
 
     def _writable(self) -> ModelFile:
         if self.readonly:
