@@ -264,15 +264,15 @@ def paper_table(found: dict[str, Any]) -> str:
     lines = [
         ["blocks of 128 MiB", f"{found['blocks']:,} of {paper.block:,} images"],
         [
-            f"reading and encoding, {paper.encoded:,.0f} images a second and machine (assumed)",
+            f"reading and encoding, {paper.encoded:,.0f} images per second and machine (assumed)",
             duration(hours["encoding"]),
         ],
         [
             f"statistics of a block: {first['seconds_to_sum']:.2f} s, {size(first['bytes'])}",
-            f"{duration(hours['statistics of blocks'])} on {paper.cores} cores a machine",
+            f"{duration(hours['statistics of blocks'])} on {paper.cores} cores per machine",
         ],
         [
-            f"adding up, {FAN_IN} tables at a time in {len(found['levels']) - 1} levels",
+            f"reducing, {FAN_IN} tables at a time in {len(found['levels']) - 1} levels",
             f"{duration(hours['adding up'])} on the same cores",
         ],
         [
@@ -281,20 +281,20 @@ def paper_table(found: dict[str, Any]) -> str:
             f"machine: {duration(hours['sending statistics'])} at 10 Gbit/s",
         ],
         [
-            "tasks, and objects that Ray keeps track of",
+            "tasks, and objects that Ray tracks",
             f"{found['tasks']:,} and {found['objects']:,}",
         ],
         [
-            f"the model: {size(found['driver']['bytes'])} a class, 8 bytes an image",
+            f"the model: {size(found['driver']['bytes'])} per class, 8 bytes per image",
             size(found["model_bytes"]),
         ],
         [
             "the driver alone: fetching, measuring "
-            f"({1000 * found['driver']['seconds']:.0f} ms a class) and writing",
+            f"({1000 * found['driver']['seconds']:.0f} ms per class) and writing",
             f"{duration(hours['the driver'])}, {size(found['driver_bytes'])} of memory",
         ],
         ["all of it, encoding beside sending", duration(together + hours["the driver"])],
-        [f"breaks first, with {paper.memory / 1e9:.0f} GB a machine", breaks],
+        [f"breaks first, with {paper.memory / 1e9:.0f} GB per machine", breaks],
     ]
     what = f"{paper.images:,} images, {paper.classes:,} classes, d = {paper.width}"
     return markdown([what, f"{paper.machines} machines"], lines)

@@ -132,7 +132,7 @@ def main() -> None:
     ]
     table = markdown(["features", "stream", *columns, "default - best other"], rows)
     unknown = markdown(
-        ["features", "head", "AUROC", "known turned away at 5 %", "calibration error"],
+        ["features", "head", "AUROC", "known classes rejected at 5 %", "calibration error"],
         [
             [
                 str(r["set"]),

@@ -4,7 +4,7 @@
 
 Classes 10, 100, 1,000, 3,000; d = 256, 512, 768, 1280; n = 5, 50, 500; the paper's settings and
 the default: microseconds a query (`search="auto"`, a batch of 1,000), milliseconds to learn a class
-when all others are known, milliseconds a class to build what search needs, bytes a class. Each case
+when all others are known, milliseconds per class to derive its factor, bytes per class. Each case
 has a process of its own; what does not fit the memory is listed with the reason. Every case is kept
 when it is done: a run that was stopped goes on where it was, ``--again`` measures all of them anew.
 """
@@ -49,7 +49,7 @@ def too_large(classes: int, width: int, per_class: int) -> str | None:
 
 
 def measure(case: Mapping[str, Any]) -> dict[str, float]:
-    """One case: seconds a query, to learn and to build for search, and bytes a class."""
+    """Return one case: seconds per query, to learn and to derive factors, and bytes per class."""
     problem = problems.made_up(
         case["classes"], case["per_class"], case["width"], queries=case["queries"]
     )
@@ -90,8 +90,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             ]
         about = [f"{row['classes']:,}", str(row["width"]), str(row["per_class"]), row["setting"]]
         lines.append(about + cells)
-    header = ["classes", "d", "n", "settings", "µs a query", "ms to learn a class"]
-    header += ["ms a class to build for search", "bytes a class"]
+    header = ["classes", "d", "n", "settings", "µs per query", "ms to learn a class"]
+    header += ["ms per class to derive factors", "bytes per class"]
     return markdown(header, lines)
 
 

@@ -173,7 +173,12 @@ def main() -> int:
         say(f"{problem} ({path} is kept)")
     if not problems:
         shutil.rmtree(folder)
-    header = ["kills", "steps acknowledged", "one more on the disk", "files with half a step"]
+    header = [
+        "kills",
+        "steps acknowledged",
+        "on the disk, not yet acknowledged",
+        "files with a partial step",
+    ]
     table = markdown(header, [[str(rounds), f"{steps:,}", str(ahead), str(len(problems))]])
     print(table)
     found = {"rounds": rounds, "steps": steps, "ahead": ahead, "journals": hot}

@@ -140,8 +140,8 @@ def table(results: dict[str, Any]) -> str:
         ]
         for row in results["rows"]
     ]
-    header = ["one more class", "known", "settings", "to learn", "of the time of X.T @ X"]
-    header += ["of transform and product", "building for search, once"]
+    header = ["one more class", "classes before", "settings", "to learn", "of the time of X.T @ X"]
+    header += ["of transform and product", "deriving factors, once"]
     pairs = [
         [
             f"{one['classes']} x {one['width']}",
@@ -151,7 +151,7 @@ def table(results: dict[str, Any]) -> str:
         ]
         for one in results["lesson_and_query"]
     ]
-    second = ["classes x features", "settings", "a lesson, then one query", "slowest of ten"]
+    second = ["classes x features", "settings", "learn a batch, then one query", "slowest of ten"]
     return f"{markdown(header, lines)}\n\n{markdown(second, pairs)}"
 
 

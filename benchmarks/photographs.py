@@ -3,7 +3,7 @@
     python benchmarks/photographs.py --root FOLDER [--quick]
 
 EfficientNet-Lite0 at 128 pixels, all classes at once: accuracy, seconds to learn 50,000 images and
-to predict 10,000, and how many images a second are encoded (2,000 of them, past the cache).
+to predict 10,000, and how many images per second are encoded (2,000 of them, past the cache).
 FOLDER holds the official ``cifar-100-python``; by default the environment variable FECAM_CIFAR100
 names it. Streams of tasks are experiments: ``benchmarks/experiments.py``.
 """
@@ -74,7 +74,7 @@ def main() -> None:
     some = data.subset(np.arange(0, len(data), -(-len(data) // 2000)))
     say(f"{len(some):,} images through efficientnet-lite0 at {RESOLUTION} px ...")
     rate = len(some) / min(once(lambda: extract(some, encoder, cache=False)) for _ in range(3))
-    say(f"  {rate:.0f} images a second; all {len(data):,}, unless they are in the cache ...")
+    say(f"  {rate:.0f} images per second; all {len(data):,}, unless they are in the cache ...")
     features = extract(data, encoder, cache=FeatureStore(), report=Said())
     rows = [learnt(features, name) for name in HEADS]
     text = markdown(
@@ -85,7 +85,7 @@ def main() -> None:
                 f"{100 * one['accuracy']:.1f} %",
                 f"{one['seconds_to_learn']:.1f} s",
                 f"{one['seconds_to_predict']:.1f} s",
-                f"{rate:.0f} images a second",
+                f"{rate:.0f} images per second",
             ]
             for one in rows
         ],

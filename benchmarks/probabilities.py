@@ -64,11 +64,11 @@ def table(results: list[dict[str, Any]]) -> str:
         [
             "features",
             "settings",
-            "other labels",
-            "probability off by, mean",
+            "different labels",
+            "mean error of the probability",
             "at most",
-            "with probabilities, µs a row",
-            "against the label alone",
+            "with probabilities, µs per row",
+            "relative to the label alone",
         ],
         [
             [

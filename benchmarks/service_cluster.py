@@ -97,7 +97,14 @@ def measure(args: Any, per_class: int) -> list[dict[str, Any]]:
 def tabled(found: list[dict[str, Any]]) -> str:
     """What was found, for people."""
     return markdown(
-        ["model", "service", "predictions", "one alone", "a lesson", "known everywhere after"],
+        [
+            "model",
+            "service",
+            "predictions",
+            "latency of one",
+            "a learn request",
+            "visible everywhere after",
+        ],
         [
             [
                 one["model"],

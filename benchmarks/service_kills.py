@@ -152,8 +152,8 @@ def main() -> int:
     lessons = sum(len(teacher.acknowledged) for teacher in teachers)
     header = [
         "kills",
-        "lessons acknowledged",
-        "on the disk before anybody could say so",
+        "learn requests acknowledged",
+        "on the disk, not yet acknowledged",
         "lost, twice or in part",
     ]
     table = markdown(header, [[str(rounds), f"{lessons:,}", str(ahead), str(len(problems))]])

@@ -213,7 +213,10 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
             taught_while: dict[str, Any] = {}
             for connections in CALM:
                 cases: dict[str, Callable[[], Any]] = {"idle": asks(ours.port, asked, connections)}
-                for what, pause in (("five lessons a second", 0.2), ("lesson after lesson", 0.0)):
+                for what, pause in (
+                    ("learning five times per second", 0.2),
+                    ("learning continuously", 0.0),
+                ):
                     cases[what] = lambda pause=pause, connections=connections: while_taught(
                         ours, asked, connections, args, samples=problem.queries, pause=pause
                     )
@@ -303,7 +306,7 @@ def table(results: list[dict[str, Any]]) -> str:
                     f"p99, {lesson['connections']} connections, {lesson['what']} "
                     f"({lesson['lessons_a_second']:.1f} /s)",
                     f"{lesson['ms']:.0f} ms",
-                    f"not taught: {lesson['idle_ms']:.0f} ms",
+                    f"without learning: {lesson['idle_ms']:.0f} ms",
                     f"{lesson['ms'] / lesson['idle_ms']:.1f} x",
                     f"at most {GOALS['p99']:.0f} x",
                 ]

@@ -130,7 +130,7 @@ def goals(measured: Measured) -> list[Goal]:
     exact = "exact, against the dense product"
     rough = "approximate, against the dense product"
     public = "auto, against the public computation"
-    paper = "bytes a class, of the paper's 4 d^2"
+    paper = "bytes per class, of the paper's 4 d^2"
     lossy = "-"
     return [
         Goal(f"{exact}, 100 classes", "3 x", "6 x", measured.search("exact", False, 3)),
