@@ -120,7 +120,7 @@ def some(classes, count=300, strange=0.1):
 @pytest.mark.parametrize("count", [3, 60])
 def test_the_page_tells_all(tmp_path, count):
     pytest.importorskip("matplotlib")
-    from fecam.report.evaluation import MOST_LABELS, write_evaluation
+    from fecam.report.evaluation import MAX_LABELS, write_evaluation
 
     classes = ["<script>alert(1)</script>", *[f"class {at}" for at in range(count - 1)]]
     found = some(classes, 10 * count)
@@ -135,7 +135,7 @@ def test_the_page_tells_all(tmp_path, count):
     assert f"{100 * found.accuracy:.1f}" in page.text
     assert "never <i>taught</i>" in page.text and page.tags["i"] == 0
     assert classes[0] in page.text
-    assert (f"the {MOST_LABELS} that are confused most" in page.text) == (count > MOST_LABELS)
+    assert (f"the {MAX_LABELS} most confused classes" in page.text) == (count > MAX_LABELS)
     assert not re.search(r'(src|href)="(?!#|data:)', text), "nothing is loaded from elsewhere"
     assert list(path.parent.iterdir()) == [path]
     write_evaluation(found, {"model": "birds.fecam"}, path)
@@ -143,7 +143,7 @@ def test_the_page_tells_all(tmp_path, count):
 
 
 def test_the_picture_of_confusions_is_that_of_the_numbers():
-    from fecam.report.evaluation import confused_classes, confusion_shares
+    from fecam.report.evaluation import confused_classes, confusion_fractions
 
     found = evaluate(
         ["ant", "ant", "ant", "bee", "cow"],
@@ -155,13 +155,13 @@ def test_the_picture_of_confusions_is_that_of_the_numbers():
     shown = confused_classes(found)
     assert shown == ["ant", "bee", "cow"], "dog has no samples"
     due = [[1 / 3, 2 / 3, 0], [0, 1, 0], [1, 0, 0]]
-    np.testing.assert_allclose(confusion_shares(found, shown), due)
+    np.testing.assert_allclose(confusion_fractions(found, shown), due)
 
 
 def test_many_classes_are_drawn_by_their_confusions(monkeypatch):
     from fecam.report import evaluation
 
-    monkeypatch.setattr(evaluation, "MOST_LABELS", 2)
+    monkeypatch.setattr(evaluation, "MAX_LABELS", 2)
     found = evaluate(CLASSES, [[0], [2], [2], [3]], np.ones(4), np.zeros(4), CLASSES)
     assert evaluation.confused_classes(found) == ["bee", "cow"]
 
@@ -172,7 +172,7 @@ def test_nothing_known_is_a_page_too(tmp_path):
 
     found = evaluate(["elk"], [[0]], [0.9], [4.0], CLASSES)
     page = Page(evaluation_page(found, {}))
-    assert "No sample has a label that the model was taught" in page.text
+    assert "No sample has a label of the model" in page.text
     assert "confusions" not in page.ids and "unknown" in page.ids
 
 

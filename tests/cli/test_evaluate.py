@@ -60,9 +60,9 @@ def test_the_test_part_is_judged_and_strange_labels_are_apart(answer, model):
 
 def test_a_person_reads_a_table_and_gets_a_page(fecam, model, place):
     told = fecam("evaluate", "data.npz", "-m", model, "--output", "page.html", "--reject", "0.1")
-    assert "recall %" in told.out and "samples recognised" in told.out
+    assert "recall %" in told.out and "samples classified correctly" in told.out
     assert "10 items with 1 unknown label" in told.out
-    assert "turned away (reject 0.1) %" in told.out
+    assert "known classes rejected (reject 0.1) %" in told.out
     assert "no test part" not in told.err and "page.html" in told.err
     text = (place / "page.html").read_text()
     assert "Evaluation of m.fecam" in text and "test part" in text

@@ -189,14 +189,14 @@ def test_points_without_labels_are_an_error(tmp_path):
 
 def test_what_is_no_run_is_told(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(RunError, match=r"is no run.*fecam bench"):
+        with pytest.raises(RunError, match=r"is not a run.*fecam bench"):
             read_run(path)
     folder = write_run(tmp_path / "run")
     (folder / "about.json").write_text("[]")
     with pytest.raises(RunError, match=r"about\.json: expected an object"):
         read_run(folder)
     write_run(folder, paper={"figures": {"FeCAM": {"last": "62"}}})
-    with pytest.raises(RunError, match=r"about\.json: the paper's figures"):
+    with pytest.raises(RunError, match=r"about\.json: the paper's values"):
         read_run(folder)
     write_run(folder, machine="fast")
     with pytest.raises(RunError, match=r"about\.json: 'machine' is 'fast'"):
@@ -370,11 +370,11 @@ def test_a_grid_of_shrinkages_is_drawn(tmp_path):
 
 
 def test_of_very_many_heads_the_best_are_drawn_and_the_table_has_all(tmp_path):
-    from fecam.report.plots import MOST_HEADS, accuracy_curves, shown_heads
+    from fecam.report.plots import MAX_HEADS, accuracy_curves, shown_heads
 
     labels = tuple(f"head {at}" for at in range(30))
     run = read_run(write_run(tmp_path / "many", few(labels), paper=None))
-    assert len(accuracy_curves(run).axes[0].lines) == MOST_HEADS
+    assert len(accuracy_curves(run).axes[0].lines) == MAX_HEADS
     means = {row["head"]: row["average"]["mean"] for row in run.summary}
     left_out = [means[head] for head in labels if head not in shown_heads(run)]
     assert min(means[head] for head in shown_heads(run)) >= max(left_out)
@@ -546,7 +546,7 @@ def test_several_runs_are_compared(tmp_path):
 
 def test_nothing_is_written_unless_all_can_be(tmp_path):
     good = write_run(tmp_path / "good", few(sizes=(4,)))
-    with pytest.raises(RunError, match="is no run"):
+    with pytest.raises(RunError, match="is not a run"):
         write_report([good, tmp_path / "bad"])
     assert {path.name for path in tmp_path.rglob("*.*")} == {
         *("spec.toml", "about.json", "records.jsonl")

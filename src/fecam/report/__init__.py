@@ -1,9 +1,4 @@
-"""Tables, plots and the single-file HTML report of runs.
-
->>> from fecam.report import read_run, summary_table, write_report
-
-matplotlib is loaded when a report is written, not before.
-"""
+"""Tables, plots and single-file HTML reports of runs. Writing a report imports matplotlib."""
 
 from fecam.report.page import write_report
 from fecam.report.reading import Run, read_run

@@ -1,4 +1,4 @@
-"""Plots of an evaluation: what was taken for what, and how sure the model was."""
+"""Plots of an evaluation: confusion matrix and reliability diagram."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.bench.evaluation import BINS, Bin
-from fecam.report.drawing import COLOURS, QUIET, WIDTH, Figure, new_figure, short, styled
+from fecam.report.drawing import COLORS, QUIET, WIDTH, Figure, new_figure, shorten, styled
 from fecam.report.maps import heatmap
 
 
 @styled
-def confusion_map(labels: Sequence[Hashable], shares: NDArray[Any]) -> Figure | None:
-    """A row a class: what its samples were taken for, in percent."""
+def confusion_map(labels: Sequence[Hashable], fractions: NDArray[Any]) -> Figure | None:
+    """Draw the confusion matrix in percent of each class."""
     if not len(labels):
         return None
     side = min(1.6 + 0.42 * len(labels), 1.6 * WIDTH)
     figure, axes = new_figure(side, side + 0.5)
-    heatmap(axes, 100 * shares, "of the class, %", 0, 100)
-    names = [short(str(label), 16) for label in labels]
+    heatmap(axes, 100 * fractions, "of the class, %", 0, 100)
+    names = [shorten(str(label), 16) for label in labels]
     small = 8 if len(labels) <= 20 else 6
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=small)
     axes.set_yticks(range(len(names)), names, fontsize=small)
-    axes.set_xlabel("taken for")
+    axes.set_xlabel("predicted")
     axes.set_ylabel("class")
     axes.invert_yaxis()
     return figure
@@ -33,24 +33,23 @@ def confusion_map(labels: Sequence[Hashable], shares: NDArray[Any]) -> Figure | 
 
 @styled
 def reliability(bins: Sequence[Bin]) -> Figure | None:
-    """Accuracy by confidence, and how many samples there are of each."""
+    """Draw accuracy by confidence, and the fraction of samples per bin."""
     if not bins:
         return None
     figure, axes = new_figure(3.4)
-    total = sum(one.count for one in bins)
-    confidence = np.array([one.confidence for one in bins])
-    place = (np.clip(np.ceil(confidence * BINS), 1, BINS) - 0.5) / BINS
-    share = np.array([one.count / total for one in bins])
-    axes.bar(place, share, width=0.9 / BINS, color=COLOURS[5], alpha=0.45, label="share of samples")
+    total = sum(each.count for each in bins)
+    confidence = np.array([each.confidence for each in bins])
+    centers = (np.clip(np.ceil(confidence * BINS), 1, BINS) - 0.5) / BINS
+    weights = np.array([each.count / total for each in bins])
+    axes.bar(centers, weights, width=0.9 / BINS, color=COLORS[5], alpha=0.45, label="samples")
     axes.plot([0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=(0, (5, 3)))
-    accuracy = [one.accuracy for one in bins]
-    axes.plot(confidence, accuracy, color=COLOURS[0], linewidth=0.8, alpha=0.5)
-    area = 10 + 60 * np.sqrt(share)  # a dot of few samples says little
+    accuracy = [each.accuracy for each in bins]
+    axes.plot(confidence, accuracy, color=COLORS[0], linewidth=0.8, alpha=0.5)
     axes.scatter(
         confidence,
         accuracy,
-        s=area,
-        color=COLOURS[0],
+        s=10 + 60 * np.sqrt(weights),
+        color=COLORS[0],
         label="accuracy",
         gid="curve-reliability",
         clip_on=False,

@@ -1,8 +1,7 @@
-"""What all plots share: matplotlib, a look, a palette, legends, files.
+"""Style, palette, legends and files of all plots. The only module that imports matplotlib.
 
-This is the only file that imports matplotlib; whoever draws has it from here. Figures are small, so
-that they can be read on a phone, in colours that the colour-blind can tell apart, and every head
-has a marker as well.
+Figures are small enough for a phone. Colors are distinguishable for color-blind readers, and every
+head also has a marker.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ except ModuleNotFoundError:
     raise MissingPackageError("drawing a report", "matplotlib", "report") from None
 
 INK, QUIET, LINE = "#23303c", "#5d6b78", "#dde3e8"
-"""Of text, of axes, of grids: `inline_svg` hands them over to the page, for its dark form."""
-# Okabe and Ito's palette without its yellow, which is too pale for lines, and without black.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1")
+"""Colors of text, axes and grids; `inline_svg` replaces them by CSS variables (dark mode)."""
+# The palette of Okabe and Ito without black and without yellow, which is too pale for lines.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1")
 MARKERS = "osD^vPX*<>"
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 WIDTH = 4.8
@@ -60,9 +59,9 @@ STYLE: dict[str, Any] = {
     "lines.markersize": 4.5,
     "savefig.dpi": 180,
     "svg.fonttype": "none",
-    "svg.hashsalt": "fecam",  # the same run, the same file
+    "svg.hashsalt": "fecam",  # deterministic files
     "text.color": INK,
-    "text.parse_math": False,  # a label with dollars is a label
+    "text.parse_math": False,  # dollar signs in labels are literal
     "xtick.color": LINE,
     "xtick.labelcolor": QUIET,
     "ytick.color": LINE,
@@ -74,14 +73,14 @@ P = ParamSpec("P")
 
 @contextmanager
 def _style() -> Iterator[None]:
-    """Our look whatever the user's settings; characters that no typeface has are no warning."""
+    """Apply the style regardless of user settings; ignore warnings about missing glyphs."""
     with matplotlib.style.context(["default", STYLE]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph")
         yield
 
 
 def styled(draw: Callable[P, Figure | None]) -> Callable[P, Figure | None]:
-    """Draw a plot in our look."""
+    """Wrap a function so that it draws in the style of the report."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure | None:
@@ -95,49 +94,49 @@ def styled(draw: Callable[P, Figure | None]) -> Callable[P, Figure | None]:
 
 
 def new_figure(height: float, width: float = WIDTH) -> tuple[Figure, Axes]:
-    """A figure with one panel; sizes in inches."""
+    """Return a figure with one panel; sizes in inches."""
     figure = Figure(figsize=(width, height))
     return figure, figure.add_subplot()
 
 
-def look(place: int) -> dict[str, Any]:
-    """Colour, marker and dash of the nth head; neighbours differ in the first two."""
+def line_style(index: int) -> dict[str, Any]:
+    """Return color, marker and dash of a head; neighbors differ in color and marker."""
     return {
-        "color": COLOURS[place % len(COLOURS)],
-        "marker": MARKERS[place % len(MARKERS)],
-        "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
+        "color": COLORS[index % len(COLORS)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": DASHES[index // len(COLORS) % len(DASHES)],
     }
 
 
-def logarithmic(axis: Any, show: Callable[[float], str] = "{:g}".format) -> None:
-    """A logarithmic scale with numbers in plain figures."""
+def set_log_scale(axis: Any, show: Callable[[float], str] = "{:g}".format) -> None:
+    """Set a logarithmic scale with plain numbers as tick labels."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def short(label: str, most: int = 34) -> str:
-    """A label that fits into a plot."""
+def shorten(label: str, max_length: int = 34) -> str:
+    """Return the label, truncated to fit into a plot."""
     label = plain(label)
-    return label if len(label) <= most else label[: most - 1] + "…"
+    return label if len(label) <= max_length else label[: max_length - 1] + "…"
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
-    longest = max((len(short(label)) for label in labels), default=0)
+    longest = max((len(shorten(label)) for label in labels), default=0)
     return min(len(labels), 3 if longest <= 13 else 2 if longest <= 24 else 1)
 
 
 def legend_rows(labels: Sequence[str]) -> int:
-    """How many lines a legend takes."""
+    """Return the number of lines of a legend."""
     return -(-len(labels) // max(1, _legend_columns(labels)))
 
 
 def legend(figure: Figure, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-    """A legend below the plot, where it hides nothing."""
-    # A zero-width space before an underscore, or matplotlib would leave the label out.
-    labels = [re.sub("^_", "\u200b_", short(label)) for label, _ in entries]
+    """Add a legend below the plot."""
+    # matplotlib omits labels that start with an underscore; a zero-width space prevents that.
+    labels = [re.sub("^_", "\u200b_", shorten(label)) for label, _ in entries]
     figure.legend(
-        [Line2D([], [], **look) for _, look in entries],
+        [Line2D([], [], **style) for _, style in entries],
         labels,
         loc="outside lower left",
         ncols=_legend_columns(labels),
@@ -148,12 +147,12 @@ def legend(figure: Figure, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> 
 
 
 def as_svg(figure: Figure) -> bytes:
-    """An SVG file: the same bytes for the same figure."""
+    """Return a deterministic SVG file."""
     return _saved(figure, "svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
 
 
 def as_png(figure: Figure) -> bytes:
-    """A PNG file on white."""
+    """Return a PNG file with a white background."""
     return _saved(figure, "png", metadata={"Software": None})
 
 
@@ -161,26 +160,26 @@ def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
     file = io.BytesIO()
     with _style():
         figure.savefig(file, format=kind, facecolor="white", **options)
-        figure.set_layout_engine("none")  # laid out once: the second file has it for nothing
+        figure.set_layout_engine("none")  # the layout is computed once for both files
     return file.getvalue()
 
 
 def inline_svg(svg: bytes, name: str, label: str) -> str:
-    """An SVG as a part of a page: as wide as there is room, in the page's colours, with a label.
+    """Return the SVG for embedding in a page: full width, colors of the page, alternative text.
 
-    ``name`` goes before every id, so that several pictures can share a page.
+    ``name`` is prepended to every id, because several pictures share a page.
     """
     text = svg.decode()
     text = text[text.index("<svg") :]
-    root, rest = text.split(">", 1)
+    root, body = text.split(">", 1)
     view = re.search(r'viewBox="[^"]*"', root)
-    assert view is not None, "matplotlib always writes one"
-    rest = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", rest)
-    rest = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", rest)
-    for colour, variable in ((INK, "ink"), (QUIET, "quiet"), (LINE, "line")):
-        rest = rest.replace(colour, f"var(--{variable})")
-    rest = rest.replace("fill: #ffffff", "fill: none", 1)  # the white sheet below all
+    assert view is not None
+    body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", body)
+    body = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", body)
+    for color, variable in ((INK, "ink"), (QUIET, "quiet"), (LINE, "line")):
+        body = body.replace(color, f"var(--{variable})")
+    body = body.replace("fill: #ffffff", "fill: none", 1)  # the white background
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{view[0]} role="img" aria-label="{label}">{rest}'
+        f'{view[0]} role="img" aria-label="{label}">{body}'
     )

@@ -1,4 +1,4 @@
-"""How a run came about, in words: data, encoder, scenario, seeds, machine, versions, source."""
+"""Metadata of a run in words: data, encoder, scenario, seeds, machine, versions, source."""
 
 from __future__ import annotations
 
@@ -7,66 +7,49 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from fecam.report.layout import listed
+from fecam.report.layout import description_list, details
 from fecam.report.reading import Run
 from fecam.report.tables import Cell, Table
 from fecam.report.text import duration, markup, size
 
-MOST = 8
+MAX_LISTED = 8
 """Longer lists are cut; the spec below the facts has them in full."""
 
 
 def summary_sentence(run: Run) -> str:
-    """One sentence on a run."""
-    about = run.about
-    data, encoder = about.get("dataset") or {}, about.get("encoder") or {}
-    tasks = {
-        record["tasks"]
-        for seeds in run.heads.values()
-        for each in seeds.values()
-        for record in each
+    """Return one sentence with the size of the run, its data and its encoder."""
+    data, encoder = run.about.get("dataset") or {}, run.about.get("encoder") or {}
+    records = [tasks for seeds in run.heads.values() for tasks in seeds.values()]
+    n_tasks = max((record["tasks"] for tasks in records for record in tasks), default=0)
+    counts = {
+        "head": len(run.heads),
+        **({"task": n_tasks} if n_tasks else {}),
+        "seed": len({seed for seeds in run.heads.values() for seed in seeds}),
     }
-    seeds = {seed for each in run.heads.values() for seed in each}
-    counted = [
-        _counted(len(run.heads), "head"),
-        *([_counted(max(tasks), "task")] if tasks else []),
-        _counted(len(seeds), "seed"),
-    ]
-    of = f" on {data['name']}" if data.get("name") else ""
-    by = f", seen by {encoder['name']}" if encoder.get("name") else ""
-    return f"{', '.join(counted[:-1])} and {counted[-1]}{of}{by}."
+    *first, last = [f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items()]
+    on = f" on {data['name']}" if data.get("name") else ""
+    by = f", encoded by {encoder['name']}" if encoder.get("name") else ""
+    return f"{', '.join(first)} and {last}{on}{by}."
 
 
 def facts(run: Run) -> str:
-    """All that is known of how a run came about, as markup."""
+    """Return the metadata of a run as HTML."""
     about = run.about
-    known = {
+    values = {
         "experiment": _joined(about.get("name"), about.get("kind")),
-        "data": _data(about.get("dataset")),
-        "encoder": _named(about.get("encoder")),
-        "features": _features(about.get("features")),
+        "data": _data(about.get("dataset") or {}),
+        "encoder": _encoder(about.get("encoder") or {}),
+        "features": _features(about.get("features") or {}),
         "scenario": _scenario(about.get("scenario")),
         "seeds": _list(about.get("seeds")),
-        "machine": _machine(about.get("machine")),
+        "machine": _machine(about.get("machine") or {}),
         "versions": _versions(about),
-        "source": _git(about),
-        "time": _time(about),
+        "source": _git(about.get("git") or {}),
+        "time": _time(about.get("started"), about.get("finished")),
     }
-    spec = (
-        "<details><summary>The experiment, spec.toml</summary>\n"
-        f"<pre>{_block(run.spec)}</pre></details>"
-    )
-    tasks = _tasks(about.get("scenario"))
-    return f"{listed(known)}\n{tasks}\n{spec if run.spec.strip() else ''}"
-
-
-def _block(text: str) -> str:
-    """Text of several lines."""
-    return "\n".join(markup(line) for line in text.expandtabs(2).splitlines())
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
+    lines = "\n".join(markup(line) for line in run.spec.expandtabs(2).splitlines())
+    spec = details("The experiment, spec.toml", f"<pre>{lines}</pre>") if run.spec.strip() else ""
+    return f"{description_list(values)}\n{_tasks(about.get('scenario'))}\n{spec}"
 
 
 def _joined(*parts: object) -> str:
@@ -76,18 +59,16 @@ def _joined(*parts: object) -> str:
 def _list(values: Any) -> str:
     if not isinstance(values, list):
         return ""
-    together = [(value, len(list(same))) for value, same in groupby(map(_value, values))]
-    more = f", ... ({len(values)} in all)" if len(together) > MOST else ""
+    groups = [(value, len(list(equal))) for value, equal in groupby(map(_value, values))]
     shown = [
         value if count == 1 else f"{count} \N{MULTIPLICATION SIGN} {value}"
-        for value, count in together[:MOST]
+        for value, count in groups[:MAX_LISTED]
     ]
+    more = f", ... ({len(values)} in total)" if len(groups) > MAX_LISTED else ""
     return ", ".join(shown) + more
 
 
-def _pairs(values: Any) -> str:
-    if not isinstance(values, Mapping):
-        return ""
+def _pairs(values: Mapping[str, Any]) -> str:
     return "; ".join(f"{name}: {_value(value)}" for name, value in values.items())
 
 
@@ -105,50 +86,43 @@ def _count(value: Any, noun: str) -> str | None:
     return f"{value:,} {noun}" if isinstance(value, int) else None
 
 
-def _fingerprint(values: Mapping[str, Any]) -> str | None:
-    """Enough of it to tell two apart."""
-    value = values.get("fingerprint")
+def _fingerprint(value: object) -> str | None:
     return f"fingerprint {str(value)[:12]}" if value else None
 
 
-def _data(values: Any) -> str:
-    values = values or {}
+def _data(values: Mapping[str, Any]) -> str:
     rows, classes = _count(values.get("rows"), "rows"), _count(values.get("classes"), "classes")
-    return _joined(values.get("name"), rows, classes, _fingerprint(values))
+    return _joined(values.get("name"), rows, classes, _fingerprint(values.get("fingerprint")))
 
 
-def _named(values: Any) -> str:
-    return _joined(values.get("name"), _fingerprint(values)) if values else ""
+def _encoder(values: Mapping[str, Any]) -> str:
+    return _joined(values.get("name"), _fingerprint(values.get("fingerprint")))
 
 
-def _features(values: Any) -> str:
-    values = values or {}
-    several = values.get("fingerprints")  # one a seed, where each trains its own encoder
-    several = several if isinstance(several, Mapping) else {}
-    each = {seed: str(value)[:12] for seed, value in several.items()}
-    if len(set(each.values())) == 1:
-        values, each = {**values, "fingerprint": next(iter(each.values()))}, {}
-    return _joined(
-        _count(values.get("width"), "numbers each"),
-        _fingerprint(values),
-        f"fingerprints {_pairs(each)}" if each else None,
-    )
+def _features(values: Mapping[str, Any]) -> str:
+    """Return the width, and one fingerprint per seed if each seed trains its own encoder."""
+    per_seed = values.get("fingerprints")
+    per_seed = per_seed if isinstance(per_seed, Mapping) else {}
+    short = {seed: str(value)[:12] for seed, value in per_seed.items()}
+    width = _count(values.get("width"), "numbers each")
+    if len(set(short.values())) > 1:
+        return _joined(width, f"fingerprints {_pairs(short)}")
+    return _joined(width, _fingerprint(next(iter(short.values()), values.get("fingerprint"))))
 
 
-def _scenario(values: Any) -> str:
-    """Its options are facts like the others; its tasks have a table of their own."""
-    values = dict(values or {})
+def _scenario(scenario: Any) -> str:
+    """Return kind and options; the tasks have a table of their own."""
+    values = dict(scenario or {})
     tasks, options = values.pop("tasks", None), values.pop("options", None)
     if isinstance(tasks, list):
         values["tasks"] = len(tasks)
-    if isinstance(options, Mapping):
-        # The order of classes may be given as an option, and is then said twice.
+    if isinstance(options, Mapping):  # without values that are listed already, such as the order
         values |= {key: value for key, value in options.items() if value not in values.values()}
     return _pairs(values)
 
 
 def _tasks(scenario: Any) -> str:
-    """The tasks as a table, if they are told as plain values under the same names."""
+    """Return the tasks as a table, if all of them have the same keys."""
     tasks = scenario.get("tasks") if isinstance(scenario, Mapping) else None
     if not isinstance(tasks, list) or not all(isinstance(task, Mapping) for task in tasks):
         return ""
@@ -156,52 +130,38 @@ def _tasks(scenario: Any) -> str:
     if not names or any(list(task) != names for task in tasks):
         return ""
     rows = tuple(tuple(Cell(_value(task[name])) for name in names) for task in tasks)
-    table = Table(tuple(names), rows, "Each task: what it brings, learns from and is judged on")
-    return f"<details><summary>The stream of tasks</summary>\n{table.as_html()}</details>"
+    table = Table(tuple(names), rows, "New classes, training rows and test rows of each task")
+    return details("The sequence of tasks", table.as_html())
 
 
-def _machine(values: Any) -> str:
-    values = values or {}
+def _machine(values: Mapping[str, Any]) -> str:
     memory = values.get("memory")
     shown = size(memory) if isinstance(memory, (int, float)) and memory > 1e6 else memory
-    return _joined(
-        values.get("processor"),
-        _count(values.get("cores"), "cores"),
-        shown and f"{shown} of memory",
-    )
+    cores = _count(values.get("cores"), "cores")
+    return _joined(values.get("processor"), cores, shown and f"{shown} of memory")
 
 
 def _versions(about: Mapping[str, Any]) -> str:
-    packages = {
-        "fecam": about.get("fecam"),
-        "Python": about.get("python"),
-        **(about.get("packages") or {}),
-    }
+    own = {"fecam": about.get("fecam"), "Python": about.get("python")}
+    packages = {**own, **(about.get("packages") or {})}
     return ", ".join(f"{name} {version}" for name, version in packages.items() if version)
 
 
-def _git(about: Mapping[str, Any]) -> str:
-    git = about.get("git")
-    if not git or not git.get("commit"):
+def _git(git: Mapping[str, Any]) -> str:
+    if not git.get("commit"):
         return "not from a git checkout"
     return f"commit {str(git['commit'])[:12]}" + (", with changes" if git.get("dirty") else "")
 
 
-def _time(about: Mapping[str, Any]) -> str:
-    started, finished = about.get("started"), about.get("finished")
+def _time(started: Any, finished: Any) -> str:
     if not started:
         return ""
-    if not finished:
-        return f"started {_moment(started)}, not finished"
     try:
-        took = datetime.fromisoformat(finished) - datetime.fromisoformat(started)
-        return f"{_moment(started)}, {duration(max(took.total_seconds(), 0))}"
+        start = datetime.fromisoformat(started)
+        shown = start.strftime("%Y-%m-%d %H:%M")
+        if not finished:
+            return f"started {shown}, not finished"
+        elapsed = datetime.fromisoformat(finished) - start
+        return f"{shown}, {duration(max(elapsed.total_seconds(), 0))}"
     except (TypeError, ValueError):
-        return f"{started} to {finished}"
-
-
-def _moment(text: Any) -> str:
-    try:
-        return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M")
-    except (TypeError, ValueError):
-        return str(text)
+        return f"{started} to {finished}" if finished else f"started {started}, not finished"

@@ -1,10 +1,9 @@
-"""All plots of a run, each with a caption that says what is seen."""
+"""All plots of a run with captions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fecam.bench.metrics import adds_classes
 from fecam.report.drawing import Figure, as_png, as_svg
@@ -24,88 +23,91 @@ from fecam.report.text import duration, percent, size
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot as files, and its words."""
+    """A plot as SVG and PNG, with its texts."""
 
     section: str
     name: str
     label: str
-    """For those who cannot see it: what kind of plot this is."""
+    """Alternative text: the kind of plot."""
     caption: str
     svg: bytes
     png: bytes
 
 
-def pictures(run: Run) -> list[Picture]:
-    """Every plot that the records of a run give, in the order of the page."""
-    return [
-        Picture(section, name, label, caption, as_svg(figure), as_png(figure))
-        for section, name, figure, label, caption in _plots(run)
-        if figure is not None
-    ]
-
-
-def joint_picture(runs: Mapping[str, Run]) -> Picture | None:
-    """The accuracy curves of several runs in one plot."""
-    figure = joint_curves(runs)
+def render(
+    section: str, name: str, figure: Figure | None, label: str, caption: str
+) -> list[Picture]:
+    """Return the figure as a list of one picture, or an empty list without a figure."""
     if figure is None:
-        return None
-    caption = "Accuracy on all classes so far: a colour and a marker a head, a dash a run."
+        return []
+    return [Picture(section, name, label, caption, as_svg(figure), as_png(figure))]
+
+
+def pictures(run: Run) -> list[Picture]:
+    """Return all plots that the records of a run allow, in the order of the page."""
+    return [picture for plot in _plots(run) for picture in render(*plot)]
+
+
+def joint_picture(runs: Mapping[str, Run]) -> list[Picture]:
+    """Return the accuracy curves of several runs in one plot, if there are any."""
+    caption = "Accuracy on all classes so far. Color and marker show the head, dashes the run."
     label = "Curves: accuracy of the heads of all runs"
-    return Picture("curves", "joint", label, caption, as_svg(figure), as_png(figure))
+    return render("curves", "joint", joint_curves(runs), label, caption)
 
 
 def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
+    omitted = _omitted_heads(run)
     yield (
         "curves",
         "accuracy",
         accuracy_curves(run),
         "Curves: accuracy of each head after each task",
         f"Accuracy on all test rows so far, after each task{_seeds(run)}."
-        f"{_winner(run, 'last', 'ends highest')}{_left_out(run)}",
+        f"{_best(run, 'last', 'ends highest, at', _percent)}{omitted}",
     )
     yield (
         "old-new",
         "old-new-all",
         old_new_all_bars(run),
         "Bars: accuracy of each head on old, new and all classes",
-        "Accuracy after the last task on the classes before it, on its own, and on all."
-        f"{_winner(run, 'new', 'knows the new classes best')}{_left_out(run)}",
+        "Accuracy after the last task on earlier classes (old), on its own classes (new), and on "
+        f"all classes.{_best(run, 'new', 'is best on new classes, at', _percent)}{omitted}",
     )
-    for place, head in enumerate(shown_heads(run)):
-        growing = all(map(adds_classes, run.heads[head].values()))
+    for i, head in enumerate(shown_heads(run), 1):
+        if all(map(adds_classes, run.heads[head].values())):
+            columns = "the classes of each task (column) after each task (row). A column that"
+            columns += " fades downward shows forgetting."
+        else:
+            columns = "each part of the test rows (column) after each task (row). "
+            columns += _parts(run, head)
         yield (
             "matrices",
-            f"matrix-{place + 1}",
+            f"matrix-{i}",
             matrix_map(run, head),
             f"Heat map: accuracy of {head} on each part after each task",
-            f"{head}: the accuracy on the classes of each task (column) after each task (row). "
-            "Down a column one sees what is forgotten."
-            if growing
-            else f"{head}: the accuracy on each part of the test rows (column) after each task "
-            f"(row). {_parts(run, head)}",
+            f"{head}: accuracy on {columns}",
         )
     yield (
         "singular-values",
         "singular-values",
         singular_values(run),
         "Curves: singular values of covariances of old and new classes",
-        "Singular values of the covariances of some classes, each divided by its largest. Old "
-        "classes are those of the first task; the flatter a line, the more directions a "
-        "class spreads in.",
+        "Singular values of the covariance matrices of some classes, each divided by its largest. "
+        "Old classes are those of the first task. A flat curve means variance in many directions.",
     )
     yield (
         "tsne",
         "tsne",
         tsne_points(run),
         "Two scatter plots: features before and after Tukey's transformation, by class",
-        "Features of some classes laid out in the plane by t-SNE, before and after Tukey's "
-        "transformation: a colour a class, repeated after seven, and triangles for new ones. "
-        "Distances between far groups mean nothing.",
+        "t-SNE of the features of some classes, before and after Tukey's transformation. Each "
+        "class has a color, repeated after seven; triangles are new classes. Distances between "
+        "distant groups have no meaning.",
     )
     grid = shrinkage_grid(run)
     if grid is not None:
         first, second, values = grid
-        best = max(
+        best, gamma1, gamma2 = max(
             (values[i, j], a, b)
             for i, a in enumerate(first)
             for j, b in enumerate(second)
@@ -116,60 +118,56 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
             "shrinkage",
             shrinkage_map(run),
             "Heat map: average accuracy over both shrinkages",
-            f"Average accuracy at each pair of shrinkages. The best is {percent(best[0])} % at "
-            f"γ₁ = {best[1]:g}, γ₂ = {best[2]:g}.",
+            f"Average accuracy for each pair of shrinkages. The best is {percent(best)} % at "
+            f"γ₁ = {gamma1:g}, γ₂ = {gamma2:g}.",
         )
     yield (
         "storage",
         "storage",
         storage_curves(run),
-        "Curves: bytes kept by each head after each task",
-        f"What each head keeps after each task.{_least(run, 'bytes', 'keeps least')}"
-        f"{_left_out(run)}",
+        "Curves: memory of each head after each task",
+        f"Memory of each head after each task.{_best(run, 'bytes', 'needs least,', size, min)}"
+        f"{omitted}",
     )
+    fastest = _best(run, "seconds_to_learn", "learns fastest,", duration, min)
     yield (
         "time",
         "time",
         time_bars(run),
         "Bars: seconds to learn and to predict",
-        "Seconds over all tasks, without the encoder, on the machine named above."
-        f"{_least(run, 'seconds_to_learn', 'learns fastest')}{_left_out(run)}",
+        f"Seconds over all tasks, without the encoder.{fastest}{omitted}",
     )
 
 
+def _percent(fraction: float) -> str:
+    return f"{percent(fraction)} %"
+
+
 def _seeds(run: Run) -> str:
-    most = max((row["seeds"] for row in run.summary), default=0)
-    if most < 2:
+    n_seeds = max((row["seeds"] for row in run.summary), default=0)
+    return (
+        f", mean of {n_seeds} seeds with a band of ± one standard deviation" if n_seeds > 1 else ""
+    )
+
+
+def _best(
+    run: Run, metric: str, verb: str, show: Callable[[float], str], select: Callable[..., str] = max
+) -> str:
+    means = {row["head"]: row[metric]["mean"] for row in run.summary if row[metric]}
+    if len(means) < 2:
         return ""
-    return f", mean of {most} seeds in a band of one standard deviation either way"
+    best = select(means, key=lambda head: means[head])
+    return f" {best} {verb} {show(means[best])}."
 
 
-def _winner(run: Run, metric: str, verb: str) -> str:
-    known = [row for row in run.summary if row[metric]]
-    if len(known) < 2:
-        return ""
-    best = max(known, key=lambda row: row[metric]["mean"])
-    return f" {best['head']} {verb}, at {percent(best[metric]['mean'])} %."
-
-
-def _least(run: Run, metric: str, verb: str) -> str:
-    known: list[dict[str, Any]] = [row for row in run.summary if row[metric]]
-    if len(known) < 2:
-        return ""
-    best = min(known, key=lambda row: row[metric]["mean"])
-    show = size if metric == "bytes" else duration
-    return f" {best['head']} {verb}, {show(best[metric]['mean'])}."
-
-
-def _left_out(run: Run) -> str:
+def _omitted_heads(run: Run) -> str:
     shown = len(shown_heads(run))
     if shown == len(run.heads):
         return ""
-    return f" Drawn are the {shown} best of {len(run.heads)} heads by average; the tables have all."
+    return f" Shows the {shown} best of {len(run.heads)} heads by average; the tables list all."
 
 
 def _parts(run: Run, head: str) -> str:
-    """The names behind the numbers of the columns."""
     tasks = next(iter(run.heads[head].values()))
     names = [part[0] for part in tasks[-1]["parts"]]
-    return "Parts: " + ", ".join(f"{at} {name}" for at, name in enumerate(names, 1)) + "."
+    return "Parts: " + ", ".join(f"{number} {name}" for number, name in enumerate(names, 1)) + "."

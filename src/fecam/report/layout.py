@@ -1,4 +1,4 @@
-"""The parts that pages are made of: sections, figures, what can be unfolded, the page around."""
+"""HTML building blocks: sections, figures, collapsible details, the whole page."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from fecam.report.gallery import Picture
 
 Section = tuple[str, str, str]
-"""The id, the title and the markup of a section."""
+"""Id, title and HTML of a section."""
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def section(name: str, title: str, content: str, level: int = 2) -> Section:
-    """A section under a heading."""
+    """Return a section with a heading."""
     heading = f'<h{level} id="{name}-title">{markup(title)}</h{level}>'
     return (
         name,
@@ -28,7 +28,7 @@ def section(name: str, title: str, content: str, level: int = 2) -> Section:
 
 
 def figures(plots: Sequence[Picture], prefix: str = "", kind: str = "single") -> str:
-    """Plots with their captions; ``prefix`` makes their ids different from those of others."""
+    """Return plots with captions; ``prefix`` keeps their ids unique in the page."""
     from fecam.report.drawing import inline_svg
 
     shown = [
@@ -40,12 +40,12 @@ def figures(plots: Sequence[Picture], prefix: str = "", kind: str = "single") ->
 
 
 def details(title: str, content: str) -> str:
-    """What is seen when it is unfolded."""
+    """Return a collapsed element."""
     return f"<details><summary>{markup(title)}</summary>\n{content}\n</details>"
 
 
-def listed(facts: Mapping[str, str]) -> str:
-    """Names and values; those without a value are left out."""
+def description_list(facts: Mapping[str, str]) -> str:
+    """Return names and values; entries without a value are omitted."""
     rows = [
         f"<div><dt>{name}</dt><dd>{markup(value)}</dd></div>"
         for name, value in facts.items()
@@ -55,13 +55,12 @@ def listed(facts: Mapping[str, str]) -> str:
 
 
 def page(title: str, lead: str, sections: Sequence[Section], footnote: str = "") -> str:
-    """A page with everything in it, that needs no network and no script."""
+    """Return a complete page that needs no network and no script."""
     from fecam import __version__
 
     style = files("fecam.report").joinpath("page.css").read_text(encoding="utf-8")
     links = "".join(f'<li><a href="#{name}">{markup(text)}</a></li>' for name, text, _ in sections)
     body = "\n".join(html for _, _, html in sections)
-    # No script, no network: the policy says so to the browser as well.
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

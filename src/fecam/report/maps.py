@@ -1,4 +1,4 @@
-"""Heat maps: the accuracy matrix of a head, accuracy over a grid of shrinkage."""
+"""Heat maps: the accuracy matrix of a head, accuracy over a grid of shrinkages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fecam.bench.metrics import accuracy_matrix, adds_classes, is_complete
 from fecam.report.drawing import WIDTH, Axes, Figure, new_figure, styled
 from fecam.report.reading import Run
 
-MOST_CELLS = 500
-"""More cells than that are drawn as pixels, or the page would weigh megabytes."""
+MAX_VECTOR_CELLS = 500
+"""More cells are drawn as pixels, because the page would have megabytes."""
 
 
 @styled
 def matrix_map(run: Run, head: str) -> Figure | None:
-    """The accuracy on each part of the test rows after each task, mean over seeds."""
+    """Draw the accuracy on each part of the test rows after each task, mean over seeds."""
     matrices = [accuracy_matrix(tasks) for tasks in run.heads[head].values() if is_complete(tasks)]
     matrices = [matrix for matrix in matrices if matrix.shape == matrices[0].shape]
     if not matrices or matrices[0].shape[0] < 2:
@@ -27,7 +27,7 @@ def matrix_map(run: Run, head: str) -> Figure | None:
     side = 0.6 + 0.42 * min(max(matrix.shape), 9)
     figure, axes = new_figure(min(side, 3.8), min(side + 0.4, WIDTH))
     heatmap(axes, matrix, "accuracy, %", 0, 100)
-    axes.set_xlabel("judged on" + (" the classes of task" if adds_classes(tasks) else " part"))
+    axes.set_xlabel("tested on" + (" the classes of task" if adds_classes(tasks) else " part"))
     axes.set_ylabel("after task")
     _number(axes.xaxis, matrix.shape[1])
     _number(axes.yaxis, matrix.shape[0])
@@ -37,7 +37,7 @@ def matrix_map(run: Run, head: str) -> Figure | None:
 
 @styled
 def shrinkage_map(run: Run) -> Figure | None:
-    """Average accuracy over a grid of shrinkage pairs, if the heads are one."""
+    """Draw the average accuracy over a grid of shrinkage pairs, if the heads form one."""
     grid = shrinkage_grid(run)
     if grid is None:
         return None
@@ -52,10 +52,10 @@ def shrinkage_map(run: Run) -> Figure | None:
 
 
 def shrinkage_grid(run: Run) -> tuple[list[float], list[float], NDArray[np.float64]] | None:
-    """The two gammas and the average accuracy at each pair, NaN where a pair is missing.
+    """Return both gammas and the average accuracy at each pair, NaN where a pair is missing.
 
-    None unless there are at least four different pairs, two values of either gamma, and heads that
-    differ in nothing else.
+    None unless there are at least four pairs, two values of each gamma, and no other difference
+    between the heads.
     """
     means = {row["head"]: row["average"]["mean"] for row in run.summary if row["average"]}
     families: dict[str, dict[tuple[float, float], float]] = {}
@@ -64,11 +64,11 @@ def shrinkage_grid(run: Run) -> tuple[list[float], list[float], NDArray[np.float
         pair = options.pop("shrinkage", None)
         if isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)):
             families.setdefault(repr(sorted(options.items())), {})[pair[0], pair[1]] = mean
-    found = max(families.values(), key=len, default={})
-    first, second = (sorted({pair[at] for pair in found}) for at in (0, 1))
-    if len(found) < 4 or min(len(first), len(second)) < 2:
+    grid = max(families.values(), key=len, default={})
+    first, second = (sorted({pair[i] for pair in grid}) for i in (0, 1))
+    if len(grid) < 4 or min(len(first), len(second)) < 2:
         return None
-    values = np.array([[found.get((a, b), np.nan) for b in second] for a in first])
+    values = np.array([[grid.get((a, b), np.nan) for b in second] for a in first])
     return (first, second, values) if np.isnan(values).mean() <= 0.5 else None
 
 
@@ -83,7 +83,7 @@ def heatmap(
     low: float | None = None,
     high: float | None = None,
 ) -> None:
-    """Values as colours: as numbers, too, where there is room; else with a bar beside them."""
+    """Draw values as colors, with numbers in the cells or, in large matrices, a color bar."""
     rows, columns = values.shape
     mesh = axes.pcolormesh(
         np.arange(columns + 1) - 0.5,
@@ -93,7 +93,7 @@ def heatmap(
         vmin=low,
         vmax=high,
         edgecolors="face",
-        rasterized=values.size > MOST_CELLS,
+        rasterized=values.size > MAX_VECTOR_CELLS,
     )
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
@@ -117,6 +117,6 @@ def heatmap(
 
 
 def _number(axis: Any, count: int) -> None:
-    """Label positions 0, 1, ... as 1, 2, ..., not too many of them."""
+    """Label positions 0, 1, ... as 1, 2, ..., at most ten of them."""
     step = max(1, -(-count // 10))
-    axis.set_ticks(range(0, count, step), [str(at + 1) for at in range(0, count, step)])
+    axis.set_ticks(range(0, count, step), [str(i + 1) for i in range(0, count, step)])

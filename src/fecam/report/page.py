@@ -1,4 +1,4 @@
-"""The report: one file with everything in it, that needs no network and no script."""
+"""The report of one run, or of several: a single HTML file without network or scripts."""
 
 from __future__ import annotations
 
@@ -29,89 +29,103 @@ PLOT_SECTIONS = {
 
 
 def write_report(folders: Sequence[Path | str], path: Path | str | None = None) -> Path:
-    """Write the page of a run, or one that compares several; the path of the page comes back.
+    """Write the page of a run, or a page that compares several runs.
 
-    A run's page is ``report.html`` in its folder unless ``path`` says otherwise; that of several
-    runs is ``comparison.html`` beside the first of them. The plots lie as PNG and SVG in the folder
-    ``plots`` beside the page. Nothing is written unless every run could be read.
+    The plots are also written as PNG and SVG, to the folder ``plots`` beside the page. Nothing is
+    written unless every run can be read.
+
+    Parameters
+    ----------
+    folders : sequence of path-like
+        Folders written by `fecam bench`.
+    path : path-like, optional
+        The page. Default: ``report.html`` in the folder of a single run, ``comparison.html``
+        beside the folder of the first of several.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    RunError
+        If a run cannot be read, or the page cannot be written.
     """
     if not folders:
-        raise InputError("no run to report on: give at least one folder that `fecam bench` wrote")
+        raise InputError("no run to report on: give at least one folder written by `fecam bench`")
     runs = [read_run(folder) for folder in folders]
-    from fecam.report.gallery import joint_picture, pictures  # loads matplotlib
+    from fecam.report.gallery import joint_picture, pictures  # imports matplotlib
 
-    if path is None:
-        first = runs[0].folder
-        path = (
-            first / "report.html" if len(runs) == 1 else first.resolve().parent / "comparison.html"
-        )
-    path = Path(path)
+    folder = runs[0].folder
     if len(runs) == 1:
-        drawn = {"": pictures(runs[0])}
-        text = run_page(runs[0], drawn[""])
+        path = Path(path or folder / "report.html")
+        plots_by_prefix = {"": pictures(runs[0])}
+        text = run_page(runs[0], plots_by_prefix[""])
     else:
-        named = _named(runs)
+        path = Path(path or folder.resolve().parent / "comparison.html")
+        named = _unique_names(runs)
         joint = joint_picture(named)
-        each = {f"run-{at}-": pictures(run) for at, run in enumerate(runs, 1)}
-        text = comparison_page(named, joint, list(each.values()))
-        drawn = {"comparison-": [joint] if joint else [], **each}
+        per_run = {f"run-{i}-": pictures(run) for i, run in enumerate(runs, 1)}
+        text = comparison_page(named, joint, list(per_run.values()))
+        plots_by_prefix = {"comparison-": joint, **per_run}
     try:
         (path.parent / "plots").mkdir(parents=True, exist_ok=True)
-        for prefix, plots in drawn.items():
+        for prefix, plots in plots_by_prefix.items():
             for plot in plots:
-                place = path.parent / "plots" / f"{prefix}{plot.name}"
-                place.with_name(place.name + ".svg").write_bytes(plot.svg)
-                place.with_name(place.name + ".png").write_bytes(plot.png)
+                stem = path.parent / "plots" / f"{prefix}{plot.name}"
+                stem.with_name(stem.name + ".svg").write_bytes(plot.svg)
+                stem.with_name(stem.name + ".png").write_bytes(plot.png)
         replace_text(path, text)
     except OSError as error:
         raise RunError(
             f"the report {path} cannot be written: {error.strerror or error}. Remedy: give a path "
-            "in a folder that may be written to"
+            "in a writable folder"
         ) from None
     return path
 
 
 def run_page(run: Run, plots: Sequence[Picture]) -> str:
-    """The page of one run."""
+    """Return the page of one run."""
     sections = run_sections(run, plots, level=2, prefix="")
     return page(run.title, summary_sentence(run), sections, PLOTS_BESIDE)
 
 
 def comparison_page(
-    runs: Mapping[str, Run], joint: Picture | None, plots: Sequence[Sequence[Picture]]
+    runs: Mapping[str, Run], joint: Sequence[Picture], plots: Sequence[Sequence[Picture]]
 ) -> str:
-    """A page that compares several runs, and has a section for each."""
+    """Return a page that compares several runs, with a section per run."""
     sections = [section("table", "All runs", joint_table(runs).as_html(), 2)]
-    if joint is not None:
-        sections.append(section("curves", "Accuracy curves", figures([joint], ""), 2))
-    for at, ((name, run), each) in enumerate(zip(runs.items(), plots, strict=True), 1):
-        inner = "\n".join(html for _, _, html in run_sections(run, each, 3, f"run-{at}-"))
+    if joint:
+        sections.append(section("curves", "Accuracy curves", figures(joint), 2))
+    for i, ((name, run), run_plots) in enumerate(zip(runs.items(), plots, strict=True), 1):
+        inner = "\n".join(html for _, _, html in run_sections(run, run_plots, 3, f"run-{i}-"))
         title = run.title if run.title == name else f"{run.title} ({name})"
         lead = f'<p class="lead">{markup(summary_sentence(run))}</p>'
-        sections.append(section(f"run-{at}", title, lead + inner, 2))
+        sections.append(section(f"run-{i}", title, lead + inner, 2))
     return page(f"{len(runs)} runs compared", ", ".join(runs), sections, PLOTS_BESIDE)
 
 
 def run_sections(
     run: Run, plots: Sequence[Picture], level: int, prefix: str
 ) -> list[tuple[str, str, str]]:
-    """The sections of a run as id, title and markup; those without content are left out."""
+    """Return the sections of a run as id, title and HTML; empty sections are omitted."""
     by_section: dict[str, list[Picture]] = {}
     for plot in plots:
         by_section.setdefault(plot.section, []).append(plot)
     more = more_table(run)
     results = [
         summary_table(run).as_html(),
-        f"<p>{RESULTS}{' ' + markup(_paper_words(run)) if run.paper else ''}</p>",
+        f"<p>{RESULTS}{_paper_source(run)}</p>",
     ]
     if len(more.header) > 1 and more.rows:
         results.append(more.as_html())
     parts = [
-        ("what", "What was run", facts(run)),
-        ("results", "Results", "\n".join(results) if run.heads or run.paper else NOTHING),
+        ("what", "Experiment", facts(run)),
+        ("results", "Results", "\n".join(results) if run.heads or run.paper else NO_RECORDS),
     ]
     if "curves" in by_section:
-        numbers = details("The numbers behind the curves", task_table(run).as_html())
+        numbers = details("The values of the curves", task_table(run).as_html())
         curves = figures(by_section["curves"], prefix)
         parts.append(("curves", "Accuracy curves", curves + numbers))
     for name, title in PLOT_SECTIONS.items():
@@ -123,40 +137,42 @@ def run_sections(
             parts.append((name, title, figures(by_section[name], prefix) + table))
     notes = _notes(run)
     if notes:
-        parts.append(("notes", "What differs from the paper" if run.paper else "Notes", notes))
+        parts.append(("notes", "Differences from the paper" if run.paper else "Notes", notes))
     return [section(prefix + name, title, content, level) for name, title, content in parts]
 
 
 RESULTS = (
     "<em>Average</em> is the mean of the accuracies after each task, <em>last</em> the accuracy "
-    "after the last one; <em>base</em> and <em>later</em> are the classes of the first and of all "
-    "later tasks at the end. ± is one standard deviation over seeds. The best of a column is bold."
+    "after the last task. <em>Base</em> and <em>later</em> are the last accuracies on the classes "
+    "of the first task and of all later tasks. ± is one standard deviation over seeds. The best "
+    "value of a column is bold."
 )
-PLOTS_BESIDE = "The plots lie beside this page, in the folder\n<code>plots</code>, as PNG and SVG."
-NOTHING = "<p>No task is recorded yet.</p>"
+PLOTS_BESIDE = (
+    "The plots are also in the folder\n<code>plots</code> beside this page, as PNG and SVG."
+)
+NO_RECORDS = "<p>No task is recorded yet.</p>"
 
 
-def _paper_words(run: Run) -> str:
+def _paper_source(run: Run) -> str:
     source = (run.about.get("paper") or {}).get("source")
-    return f"The paper's figures are those of its {source}." if source else ""
+    return markup(f" The paper's values are from its {source}.") if run.paper and source else ""
 
 
 def _notes(run: Run) -> str:
     paper = run.about.get("paper") or {}
-    words = [word for word in (paper.get("note"), *(run.about.get("notes") or [])) if word]
-    return "".join(f'<div class="note"><p>{markup(word)}</p></div>' for word in words)
+    notes = [note for note in (paper.get("note"), *(run.about.get("notes") or [])) if note]
+    return "".join(f'<div class="note"><p>{markup(note)}</p></div>' for note in notes)
 
 
-def _named(runs: Sequence[Run]) -> dict[str, Run]:
-    """Runs by a name each: that of the experiment, made different where two share it."""
+def _unique_names(runs: Sequence[Run]) -> dict[str, Run]:
+    """Return runs by the name of the experiment, with a suffix where two have the same."""
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         names = [f"{run.name} ({run.folder.resolve().name})" for run in runs]
     named: dict[str, Run] = {}
     for name, run in zip(names, runs, strict=True):
-        at = 2
-        unique = name
+        unique, number = name, 2
         while unique in named:
-            unique, at = f"{name} {at}", at + 1
+            unique, number = f"{name} {number}", number + 1
         named[unique] = run
     return named

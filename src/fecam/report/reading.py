@@ -1,7 +1,4 @@
-"""A run's folder, read as if somebody else had written it.
-
-What is not as it should be is an error that names the file, the line and the value.
-"""
+"""Read and validate the folder of a run; an error names the file, the line and the value."""
 
 from __future__ import annotations
 
@@ -32,7 +29,19 @@ from fecam.validation import is_number
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a run: the experiment, how it came about, and its records."""
+    """A run: its experiment, its metadata and its records.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the run.
+    about : mapping
+        Contents of ``about.json``.
+    spec : str
+        Contents of ``spec.toml``.
+    records : tuple of dict
+        Contents of ``records.jsonl``.
+    """
 
     folder: Path
     about: Mapping[str, Any]
@@ -41,57 +50,73 @@ class Run:
 
     @property
     def name(self) -> str:
-        """A short name: that of the experiment, or of the folder."""
+        """Name of the experiment, or else of the folder."""
         return str(self.about.get("name") or self.folder.resolve().name)
 
     @property
     def title(self) -> str:
-        """A name for people."""
+        """Title of the experiment, or else its name."""
         return str(self.about.get("title") or self.name)
 
     @cached_property
     def heads(self) -> dict[str, dict[int, list[Record]]]:
-        """Task records by head and seed, in the order of tasks."""
+        """Task records by head and seed, in task order."""
         return group_by_run(self.records)
 
     @cached_property
     def summary(self) -> list[dict[str, Any]]:
-        """One row a head, over its seeds."""
+        """Metrics over all seeds, one row per head."""
         return summarize(self.records)
 
     @cached_property
     def paper(self) -> dict[str, dict[str, float]]:
-        """The paper's figures in percent, by head and metric; empty where it has none."""
+        """The paper's values in percent, by head and metric; empty if there are none."""
         return dict((self.about.get("paper") or {}).get("figures") or {})
 
     def analysis(self, name: str) -> list[Mapping[str, Any]]:
-        """The data of the analyses of this name, one a seed."""
-        found = [r for r in self.records if r.get("kind") == "analysis" and r["name"] == name]
-        return [record["data"] for record in found]
+        """Return the data of the analyses of this name, one per seed."""
+        analyses = [r for r in self.records if r.get("kind") == "analysis" and r["name"] == name]
+        return [record["data"] for record in analyses]
 
 
 def read_run(folder: Path | str) -> Run:
-    """Read ``spec.toml``, ``about.json`` and ``records.jsonl`` of a run."""
+    """Read ``spec.toml``, ``about.json`` and ``records.jsonl`` of a run.
+
+    Parameters
+    ----------
+    folder : path-like
+        Folder written by `fecam bench`.
+
+    Returns
+    -------
+    Run
+        The run.
+
+    Raises
+    ------
+    RunError
+        If a file is missing or has an invalid value.
+    """
     folder = Path(folder)
     if not (folder / METADATA).is_file():
         raise RunError(
-            f"{folder} is no run: it has no {METADATA}. Remedy: give a folder that "
-            "`fecam bench` has written"
+            f"{folder} is not a run: it has no {METADATA}. Remedy: give a folder written by "
+            "`fecam bench`"
         )
     path = folder / SPEC
     spec = decode(read_bytes(path), str(path)) if path.exists() else ""
-    records = _in_order(read_records(folder), spec)
+    records = _sort_by_head(read_records(folder), spec)
     return Run(folder, _about(folder / METADATA), spec, tuple(records))
 
 
-def _in_order(records: Iterable[Record], spec: str) -> list[Record]:
-    """Heads as the experiment lists them: side by side, they are done in any order."""
+def _sort_by_head(records: Iterable[Record], spec: str) -> list[Record]:
+    """Return the records in the order in which the experiment lists the heads."""
     try:
         heads = tomllib.loads(spec).get("heads", [])
-        places = {head["label"]: place for place, head in enumerate(heads)}
+        ranks = {head["label"]: rank for rank, head in enumerate(heads)}
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError):
-        return list(records)  # of another version, or edited: shown as it is
-    return sorted(records, key=lambda record: places.get(record.get("head"), len(places)))
+        return list(records)  # a spec of another version, or edited by hand
+    return sorted(records, key=lambda record: ranks.get(record.get("head"), len(ranks)))
 
 
 ABOUT: dict[str, Check] = {
@@ -122,6 +147,6 @@ def _about(path: Path) -> dict[str, Any]:
     figures = (about.get("paper") or {}).get("figures")
     if not maybe(_figures)(figures):
         raise RunError(
-            f"{path}: the paper's figures must be numbers by head and metric, not {short(figures)}"
+            f"{path}: the paper's values must be numbers by head and metric, not {short(figures)}"
         )
     return about

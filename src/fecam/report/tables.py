@@ -1,8 +1,4 @@
-"""Tables of runs: for a terminal, for Markdown and for a page.
-
-Labels come from whoever wrote the experiment, so each form escapes them: no label can add a column,
-an element or an escape sequence.
-"""
+"""Tables of runs as rows, Markdown and HTML. Every format escapes the labels of an experiment."""
 
 from __future__ import annotations
 
@@ -28,18 +24,18 @@ TITLES = {
     "novelty_auroc": "novelty AUROC %",
     "seconds_to_learn": "to learn",
     "seconds_to_predict": "to predict",
-    "bytes": "kept",
+    "bytes": "memory",
 }
 MAIN = ("average", "last", "base", "later")
 COSTS = ("seconds_to_learn", "seconds_to_predict", "bytes")
 MORE = tuple(name for name in TITLES if name not in (*MAIN, *COSTS))
 ALWAYS = MAIN[:2]
-LOW_IS_GOOD = frozenset({"forgetting", "calibration_error"})
+LOWER_IS_BETTER = frozenset({"forgetting", "calibration_error"})
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table; the best of a column is set in bold."""
+    """Text of a table cell; the best cell of a column is printed in bold."""
 
     text: str
     best: bool = False
@@ -49,6 +45,17 @@ class Cell:
 class Table:
     """A header and rows; the first column names the row.
 
+    Parameters
+    ----------
+    header : tuple of str
+        Column names.
+    rows : tuple of tuple of Cell
+        Cells, one per column.
+    caption : str, default=""
+        Caption of the HTML table.
+
+    Examples
+    --------
     >>> table = Table(("head", "last %"), ((Cell("ncm"), Cell("50.7")), (Cell("a|b"), Cell("9.1"))))
     >>> table.text_rows()
     [['ncm', '50.7'], ['a|b', '9.1']]
@@ -68,25 +75,18 @@ class Table:
         return [["*" * cell.best + cell.text for cell in row] for row in self.rows]
 
     def as_markdown(self) -> str:
-        """A table for a page in Markdown."""
-        lines = [
-            [markdown(name) for name in self.header],
-            ["---", *["---:"] * (len(self.header) - 1)],
-            *[
-                [
-                    f"**{text}**" if cell.best else text
-                    for cell in row
-                    for text in [markdown(cell.text)]
-                ]
-                for row in self.rows
-            ],
+        """Return the table in Markdown."""
+        rows = [
+            [f"**{markdown(cell.text)}**" if cell.best else markdown(cell.text) for cell in row]
+            for row in self.rows
         ]
-        rows = ["| " + " | ".join(line) + " |" for line in lines]
-        rows[1] = rows[1].replace(" ", "")
-        return "\n".join(rows)
+        first, *others = [
+            "| " + " | ".join(row) + " |" for row in [map(markdown, self.header), *rows]
+        ]
+        return "\n".join([first, "|---|" + "---:|" * (len(self.header) - 1), *others])
 
     def as_html(self) -> str:
-        """A table in a box of its own that scrolls where it is too narrow."""
+        """Return the table in HTML, inside an element that scrolls if it is too narrow."""
         head = "".join(f'<th scope="col">{markup(name)}</th>' for name in self.header)
         body = []
         for first, *others in self.rows:
@@ -107,35 +107,43 @@ class Table:
         )
 
 
-# -- the tables of a run ---------------------------------------------------------------------------
+# -- tables of a run -------------------------------------------------------------------------------
 
 
 def summary_table(run: Run) -> Table:
-    """Average and last accuracy of each head, with the paper's beside them where it has any."""
+    """Return the average and last accuracy of each head, with the paper's values if any.
+
+    Parameters
+    ----------
+    run : Run
+        A run, from `read_run`.
+
+    Returns
+    -------
+    Table
+        One row per head.
+    """
     return _metrics_table(run, MAIN, "Accuracy in percent")
 
 
 def more_table(run: Run) -> Table:
-    """Old and new classes, forgetting, calibration and novelty of each head."""
-    return _metrics_table(run, MORE, "More in percent")
+    """Return accuracy on old and new classes, forgetting, calibration and novelty per head."""
+    return _metrics_table(run, MORE, "More metrics in percent")
 
 
 def cost_table(run: Run) -> Table:
-    """What each head costs."""
-    return _metrics_table(run, COSTS, "Time over all tasks, bytes kept after the last one")
+    """Return time and memory of each head."""
+    return _metrics_table(run, COSTS, "Time over all tasks, memory after the last task")
 
 
 def task_table(run: Run) -> Table:
-    """The accuracy of each head after each task."""
+    """Return the accuracy of each head after each task."""
     curves = {head: mean_over_seeds(seeds, "accuracy") for head, seeds in run.heads.items()}
     count = max((task + 1 for curve in curves.values() for task in curve), default=0)
     return Table(
-        ("head", *[f"task {at + 1}" for at in range(count)]),
+        ("head", *[f"task {i + 1}" for i in range(count)]),
         tuple(
-            (
-                Cell(head),
-                *[Cell(percent(*curve[at]) if at in curve else GAP) for at in range(count)],
-            )
+            (Cell(head), *[Cell(percent(*curve[i]) if i in curve else GAP) for i in range(count)])
             for head, curve in curves.items()
         ),
         "Accuracy in percent after each task",
@@ -143,21 +151,17 @@ def task_table(run: Run) -> Table:
 
 
 def joint_table(runs: Mapping[str, Run]) -> Table:
-    """Average and last accuracy of the heads of several runs, by the names of the runs."""
+    """Return average and last accuracy of the heads of several runs, by name of the run."""
     rows = {name: {row["head"]: row for row in run.summary} for name, run in runs.items()}
-    heads = list(dict.fromkeys(head for each in rows.values() for head in each))
-    columns = [(name, metric) for name in runs for metric in ("average", "last")]
+    heads = list(dict.fromkeys(head for by_head in rows.values() for head in by_head))
+    columns = [(run, metric) for run in runs for metric in ("average", "last")]
     return _table(
         heads,
         [
-            (
-                f"{name}: {TITLES[metric]}",
-                [rows[name].get(h, {}).get(metric) for h in heads],
-                metric,
-            )
-            for name, metric in columns
+            (f"{run}: {TITLES[metric]}", [rows[run].get(h, {}).get(metric) for h in heads], metric)
+            for run, metric in columns
         ],
-        "Accuracy in percent, run by run",
+        "Accuracy in percent per run",
     )
 
 
@@ -202,15 +206,15 @@ def _column(values: Sequence[Any], kind: str) -> list[Cell]:
         return [Cell(GAP if value is None else size(value["mean"])) for value in values]
     if kind in COSTS:
         return [Cell(GAP if value is None else duration(value["mean"])) for value in values]
-    # The best is judged by what is shown: two equal figures are both the best.
-    shown = [None if value is None else round(100 * value["mean"], 1) for value in values]
-    known = [value for value in shown if value is not None]
-    best = (min if kind in LOW_IS_GOOD else max)(known, default=None)
+    # Compares rounded values, so that two equal cells are both the best.
+    rounded = [None if value is None else round(100 * value["mean"], 1) for value in values]
+    present = [value for value in rounded if value is not None]
+    best = (min if kind in LOWER_IS_BETTER else max)(present, default=None)
     return [
         Cell(GAP)
         if value is None
-        else Cell(percent(value["mean"], value["std"]), len(known) > 1 and at == best)
-        for value, at in zip(values, shown, strict=True)
+        else Cell(percent(value["mean"], value["std"]), len(present) > 1 and shown == best)
+        for value, shown in zip(values, rounded, strict=True)
     ]
 
 

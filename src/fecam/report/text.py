@@ -1,4 +1,4 @@
-"""Words and numbers as people read them, and labels that nobody has to trust."""
+"""Numbers formatted for readers, and text escaped for HTML and Markdown."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import html
 import re
 
 
-def percent(share: float, spread: float | None = None) -> str:
-    """A share in percent, with its spread if it has one.
+def percent(fraction: float, std: float | None = None) -> str:
+    """Return a fraction in percent, with its standard deviation if there is one.
 
     >>> percent(0.7086), percent(0.7086, 0.003)
     ('70.9', '70.9 ± 0.3')
     """
-    return f"{100 * share:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}")
+    return f"{100 * fraction:.1f}" + ("" if std is None else f" ± {100 * std:.1f}")
 
 
 def size(count: float) -> str:
-    """A number of bytes for people.
+    """Return a number of bytes with three digits and a unit.
 
     >>> size(123), size(106_000_000)
     ('123 B', '106 MB')
@@ -24,12 +24,11 @@ def size(count: float) -> str:
     units = ["B", "KB", "MB", "GB", "TB"]
     while count >= 999.5 and len(units) > 1:
         count, units = count / 1000, units[1:]
-    unit = units[0]
-    return f"{count:.3g} {unit}" if count < 99.95 else f"{count:.0f} {unit}"
+    return f"{count:.3g} {units[0]}" if count < 99.95 else f"{count:.0f} {units[0]}"
 
 
 def duration(seconds: float) -> str:
-    """A number of seconds for people.
+    """Return a number of seconds with a unit.
 
     >>> duration(0.0042), duration(75), duration(7300)
     ('4.2 ms', '75 s', '2 h 2 min')
@@ -43,7 +42,7 @@ def duration(seconds: float) -> str:
 
 
 def plain(text: object) -> str:
-    """Text without control characters, newlines and marks that turn its direction around.
+    """Return the text with every non-printable character replaced.
 
     >>> plain("a\\x1b[31mb")
     'a�[31mb'
@@ -52,12 +51,12 @@ def plain(text: object) -> str:
 
 
 def markup(text: object) -> str:
-    """Text as it may stand in a page, also within quotes."""
+    """Return the text escaped for HTML, also within quotes."""
     return html.escape(plain(text), quote=True)
 
 
 def markdown(text: object) -> str:
-    """Text that means nothing to Markdown.
+    """Return the text escaped for Markdown.
 
     >>> markdown("a|b*<i>")
     'a\\\\|b\\\\*&lt;i&gt;'
