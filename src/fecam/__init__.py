@@ -1,4 +1,4 @@
-"""Teach a frozen encoder new classes, one after another, without keeping data or forgetting."""
+"""A classifier that learns new classes one after another, without keeping data or forgetting."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
