@@ -1,4 +1,4 @@
-"""One model judged on labelled samples: numbers against literal loops, and the page of it."""
+"""Evaluation of one model: metrics against literal loops, and its report."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_numbers_are_those_of_literal_loops(answers, reject):
     assert json.loads(json.dumps(found.as_dict()))["count"] == len(known)
 
 
-def test_no_share_to_reject_is_refused():
+def test_an_invalid_reject_is_an_error():
     with pytest.raises(InputError, match="between 0 and 1"):
         evaluate(["ant"], [[0]], [1.0], [0.0], CLASSES, reject=1)
 
@@ -118,7 +118,7 @@ def some(classes, count=300, strange=0.1):
 
 
 @pytest.mark.parametrize("count", [3, 60])
-def test_the_page_tells_all(tmp_path, count):
+def test_the_page_shows_all_metrics(tmp_path, count):
     pytest.importorskip("matplotlib")
     from fecam.report.evaluation import MAX_LABELS, write_evaluation
 
@@ -142,7 +142,7 @@ def test_the_page_tells_all(tmp_path, count):
     assert path.read_text() == text, "the same evaluation, the same page"
 
 
-def test_the_picture_of_confusions_is_that_of_the_numbers():
+def test_the_confusion_plot_shows_the_counts():
     from fecam.report.evaluation import confused_classes, confusion_fractions
 
     found = evaluate(
@@ -166,7 +166,7 @@ def test_many_classes_are_drawn_by_their_confusions(monkeypatch):
     assert evaluation.confused_classes(found) == ["bee", "cow"]
 
 
-def test_nothing_known_is_a_page_too(tmp_path):
+def test_a_page_without_known_samples(tmp_path):
     pytest.importorskip("matplotlib")
     from fecam.report.evaluation import evaluation_page
 

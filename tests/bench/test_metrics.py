@@ -103,7 +103,7 @@ def test_calibration_error_of_rows_is_that_of_their_largest_entry(seed):
         ([0.5], [True], 0, "bins=0"),
     ],
 )
-def test_calibration_of_something_else_is_an_error(probabilities, outcome, bins, says):
+def test_calibration_of_invalid_input_is_an_error(probabilities, outcome, bins, says):
     with pytest.raises(InputError, match=says):
         metrics.calibration_error(probabilities, outcome, bins=bins)
 
@@ -202,7 +202,7 @@ def test_a_task_without_new_classes_leaves_no_gap():
     assert metrics.backward_transfer(repeated) == pytest.approx(-0.2)
 
 
-def test_the_matrix_is_lower_triangular_whatever_the_order_of_records():
+def test_the_matrix_does_not_depend_on_the_order_of_records():
     records = [
         task(at, 3, [(10, value) for value in row if value == value])
         for at, row in enumerate(MATRIX)

@@ -156,7 +156,7 @@ def test_the_records_are_those_of_a_plain_loop(experiment, tmp_path):
     assert records[-2]["novelty_auroc"] is not None and records[-1]["novelty_auroc"] is None
 
 
-def test_the_folder_says_how_the_run_came_about(experiment, tmp_path):
+def test_the_folder_holds_spec_metadata_and_records(experiment, tmp_path):
     tiny = experiment()
     records = list(runner.run(tiny, tmp_path / "run"))
     assert list(read_records(tmp_path / "run")) == records
@@ -175,7 +175,7 @@ def test_the_folder_says_how_the_run_came_about(experiment, tmp_path):
     assert not list(tmp_path.glob("run/*.partial"))
 
 
-def test_a_head_that_draws_has_the_seed_of_the_run(experiment, tmp_path):
+def test_a_random_head_has_the_seed_of_the_run(experiment, tmp_path):
     few = experiment(heads=[{"name": "ranpac", "projections": 20}], seeds=[7], scenario__base=10)
     (record,) = runner.run(few, tmp_path / "run")
     data = load("digits", as_features=True)
@@ -189,7 +189,7 @@ def test_a_head_that_draws_has_the_seed_of_the_run(experiment, tmp_path):
     assert record["accuracy"] == accuracy(7) != accuracy(8)
 
 
-def test_seeds_side_by_side_say_the_same(experiment, tmp_path):
+def test_parallel_seeds_give_the_same_records(experiment, tmp_path):
     two = experiment(seeds=[1, 2])
     alone = list(runner.run(two, tmp_path / "alone", workers=1))
     together = list(runner.run(two, tmp_path / "together", workers=2))
@@ -198,10 +198,10 @@ def test_seeds_side_by_side_say_the_same(experiment, tmp_path):
     assert alone[0]["accuracy"] != alone[6]["accuracy"]  # another order of classes
 
 
-def test_analyses_are_of_the_first_seed_and_are_watched(experiment, tmp_path):
+def test_analyses_are_of_the_first_seed_and_report_progress(experiment, tmp_path):
     seen = []
     two = experiment(seeds=[3, 4], analyses=["singular-values"])
-    records = list(runner.run(two, tmp_path / "run", workers=1, watch=seen.append))
+    records = list(runner.run(two, tmp_path / "run", workers=1, progress=seen.append))
     (found,) = [record for record in records if record["kind"] == "analysis"]
     assert found["seed"] == 3 and len(found["data"]["old"]) == 4 and len(found["data"]["new"]) == 6
     for values in found["data"]["old"] + found["data"]["new"]:
@@ -249,7 +249,7 @@ def test_a_head_that_fails_is_named(signed, tmp_path):
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4, 5])
-def test_a_run_that_was_stopped_goes_on(experiment, tmp_path, stop):
+def test_an_interrupted_run_resumes(experiment, tmp_path, stop):
     tiny = experiment()
     whole = list(runner.run(tiny, tmp_path / "whole"))
     running = runner.run(tiny, tmp_path / "run")
@@ -280,7 +280,7 @@ def test_a_finished_run_is_read_not_run(experiment, tmp_path, monkeypatch):
     assert {path: path.read_bytes() for path in folder.iterdir()} == files
 
 
-def test_a_kill_before_the_last_word_is_made_good(experiment, tmp_path):
+def test_a_kill_before_the_end_is_repaired(experiment, tmp_path):
     tiny, folder = experiment(), tmp_path / "run"
     first = list(runner.run(tiny, folder))
     (folder / "records.csv").unlink()
@@ -291,11 +291,11 @@ def test_a_kill_before_the_last_word_is_made_good(experiment, tmp_path):
     assert json.loads((folder / "about.json").read_text())["finished"]
 
 
-def test_again_begins_anew(experiment, tmp_path):
+def test_restart_starts_over(experiment, tmp_path):
     tiny, folder = experiment(), tmp_path / "run"
     first = list(runner.run(tiny, folder))
     (folder / "notes.txt").write_text("mine")
-    second = list(runner.run(tiny, folder, again=True))
+    second = list(runner.run(tiny, folder, restart=True))
     assert untimed(second) == untimed(first) and second != first  # times are new
     assert (folder / "notes.txt").read_text() == "mine"
     assert "resumed" not in json.loads((folder / "about.json").read_text())
@@ -309,12 +309,12 @@ def test_again_begins_anew(experiment, tmp_path):
         ({"heads": [{"name": "ncm"}]}, "heads.paper.name is 'fecam' there and not set now"),
     ],
 )
-def test_a_folder_of_another_experiment_is_left_alone(experiment, tmp_path, changes, says):
+def test_a_folder_of_another_experiment_is_unchanged(experiment, tmp_path, changes, says):
     folder = tmp_path / "run"
     list(runner.run(experiment(), folder))
     before = {path: path.read_bytes() for path in folder.iterdir()}
     other = spec.load(tmp_path / "tiny.toml", changes)
-    with pytest.raises(SpecError, match=f"holds another experiment: .*{says}.*--output.*--again"):
+    with pytest.raises(SpecError, match=f"holds another experiment: .*{says}.*--output.*--restart"):
         list(runner.run(other, folder))
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -325,17 +325,17 @@ def test_a_folder_without_records_may_become_another_experiment(experiment, tmp_
     assert len(list(runner.run(experiment(seeds=[5]), tmp_path / "run"))) == 6
 
 
-def test_other_data_are_refused(experiment, tmp_path):
+def test_other_data_are_rejected(experiment, tmp_path):
     folder = tmp_path / "run"
     list(runner.run(experiment(), folder))
     about = json.loads((folder / "about.json").read_text())
     about["dataset"]["fingerprint"] = "0123456789abcdef"
     (folder / "about.json").write_text(json.dumps(about))
-    with pytest.raises(SpecError, match=r"other data \(fingerprint 01234567 then.*--again"):
+    with pytest.raises(SpecError, match=r"other data \(fingerprint 01234567 then.*--restart"):
         list(runner.run(experiment(), folder))
 
 
-def test_other_features_are_refused(experiment, tmp_path):
+def test_other_features_are_rejected(experiment, tmp_path):
     folder = tmp_path / "run"
     running = runner.run(experiment(), folder)
     for _ in range(4):
@@ -348,12 +348,12 @@ def test_other_features_are_refused(experiment, tmp_path):
         list(runner.run(experiment(), folder))
 
 
-def test_what_cannot_be_run_leaves_the_old_run_alone(experiment, tmp_path):
+def test_an_invalid_experiment_leaves_the_old_run_unchanged(experiment, tmp_path):
     folder = tmp_path / "run"
     first = list(runner.run(experiment(), folder))
     bad = experiment(scenario__base=11)
     with pytest.raises(ValueError, match="11"):
-        list(runner.run(bad, folder, again=True))
+        list(runner.run(bad, folder, restart=True))
     assert list(read_records(folder)) == first
 
 
@@ -370,7 +370,7 @@ def test_a_folder_belongs_to_one_process(experiment, tmp_path):
     tiny = experiment()
     running = runner.run(tiny, tmp_path / "run")
     next(running)
-    with pytest.raises(SpecError, match=r"another process is at work in .*run.*--output"):
+    with pytest.raises(SpecError, match=r"another process writes to .*run.*--output"):
         list(runner.run(tiny, tmp_path / "run"))
     assert len(list(running)) == 5
     with RunFolder(tmp_path / "run", tiny).locked():
@@ -393,7 +393,7 @@ def test_features_are_extracted_once(experiment, tmp_path, monkeypatch):
     text = DIGITS.replace("as_features = true", "as_features = false") + '[encoder]\nname = "any"\n'
     pixels = experiment(text, seeds=[1, 2])
     seen = []
-    records = list(runner.run(pixels, tmp_path / "run", workers=1, watch=seen.append))
+    records = list(runner.run(pixels, tmp_path / "run", workers=1, progress=seen.append))
     assert len(records) == 12 and sum(calls) - probes == 1797
     assert ("features", 1797, 1797) in [(one.stage, one.done, one.total) for one in seen]
     about = json.loads((tmp_path / "run" / "about.json").read_text())
@@ -406,7 +406,7 @@ def test_features_are_extracted_once(experiment, tmp_path, monkeypatch):
 def test_a_first_task_is_trained_once(experiment, tmp_path):
     glyphs = experiment(GLYPHS)
     seen = []
-    first = list(runner.run(glyphs, tmp_path / "one", watch=seen.append))
+    first = list(runner.run(glyphs, tmp_path / "one", progress=seen.append))
     assert {"training", "features", "tasks"} == {one.stage for one in seen}
     trained, *tasks = first
     assert (trained["kind"], trained["epoch"], trained["images"]) == ("training", 1, 6)
@@ -441,7 +441,7 @@ def test_a_first_task_is_trained_once(experiment, tmp_path):
         ({"first_task": False, "heads": [{"name": "ncm"}]}, r"holds images. Say in \[encoder\]"),
     ],
 )
-def test_a_first_task_that_cannot_be_trained_is_a_message(experiment, tmp_path, changes, says):
+def test_an_invalid_first_task_is_an_error(experiment, tmp_path, changes, says):
     text = GLYPHS
     if changes.get("first_task") is False:
         changes = {"heads": changes["heads"]}
@@ -454,7 +454,7 @@ def test_a_first_task_that_cannot_be_trained_is_a_message(experiment, tmp_path, 
 # -- loggers ---------------------------------------------------------------------------------------
 
 
-def test_tensorboard_holds_each_number_once(experiment, tmp_path):
+def test_tensorboard_holds_each_metric_once(experiment, tmp_path):
     pytest.importorskip("tensorboard", reason="a logger is an extra")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -469,14 +469,14 @@ def test_tensorboard_holds_each_number_once(experiment, tmp_path):
     assert [place.name for place in places] == ["ncm-1993", "paper-1993"]
     expected = [one for one in read_records(folder) if one["head"] == "paper"]
     found = EventAccumulator(str(places[1])).Reload()
-    assert set(loggers.NUMBERS) == set(found.Tags()["scalars"])
-    for name in loggers.NUMBERS:
+    assert set(loggers.LOGGED_METRICS) == set(found.Tags()["scalars"])
+    for name in loggers.LOGGED_METRICS:
         logged = [(one.step, one.value) for one in found.Scalars(name)]
         wanted = [(one["task"], one[name]) for one in expected if one[name] is not None]
         assert logged == [(step, pytest.approx(value)) for step, value in wanted]
 
 
-def test_a_logger_has_to_be_known_and_installed(monkeypatch):
+def test_unknown_and_missing_loggers_are_errors(monkeypatch):
     with pytest.raises(SpecError, match=r"no logger 'wandb'.*tensorboard, mlflow"):
         loggers.make("wandb")
     for name, module in (("mlflow", "mlflow.tracking"), ("tensorboard", "torch.utils.tensorboard")):

@@ -103,14 +103,14 @@ def test_kills_cost_nothing_but_time(place, process):
     assert list(read_records(place / "runs" / "many")) == records
 
 
-def test_control_c_leaves_a_run_that_can_go_on(place, process):
+def test_control_c_leaves_a_run_that_resumes(place, process):
     running = process("bench", "many.toml", "--json", "--workers", "2")
     for _ in range(5):
         running.stdout.readline()
     os.kill(running.pid, signal.SIGINT)  # workers pay no attention to it once they work
     _, said = running.communicate(timeout=300)
     assert running.returncode == 130 and "Traceback" not in said and "Warning" not in said
-    assert "stopped; what is done is kept in runs/many. Run the same command to go on" in said
+    assert "stopped; the records are in runs/many. Run the same command to resume" in said
     many = spec.load(place / "many.toml")
     kept = len(list(read_records(place / "runs" / "many")))
     assert 5 <= kept < RECORDS
@@ -120,15 +120,15 @@ def test_control_c_leaves_a_run_that_can_go_on(place, process):
 # -- running ---------------------------------------------------------------------------------------
 
 
-def test_json_is_a_record_a_line_and_nothing_else(fecam, place):
+def test_json_is_one_record_per_line(fecam, place):
     printed = fecam("bench", "many.toml", *QUICK, "--json")
     lines = [json.loads(line) for line in printed.out.splitlines()]
     assert lines == list(read_records(place / "runs" / "many")) and len(lines) == 5
     assert "tasks" in printed.err and "runs/many/report.html" in printed.err
     assert (place / "runs" / "many" / "report.html").stat().st_size > 1000
-    # The second time it only reads; --again takes as long as the first.
+    # The second time it only reads; --restart takes as long as the first.
     assert fecam("bench", "many.toml", *QUICK, "--json").out == printed.out
-    again = fecam("bench", "many.toml", *QUICK, "--json", "--again").out
+    again = fecam("bench", "many.toml", *QUICK, "--json", "--restart").out
     assert again != printed.out and len(again.splitlines()) == 5
 
 
@@ -176,34 +176,34 @@ def test_experiments_and_heads_are_listed_and_shown(fecam, place):
         (("many.toml", "--set", "base"), "--set base: write key=value"),
         (("many.toml", "--set", "scenario.bas=3"), "'bas'"),
         (("many.toml", "--set", "seed=3"), "no key 'seed'. Did you mean 'seeds'?"),
-        (("many.toml", "--set", "scenario.base=12", "--again"), "12"),
-        (("many.toml", "--seeds", "1;2"), "--seeds 1;2: write whole numbers, as 1993,1994"),
+        (("many.toml", "--set", "scenario.base=12", "--restart"), "12"),
+        (("many.toml", "--seeds", "1;2"), "--seeds 1;2: write integers, as 1993,1994"),
         (("many.toml", "--seeds", "1,1"), "names a seed twice"),
         (("many.toml", "--seeds", "-1"), "must be a list of integers >= 0"),
-        (("many.toml", "--log", "wandb"), "no logger 'wandb'. Choose from: tensorboard, mlflow"),
-        (("many.toml", "--output", "many.toml"), "the run cannot be kept in many.toml/many"),
+        (("many.toml", "--log", "wandb"), "no logger 'wandb'. Available: tensorboard, mlflow"),
+        (("many.toml", "--output", "many.toml"), "many.toml/many cannot be written"),
         (("cifar100-t5", "--root", "nowhere"), "nowhere"),
         (("many.toml", "--set", "dataset.name=nothing"), "'nothing'"),
     ],
 )
-def test_a_mistake_is_a_message(fecam, place, arguments, says):
+def test_an_invalid_argument_is_an_error(fecam, place, arguments, says):
     said = fecam("bench", *arguments, code=1).err
     assert says in said and said.lstrip().startswith("error: ")
     assert not (place / "runs").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_folder_that_is_read_only_is_a_message(fecam, place):
+def test_a_read_only_folder_is_an_error(fecam, place):
     (place / "locked").mkdir(mode=0o500)
     said = fecam("bench", "many.toml", *QUICK, "-O", "locked", code=1).err
     assert "the run cannot be kept in locked/many (Permission denied)" in said
 
 
-def test_another_experiment_in_the_folder_is_a_message(fecam, place):
+def test_another_experiment_in_the_folder_is_an_error(fecam, place):
     fecam("bench", "many.toml", *QUICK, "--json")
     said = fecam("bench", "many.toml", "--head", "ncm", "--seeds", "2", code=1).err
     assert "runs/many holds another experiment: seeds is [1] there and [2] now" in said
-    assert "--output" in said and "--again" in said
+    assert "--output" in said and "--restart" in said
     assert "no run" in fecam("report", "nowhere", code=1).err
 
 
@@ -218,7 +218,7 @@ def test_without_a_plotting_library_there_is_still_a_table(process, place):
 # -- loggers ---------------------------------------------------------------------------------------
 
 
-def test_mlflow_holds_each_number_once(process, place):
+def test_mlflow_holds_each_metric_once(process, place):
     pytest.importorskip("alembic", reason="MLflow and its database weigh 120 MB: an extra, loggers")
     # A run that is stopped, then goes on; in a process of its own, because MLflow's imports warn of
     # what its own dependencies leave behind.
@@ -285,7 +285,7 @@ class Mute:
 """
 
 
-def test_a_head_of_the_users_own(process, place):
+def test_a_head_of_the_user(process, place):
     (place / "own_heads.py").write_text(OWN)
     head = '[[heads]]\nname = "own_heads:Median"\nlabel = "median"\nvary = { power = [1.0, 2.0] }\n'
     (place / "mine.toml").write_text(DIGITS.split("[[heads]]")[0] + head)
@@ -306,7 +306,7 @@ def test_a_head_of_the_users_own(process, place):
         (":", "package.module:Class"),
     ],
 )
-def test_a_head_that_cannot_be_had(fecam, place, monkeypatch, name, says):
+def test_a_head_that_cannot_be_imported(fecam, place, monkeypatch, name, says):
     (place / "own_heads.py").write_text(OWN)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "own_heads", raising=False)

@@ -173,7 +173,7 @@ def test_images_through_an_encoder_into_a_file(cluster, tmp_path):
         assert [step.what for step in model.steps] == ["learn"]
 
 
-def test_mistakes_are_named(cluster):
+def test_invalid_data_are_errors(cluster):
     from fecam.distributed import learn
 
     X, y = relu_features(2, 200, 4, 5)
@@ -250,7 +250,7 @@ def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
         time.sleep(0.1)  # nobody after this one should be sent there
 
 
-def test_results_that_are_lost_are_made_again(cluster, monkeypatch, tmp_path):
+def test_lost_results_are_recomputed(cluster, monkeypatch, tmp_path):
     """Where Ray cannot make them from what it has: the run begins anew, three times at most."""
     import ray
 
@@ -294,7 +294,7 @@ def test_results_that_are_lost_are_made_again(cluster, monkeypatch, tmp_path):
 # -- answering -------------------------------------------------------------------------------------
 
 
-def test_predict_goes_on_where_it_was_stopped(cluster, tmp_path):
+def test_predict_resumes(cluster, tmp_path):
     from fecam.distributed import predict
 
     X, y = relu_features(4, 50, 10, 4)
@@ -320,7 +320,7 @@ def test_predict_goes_on_where_it_was_stopped(cluster, tmp_path):
         predict(data, clf, output=folder, top=1)
 
 
-def test_blocks_that_differ_little_or_not_at_all_are_answered_each(cluster, tmp_path):
+def test_similar_and_equal_blocks_are_all_predicted(cluster, tmp_path):
     from ray.data import from_arrow
 
     from fecam.distributed import predict
@@ -435,7 +435,7 @@ def test_commands(cluster, place, monkeypatch):
     assert not [line for line in ours if "INFO" in line or "WARNING" in line]
 
 
-def test_an_experiment_goes_on_where_it_was_stopped(cluster, place):
+def test_an_experiment_resumes(cluster, place):
     from fecam.distributed.experiments import run_on_ray
 
     (place / "mine.toml").write_text(EXPERIMENT.split('[[heads]]\nname = "mortal')[0])
@@ -466,7 +466,7 @@ def untimed(records):
 # -- without a cluster -----------------------------------------------------------------------------
 
 
-def test_no_cluster_answers(monkeypatch):
+def test_no_cluster_at_the_address(monkeypatch):
     import ray
 
     from fecam.distributed.cluster import connect
@@ -480,7 +480,7 @@ def test_no_cluster_answers(monkeypatch):
         connect("head:6379")
 
 
-def test_without_ray_the_extra_is_named(monkeypatch):
+def test_missing_ray_names_the_extra(monkeypatch):
     from fecam.distributed import learn
     from fecam.errors import MissingPackageError
 

@@ -122,7 +122,7 @@ def test_kinds_that_are_not_known_yet_are_ignored(tmp_path):
         (b"[1]", r"expected an object, not \[1\]"),
         (b'{"kind": "task", "accuracy": NaN}', "NaN"),
         (b'{"kind": "t\xffsk"}', "UTF-8"),
-        (b'{"head": "ncm"}', "'kind' is not there"),
+        (b'{"head": "ncm"}', "'kind' is missing"),
         (b'{"kind": ["task"]}', "'kind' is"),
         (b"[" * 100_000, "not JSON"),
         (b'{"kind": "analysis", "name": "tsne", "data": {"before": [[1]]}}', "'before' is"),

@@ -1,1 +1,8 @@
-"""From a spec through a runner, a generator of records, to metrics and results."""
+"""Experiments: a spec, a runner that yields records, metrics of them, and results on disk."""
+
+from fecam.bench.evaluation import Evaluation, evaluate
+from fecam.bench.metrics import summarize
+from fecam.bench.runner import run
+from fecam.bench.spec import Spec, available, load
+
+__all__ = ["Evaluation", "Spec", "available", "evaluate", "load", "run", "summarize"]

@@ -1,4 +1,4 @@
-"""Records of tasks, handed to the loggers that people use. CSV is always written, see `results`."""
+"""Loggers of task records: TensorBoard and MLflow. `results` always writes CSV."""
 
 from __future__ import annotations
 
@@ -10,34 +10,31 @@ from typing import Any
 
 from fecam.data.dataset import fingerprint_of
 from fecam.errors import MissingPackageError, SpecError
+from fecam.validation import unknown
 
 Record = dict[str, Any]
 Logger = Callable[[Record, Path], None]
 
-NUMBERS = (
+LOGGED_METRICS = (
     "accuracy", "seconds_to_learn", "seconds_to_predict", "bytes", "calibration_error",
     "novelty_auroc",
 )  # fmt: skip
 
 
 def make(name: str) -> Logger:
-    """A function that is handed each record, and the folder of its run.
+    """Return a function that logs a record of a run in a folder.
 
-    A run that is taken up hands over the records of before, too: what an earlier process has logged
-    of a head and a seed is replaced, so that nothing is there twice.
-
-    Raises:
-        SpecError: there is no such logger.
-        MissingPackageError: it is not installed.
+    A resumed run logs its earlier records again: the log of a head and a seed is replaced. Raises
+    `SpecError` for an unknown name, `MissingPackageError` if the package is not installed.
     """
-    known: dict[str, Callable[[], Logger]] = {"tensorboard": tensorboard, "mlflow": mlflow}
-    if name not in known:
-        raise SpecError(f"there is no logger {name!r}. Choose from: {', '.join(known)}")
-    return known[name]()
+    loggers: dict[str, Callable[[], Logger]] = {"tensorboard": tensorboard, "mlflow": mlflow}
+    if name not in loggers:
+        raise SpecError(f"there is no logger {unknown(name, loggers)}")
+    return loggers[name]()
 
 
 def tensorboard() -> Logger:
-    """Scalars by task, a run of its own for each head and seed: ``tensorboard --logdir RUN``."""
+    """Return a logger of scalars by task, one run per head and seed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -48,34 +45,33 @@ def tensorboard() -> Logger:
     def log(record: Record, folder: Path) -> None:
         if record["kind"] != "task":
             return
-        place = folder / "tensorboard" / f"{_file_name(record['head'])}-{record['seed']}"
-        if place not in writers:
-            for old in place.glob("events.out.tfevents.*"):
+        path = folder / "tensorboard" / f"{_file_name(record['head'])}-{record['seed']}"
+        if path not in writers:
+            for old in path.glob("events.out.tfevents.*"):
                 old.unlink()
-            writers[place] = SummaryWriter(str(place))
+            writers[path] = SummaryWriter(str(path))
         for name, value in _numbers(record).items():
-            writers[place].add_scalar(name, value, record["task"])
+            writers[path].add_scalar(name, value, record["task"])
         if record["task"] + 1 == record["tasks"]:
-            writers.pop(place).close()
+            writers.pop(path).close()
         else:
-            writers[place].flush()
+            writers[path].flush()
 
     return log
 
 
 def mlflow() -> Logger:
-    """Metrics by task, a run for each head and seed, where MLFLOW_TRACKING_URI says.
+    """Return a logger of metrics by task, one run per head and seed.
 
-    Without it, in ``RUN/mlflow.db``. The package ``mlflow`` has the page to look at it:
-    ``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``.
+    It writes to ``MLFLOW_TRACKING_URI``, or to ``RUN/mlflow.db``.
     """
     try:
         from mlflow.tracking import MlflowClient  # isort: skip
-        import alembic  # noqa: F401  # the slim package leaves out what its database needs
+        import alembic  # noqa: F401  # its database needs both
         import sqlalchemy  # noqa: F401
     except ImportError as error:
         raise MissingPackageError("logging to MLflow", error.name or "mlflow", "loggers") from None
-    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table it makes
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table it creates
     clients: dict[Path, tuple[Any, str]] = {}
     opened: dict[tuple[Path, str, int], str] = {}
 
@@ -97,16 +93,16 @@ def mlflow() -> Logger:
 
 
 def _experiment(make_client: Callable[[str], Any], folder: Path) -> tuple[Any, str]:
-    """A client, and the experiment that is called as the folder."""
+    """Return a client, and the id of the experiment named after the folder."""
     home = folder.resolve()
     client = make_client(os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home}/mlflow.db")
-    found = client.get_experiment_by_name(home.name)
-    return client, found.experiment_id if found else client.create_experiment(home.name)
+    stored = client.get_experiment_by_name(home.name)
+    return client, stored.experiment_id if stored else client.create_experiment(home.name)
 
 
 def _new_run(client: Any, experiment: str, record: Record, folder: Path) -> str:
-    """A run for a head and a seed, in the place of the one that an earlier process has left."""
-    # A fingerprint, because a folder or a label may have quotes in it, which a filter has, too.
+    """Return a new run for a head and a seed; one of an earlier process is deleted."""
+    # A fingerprint, because quotes in a path or label would break the filter.
     which = fingerprint_of([str(folder.resolve()), record["head"], record["seed"]])
     for old in client.search_runs([experiment], filter_string=f"tags.fecam = '{which}'"):
         client.delete_run(old.info.run_id)
@@ -118,10 +114,10 @@ def _new_run(client: Any, experiment: str, record: Record, folder: Path) -> str:
 
 
 def _numbers(record: Record) -> dict[str, float]:
-    return {name: record[name] for name in NUMBERS if record.get(name) is not None}
+    return {name: record[name] for name in LOGGED_METRICS if record.get(name) is not None}
 
 
 def _file_name(label: str) -> str:
-    """A label as a file name; what is replaced in it is told apart by a short hash."""
-    plain = "".join(one if one.isalnum() else "-" for one in label)
+    """Return a label as a file name; a short hash follows if characters are replaced."""
+    plain = "".join(char if char.isalnum() else "-" for char in label)
     return plain if plain == label else f"{plain}-{fingerprint_of([label])[:6]}"

@@ -26,97 +26,98 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stage of a run has come."""
+    """Progress of a stage of a run."""
 
     stage: str
     done: int
     total: int | None
-    """None where nobody knows."""
+    """None if it is not known."""
 
 
-Watch = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """What all heads of a seed share."""
+class PreparedScenario:
+    """Features and tasks of one seed, which all heads share."""
 
     features: Dataset
     scenario: Scenario
     encoder: dict[str, Any] | None
-    """Its name and fingerprint; None if the data were features already."""
+    """Name and fingerprint; None if the data are features."""
     network_accuracy: float | None = None
     """Of the classifier that was trained with the network, on the test rows of its classes."""
 
     @property
     def width(self) -> int:
-        """How many features a sample has."""
+        """Number of features of a sample."""
         return int(np.shape(self.features.items)[1])
 
 
-def load_data(spec: Spec, root: Path | None, download: bool, watch: Watch) -> Dataset:
-    """The data set of an experiment, checked to be one that it can be run on."""
+def load_data(spec: Spec, root: Path | None, download: bool, progress: ProgressCallback) -> Dataset:
+    """Return the data set of an experiment; raise an error if the experiment cannot use it."""
     with report_downloads(
-        lambda done, total: watch(Progress(f"download of {spec.dataset.name}", done, total))
+        lambda done, total: progress(Progress(f"download of {spec.dataset.name}", done, total))
     ):
         data = load(spec.dataset.name, root=root, download=download, **spec.dataset.options)
     if data.kind == "features" and (spec.encoder or spec.first_task):
         raise SpecError(
-            f"{spec.name}: {data.name!r} holds features already. Take encoder and first_task out"
+            f"{spec.name}: {data.name!r} holds features. Remove encoder and first_task."
         )
     if data.kind != "features" and not (spec.encoder or spec.first_task):
         raise SpecError(
-            f"{spec.name}: {data.name!r} holds {data.kind}. Say in [encoder] or [first_task] what "
-            "makes features of them"
+            f"{spec.name}: {data.name!r} holds {data.kind}. Say in [encoder] or [first_task] how "
+            "to compute their features."
         )
-    for seed in spec.seeds:  # what cannot be is found out now, not after hours of training
+    for seed in spec.seeds:  # check all seeds before hours of training
         _check_network(spec, _scenario(spec, data, seed))
     return data
 
 
 def prepare(
-    spec: Spec, data: Dataset, seeds: Iterable[int], device: Any, watch: Watch
-) -> Iterator[Record | Prepared]:
-    """For each seed the records of the training, if there is one, then what was prepared.
+    spec: Spec, data: Dataset, seeds: Iterable[int], device: Any, progress: ProgressCallback
+) -> Iterator[Record | PreparedScenario]:
+    """Yield per seed the records of its training, if any, then its features and tasks.
 
-    All seeds share their features, unless each has trained a network of its own.
+    All seeds share their features, unless each trains its own network.
     """
     if spec.first_task is None:
-        features, about = _encoded(spec.encoder, data, device, watch)
+        features, encoder = _encode(spec.encoder, data, device, progress)
         for seed in seeds:
-            yield Prepared(features, _scenario(spec, features, seed), about)
+            yield PreparedScenario(features, _scenario(spec, features, seed), encoder)
         return
     for seed in seeds:
-        of = f" of seed {seed}" if len(spec.seeds) > 1 else ""
-        named = _renamed(watch, of)
-        accuracy, file = None, ""
-        for record in _train(spec.first_task, data, _scenario(spec, data, seed), device, named):
+        suffix = f" of seed {seed}" if len(spec.seeds) > 1 else ""
+
+        def seed_progress(now: Progress, suffix: str = suffix) -> None:
+            progress(replace(now, stage=now.stage + suffix))
+
+        accuracy, file = None, Path()
+        scenario = _scenario(spec, data, seed)
+        for record in _train(spec.first_task, data, scenario, device, seed_progress):
             if isinstance(record, Path):
-                file = str(record)
+                file = record
             else:
                 accuracy = record["test_accuracy"]
                 yield record
-        features, about = _encoded(Component(f"resnet18:{file}"), data, device, named)
-        # Where it lies is nobody's business.
-        about = {**(about or {}), "name": f"resnet18, width {spec.first_task.width}, trained here"}
-        yield Prepared(features, _scenario(spec, features, seed), about, accuracy)
+        features, encoder = _encode(Component(f"resnet18:{file}"), data, device, seed_progress)
+        # Without the path, which is of this machine.
+        name = f"resnet18, width {spec.first_task.width}, trained here"
+        encoder = {**(encoder or {}), "name": name}
+        yield PreparedScenario(features, _scenario(spec, features, seed), encoder, accuracy)
 
 
-def _encoded(
-    source: Component | None, data: Dataset, device: Any, watch: Watch
+def _encode(
+    component: Component | None, data: Dataset, device: Any, progress: ProgressCallback
 ) -> tuple[Dataset, dict[str, Any] | None]:
-    """The features, and what made them; nothing, if the data are features already."""
-    if source is None:
+    """Return the features, and the encoder; None if the data are features."""
+    if component is None:
         return data, None
-    encoder = encoders.load(source.name, device=device, **source.options)
+    encoder = encoders.load(component.name, device=device, **component.options)
     features = extract(
-        data, encoder, report=lambda now: watch(Progress("features", now.done, now.total))
+        data, encoder, report=lambda now: progress(Progress("features", now.done, now.total))
     )
     return features, {"name": encoder.name, "fingerprint": encoder.fingerprint}
-
-
-def _renamed(watch: Watch, of: str) -> Watch:
-    return lambda now: watch(replace(now, stage=now.stage + of))
 
 
 def _scenario(spec: Spec, data: Dataset, seed: int) -> Scenario:
@@ -124,51 +125,50 @@ def _scenario(spec: Spec, data: Dataset, seed: int) -> Scenario:
 
 
 def _check_network(spec: Spec, scenario: Scenario) -> None:
-    """The network can answer after the first task if it was trained for that, and nothing else."""
-    asked = [head.label for head in spec.heads if head.first_task == "network"]
-    if not asked or spec.first_task is None:
+    """Raise if the network cannot predict the first task because it was trained for another."""
+    labels = [head.label for head in spec.heads if head.first_task == "network"]
+    if not labels or spec.first_task is None:
         return
     joint = spec.first_task.classes == "all" and len(scenario) > 1
     if joint or len(scenario[0].parts) > 1:
-        why = "it is trained on all classes" if joint else "the test rows are in several parts"
+        reason = "it is trained on all classes" if joint else "the test rows are in several parts"
         raise SpecError(
-            f"{spec.name}: the head {asked[0]!r} leaves the first task to the network, but {why}. "
-            'Take first_task = "network" out'
+            f"{spec.name}: the head {labels[0]!r} leaves the first task to the network, but "
+            f'{reason}. Remove first_task = "network".'
         )
 
 
 def _train(
-    wanted: FirstTask, data: Dataset, scenario: Scenario, device: Any, watch: Watch
+    spec: FirstTask, data: Dataset, scenario: Scenario, device: Any, progress: ProgressCallback
 ) -> Iterator[Record | Path]:
-    """A record an epoch, then the file of the encoder. A network trained before is found again."""
+    """Yield a record per epoch, then the encoder's file. A network is trained once and cached."""
     try:
         from fecam.training import base_training
     except ModuleNotFoundError as error:
         raise MissingPackageError("training a network", error.name or "torch", "images") from None
-    everything = wanted.classes == "all"
-    classes = sorted(scenario.class_order if everything else scenario.base_classes)
-    tasks = scenario[:] if everything else scenario[:1]
-    shown = _marked(data, np.concatenate([task.train for task in tasks]), scenario[-1].test)
-    plan = base_training.plan_for(data.name, base_training.image_size(data, wanted.size))
-    if wanted.epochs is not None and wanted.epochs != plan.epochs:
-        plan = base_training.scale_schedule(plan, wanted.epochs)
+    joint = spec.classes == "all"
+    classes = sorted(scenario.class_order if joint else scenario.base_classes)
+    train = np.concatenate([task.train for task in (scenario[:] if joint else scenario[:1])])
+    split = _with_split(data, train, scenario[-1].test)
+    plan = base_training.plan_for(data.name, base_training.image_size(data, spec.size))
+    if spec.epochs is not None and spec.epochs != plan.epochs:
+        plan = base_training.scale_schedule(plan, spec.epochs)
     try:
-        plan = plan.changed({"seed": scenario.seed, **wanted.plan})
+        plan = plan.changed({"seed": scenario.seed, **spec.plan})
     except TrainingError as error:
         raise SpecError(f"first_task.plan: {error}") from None
-    what = [shown.fingerprint, classes, plan.as_dict(), wanted.width, wanted.size]
-    home = ensure_writable(cache_folder() / "first-tasks")
-    name = fingerprint_of(what)
-    with _alone(home / f".{name}.lock", watch):
+    key = fingerprint_of([split.fingerprint, classes, plan.as_dict(), spec.width, spec.size])
+    folder = ensure_writable(cache_folder() / "first-tasks") / key
+    with _exclusive(folder.with_name(f".{key}.lock"), progress):
         for record in base_training.train_base_classes(
-            shown,
+            split,
             classes,
             plan,
-            folder=home / name,
-            width=wanted.width,
-            size=wanted.size,
+            folder=folder,
+            width=spec.width,
+            size=spec.size,
             test_every=0,
-            progress=lambda now: watch(
+            progress=lambda now: progress(
                 Progress(
                     "training",
                     (now.epoch - 1) * now.n_batches + now.batch,
@@ -178,17 +178,17 @@ def _train(
             device=device,
         ):
             yield {"kind": "training", "seed": scenario.seed, **asdict(record)}
-    yield home / name / base_training.ENCODER_FILE
+    yield folder / base_training.ENCODER_FILE
 
 
 @contextmanager
-def _alone(path: Path, watch: Watch) -> Iterator[None]:
-    """Two runs that need the same network: one trains it, the other waits and finds it."""
+def _exclusive(path: Path, progress: ProgressCallback) -> Iterator[None]:
+    """Let one of several runs train a network; the others wait, and read it."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        watch(Progress("waiting for another run that trains this network", 0, None))
+        progress(Progress("waiting for another run that trains this network", 0, None))
         lock.acquire()
     try:
         yield
@@ -196,14 +196,14 @@ def _alone(path: Path, watch: Watch) -> Iterator[None]:
         lock.release()
 
 
-def _marked(data: Dataset, learnt: Any, test: Any) -> Dataset:
-    """The data set with these rows to learn from, and of the others only those to test with."""
+def _with_split(data: Dataset, train: Any, test: Any) -> Dataset:
+    """Return the data set with these training rows, and of the others only the test rows."""
     is_test = np.ones(len(data), bool)
-    is_test[learnt] = False
-    outside = is_test.copy()
-    outside[test] = False
-    if not outside.any() and np.array_equal(is_test, np.asarray(data.is_test)):
+    is_test[train] = False
+    dropped = is_test.copy()
+    dropped[test] = False
+    if not dropped.any() and np.array_equal(is_test, np.asarray(data.is_test)):
         return data
-    rows = np.flatnonzero(~outside)
-    chosen = replace(data.subset(rows), is_test=is_test[rows])
-    return replace(chosen, fingerprint=fingerprint_of([chosen.fingerprint, is_test[rows]]))
+    rows = np.flatnonzero(~dropped)
+    split = replace(data.subset(rows), is_test=is_test[rows])
+    return replace(split, fingerprint=fingerprint_of([split.fingerprint, is_test[rows]]))

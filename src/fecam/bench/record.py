@@ -1,7 +1,7 @@
-"""What a record may say, checked as if somebody else had written it.
+"""Validation of the records of a run, which may come from another program.
 
-Three kinds are written by a run: ``task`` (a head after a task), ``training`` (an epoch of the
-network) and ``analysis``. Every error names the file, the line and the value.
+A run writes ``task`` (a head after a task), ``training`` (an epoch of the network) and ``analysis``
+records. Every error names the file, the line and the value.
 """
 
 from __future__ import annotations
@@ -18,13 +18,10 @@ Check = Callable[[Any], bool]
 
 
 def parse_record(line: bytes, where: str) -> dict[str, Any]:
-    """One line as a record; ``where`` is what an error calls it.
+    """Return a line as a record, or raise `RunError`; ``where`` names the line in the error.
 
     >>> parse_record(b'{"kind": "note", "text": "hello"}', "line 1")
     {'kind': 'note', 'text': 'hello'}
-
-    Raises:
-        RunError: it is none.
     """
     record: dict[str, Any] = parse_json(line, where)
     check_values(record, {"kind": is_text}, where)
@@ -32,8 +29,7 @@ def parse_record(line: bytes, where: str) -> dict[str, Any]:
         check_values(record, TASK, where)
         if record["task"] >= record["tasks"]:
             raise RunError(
-                f"{where}: task {record['task']} of {record['tasks']} cannot be; "
-                "tasks are counted from 0"
+                f"{where}: task {record['task']} of {record['tasks']} is invalid; the first is 0."
             )
     elif record["kind"] == "training":
         check_values(record, {"seed": is_count, "epoch": is_count}, where)
@@ -44,33 +40,30 @@ def parse_record(line: bytes, where: str) -> dict[str, Any]:
     return record
 
 
-# -- what a value has to be ------------------------------------------------------------------------
-
-
 def is_text(value: Any) -> bool:
-    """Whether it is text."""
+    """Return whether it is a string."""
     return isinstance(value, str)
 
 
 def is_object(value: Any) -> bool:
-    """Whether it has values by name."""
+    """Return whether it is a JSON object."""
     return isinstance(value, dict) and all(map(is_text, value))
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number, 0 or more."""
+    """Return whether it is an integer from 0 to 2**63 - 1."""
     return is_int(value) and 0 <= value < 2**63
 
 
 def list_of(check: Check, least: int = 0, most: float = math.inf) -> Check:
-    """A check for a list of such values."""
+    """Return a check of a list of such values."""
     return lambda value: (
         isinstance(value, list) and least <= len(value) <= most and all(map(check, value))
     )
 
 
 def maybe(check: Check) -> Check:
-    """A check for such a value, or none."""
+    """Return a check of such a value, or null."""
     return lambda value: value is None or check(value)
 
 
@@ -83,7 +76,7 @@ def _share(value: Any) -> bool:
 
 
 def _part(value: Any) -> bool:
-    """A name, a number of rows, the accuracy on them."""
+    """Return whether it is a name, a number of rows and the accuracy on them."""
     return (
         isinstance(value, list)
         and len(value) == 3
@@ -133,12 +126,12 @@ ANALYSES: dict[str, dict[str, Check]] = {
 
 
 def check_values(values: Any, checks: Mapping[str, Check], where: str) -> None:
-    """Refuse an object with a value that no run writes. What may be null may be absent as well."""
+    """Raise for an object with an invalid value. A value that may be null may be absent."""
     if not is_object(values):
         raise RunError(f"{where}: expected an object, not {short(values)}")
     for name, check in checks.items():
         if not check(values.get(name)):
-            problem = f"is {short(values[name])}" if name in values else "is not there"
+            problem = f"is {short(values[name])}" if name in values else "is missing"
             raise RunError(
                 f"{where}: {name!r} {problem}, which no run writes. Remedy: run the experiment "
                 "again, or remove the line"
@@ -153,14 +146,11 @@ def _check_lengths(record: Mapping[str, Any], where: str) -> None:
             if record["data"].get(name) is not None
         }
         if len(set(lengths.values())) > 1:
-            raise RunError(f"{where}: a point each is needed, but the lengths are {lengths}")
-
-
-# -- bytes to values -------------------------------------------------------------------------------
+            raise RunError(f"{where}: the lengths must be equal, but are {lengths}")
 
 
 def decode(content: bytes, where: str) -> str:
-    """Bytes as text."""
+    """Return bytes as text, or raise `RunError`."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -168,7 +158,7 @@ def decode(content: bytes, where: str) -> str:
 
 
 def parse_json(content: bytes, where: str) -> Any:
-    """Bytes as JSON, strictly: NaN and infinity are none."""
+    """Return the value of JSON, or raise `RunError`; NaN and infinity are invalid."""
     text = decode(content, where)
     try:
         return json.loads(text, parse_constant=_no_constant)
@@ -177,10 +167,10 @@ def parse_json(content: bytes, where: str) -> Any:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def short(value: Any) -> str:
-    """A value as an error shows it."""
+    """Return a value as an error shows it."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,9 +1,9 @@
-"""The folder that a run leaves: the experiment, how it came about, and the records.
+"""The folder of a run.
 
-spec.toml      the experiment, with nothing left to defaults
-about.json     data, encoder, versions, machine, state of the source: how it came about
-records.jsonl  one record a line, in the order in which they were made
-records.csv    the tasks among them, for a spreadsheet
+spec.toml      the experiment, with all defaults written out
+about.json     metadata: data, encoder, versions, machine, commit
+records.jsonl  one record per line, in the order of writing
+records.csv    the task records, for a spreadsheet
 """
 
 from __future__ import annotations
@@ -40,31 +40,27 @@ Record = dict[str, Any]
 
 
 class RunFolder:
-    """One run on disk. It is written line by line, so that a kill costs no more than a line."""
+    """The folder of a run; records are appended line by line, so a kill loses at most one."""
 
     def __init__(self, path: Path, spec: Spec) -> None:
         self.path, self.spec = path, spec
 
     @contextmanager
     def locked(self) -> Iterator[RunFolder]:
-        """The folder, made if need be, and nobody else's until the block ends.
-
-        Raises:
-            SpecError: another process has it, or it cannot be written to.
-        """
+        """Create and lock the folder; raise `SpecError` if another process holds it."""
         lock = FileLock(self.path / ".lock")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0)
         except Timeout:
             raise SpecError(
-                f"another process is at work in {self.path}. Wait until it has ended, or choose "
-                "another folder with --output"
+                f"another process writes to {self.path}. Wait until it ends, or choose another "
+                "folder with --output."
             ) from None
         except OSError as error:
             raise SpecError(
-                f"the run cannot be kept in {self.path} ({error.strerror or error}). "
-                "Choose another folder with --output"
+                f"{self.path} cannot be written ({error.strerror or error}). Choose another folder "
+                "with --output."
             ) from error
         try:
             yield self
@@ -72,11 +68,9 @@ class RunFolder:
             lock.release()
 
     def resume(self) -> list[Record]:
-        """Begin, or take up the run that is there: its records.
+        """Return the records of the folder, and write the spec.
 
-        Raises:
-            SpecError: the folder holds records of another experiment.
-            RunError: it holds something that is no record.
+        Raises `SpecError` if the records are of another experiment, `RunError` if one is invalid.
         """
         records = list(read_records(self.path))
         file, text = self.path / SPEC, self.spec.as_toml()
@@ -84,55 +78,56 @@ class RunFolder:
         if records and before != text:
             raise SpecError(
                 f"{self.path} holds another experiment: {_difference(before, text)}. "
-                "Choose another folder with --output, or begin anew with --again"
+                "Choose another folder with --output, or start over with --restart."
             )
         if before != text or not file.exists():
             replace_text(file, text)
         return records
 
     def clear(self) -> None:
-        """Take away what a run has left here, and nothing else."""
+        """Remove the files of a run, and no others."""
         for name in (RECORDS, METADATA, SPEC, TABLE):
             (self.path / name).unlink(missing_ok=True)
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Write the records anew: what was left half done is dropped."""
+        """Replace all records."""
         replace_text(self.path / RECORDS, "".join(_line(record) for record in records))
 
     def append(self, record: Record) -> None:
-        """Add a record, on disk when this returns."""
+        """Append a record; it is on disk when this returns."""
         with (self.path / RECORDS).open("a", encoding="utf-8") as file:
             file.write(_line(record))
             file.flush()
             os.fsync(file.fileno())
 
     def metadata(self) -> dict[str, Any]:
-        """How the run came about, as far as it has been described."""
+        """Return the metadata of the run; empty if there is none."""
         file = self.path / METADATA
         if not file.exists():
             return {}
-        about: dict[str, Any] = parse_json(read_bytes(file), str(file))
-        check_values(about, {"dataset": is_object, "features": maybe(is_object)}, str(file))
-        return about
+        metadata: dict[str, Any] = parse_json(read_bytes(file), str(file))
+        check_values(metadata, {"dataset": is_object, "features": maybe(is_object)}, str(file))
+        return metadata
 
-    def write_metadata(self, about: Mapping[str, Any]) -> None:
-        """Say how the run came about."""
-        replace_text(self.path / METADATA, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    def write_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Write the metadata of the run."""
+        replace_text(
+            self.path / METADATA, json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
+        )
 
     def write_csv(self) -> None:
-        """Write the tasks as CSV."""
+        """Write the task records as CSV."""
         file = io.StringIO(newline="")
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(one for one in read_records(self.path) if one["kind"] == "task")
+        writer.writerows(r for r in read_records(self.path) if r["kind"] == "task")
         replace_text(self.path / TABLE, file.getvalue())
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """The records of a run; a last line that a kill has torn is passed over.
+    """Yield the records of a run; a last line that a kill has cut off is skipped.
 
-    Raises:
-        RunError: a line that is no record.
+    Raises `RunError` for any other line that is not a record.
     """
     path = folder / RECORDS
     lines = read_bytes(path).split(b"\n") if path.exists() else []
@@ -142,12 +137,12 @@ def read_records(folder: Path) -> Iterator[Record]:
         try:
             yield parse_record(line, f"{path}, line {number}")
         except RunError:
-            if number < len(lines):  # otherwise no newline has come after it
+            if number < len(lines):  # the last line has no newline if it was cut off
                 raise
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file of a run."""
+    """Return the content of a file, or raise `RunError`."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -155,7 +150,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def environment() -> dict[str, Any]:
-    """What else may decide a result: versions, the machine, the state of the source."""
+    """Return what else may affect a result: versions, machine, commit, time."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -178,20 +173,20 @@ def environment() -> dict[str, Any]:
 
 
 def now() -> str:
-    """The time as it is written down."""
+    """Return the time in UTC as ISO 8601."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def memory() -> int | None:
-    """The bytes of memory that this machine has, where it can be found out."""
+    """Return the memory of this machine in bytes; None on systems that do not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not on every system
+    except (AttributeError, ValueError, OSError):
         return None
 
 
 def _git() -> dict[str, Any] | None:
-    """The commit of the source that runs, if it runs from a checkout of its own."""
+    """Return the commit of the source, if it runs from a checkout."""
     source = Path(__file__).resolve().parents[3]
     if not (source / ".git").exists():
         return None
@@ -209,29 +204,28 @@ def _git() -> dict[str, Any] | None:
 
 
 def _difference(before: str, after: str) -> str:
-    """The first thing that two experiments say differently."""
+    """Return the first difference of two experiments."""
     try:
-        there, here = _flat(tomllib.loads(before)), _flat(tomllib.loads(after))
+        old, new = _flatten(tomllib.loads(before)), _flatten(tomllib.loads(after))
     except tomllib.TOMLDecodeError:
         return f"its {SPEC} cannot be read"
-    keys = (key for key in {**there, **here} if there.get(key) != here.get(key))
+    keys = (key for key in {**old, **new} if old.get(key) != new.get(key))
     if (key := next(keys, None)) is None:
-        return f"its {SPEC} says the same in another order"
-    values = (short(one[key]) if key in one else "not set" for one in (there, here))
+        return f"its {SPEC} has another order"
+    values = (short(spec[key]) if key in spec else "not set" for spec in (old, new))
     return "{} is {} there and {} now".format(key, *values)
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Values by dotted names; heads are known by their labels, not by their places."""
-    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        value = {one.get("label", str(place)): one for place, one in enumerate(value)}
+def _flatten(value: Any, name: str = "") -> dict[str, Any]:
+    """Return values by dotted names; heads are named by their labels, not by their positions."""
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        value = {item.get("label", str(i)): item for i, item in enumerate(value)}
     if not isinstance(value, dict):
         return {name: value}
-    return {
-        inner: found
-        for key, one in value.items()
-        for inner, found in _flat(one, f"{name}.{key}" if name else key).items()
-    }
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flatten(item, f"{name}.{key}" if name else key)
+    return flat
 
 
 def _line(record: Record) -> str:
@@ -239,7 +233,7 @@ def _line(record: Record) -> str:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file in one step: a reader finds the old one or the new one, never half of one."""
+    """Write a file atomically: a reader sees the old or the new content."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("w", encoding="utf-8") as file:
@@ -247,6 +241,5 @@ def replace_text(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except BaseException:
+    finally:
         partial.unlink(missing_ok=True)
-        raise

@@ -1,4 +1,4 @@
-"""Run an experiment: a generator of plain records, which goes on where a kill has stopped it."""
+"""Run an experiment: a generator of records that resumes after a kill."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, cpu_count, delayed
 
-from fecam.bench.analysis import analyse
+from fecam.bench.analysis import analyze
 from fecam.bench.metrics import group_by_run, is_complete
-from fecam.bench.preparation import Prepared, Progress, Watch, load_data, prepare
+from fecam.bench.preparation import (
+    PreparedScenario,
+    Progress,
+    ProgressCallback,
+    load_data,
+    prepare,
+)
 from fecam.bench.results import RunFolder, environment, memory, now
 from fecam.bench.scenario_evaluation import evaluate_scenario
 from fecam.bench.spec import HeadSpec, Spec
@@ -25,16 +30,10 @@ from fecam.data import Dataset
 from fecam.errors import SpecError
 
 Record = dict[str, Any]
-Executor = Callable[[Sequence[tuple[Prepared, HeadSpec]]], Iterator[Record]]
-"""Takes heads through seeds somewhere else, and gives all records of one when it is done."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What is done in one piece, and done again if it was cut short: a head through a seed."""
-
-    head: HeadSpec
-    seed: int
+Job = tuple[PreparedScenario, HeadSpec]
+"""A head and a seed: they are run as a whole, and again if they were interrupted."""
+Executor = Callable[[Sequence[Job]], Iterator[Record]]
+"""Runs jobs, and yields all records of a job when it is complete."""
 
 
 def run(
@@ -43,126 +42,155 @@ def run(
     *,
     root: str | os.PathLike[str] | None = None,
     download: bool = False,
-    again: bool = False,
+    restart: bool = False,
     workers: int | None = None,
     executor: Executor | None = None,
     device: Any = None,
-    watch: Watch | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Iterator[Record]:
-    """Run an experiment into a folder, and yield its records as they come.
+    """Run an experiment into a folder, and yield its records.
 
-    Records that the folder already holds come first; what a kill left half done is done again.
-    Features are made once for all heads. With several seeds, heads run side by side in so many
-    processes as there are seeds and cores and as memory allows (``workers``); with one, a head
-    after the other, and its time is its own. ``executor`` takes them to other machines instead, as
-    `fecam.distributed.experiments` does. The analyses are of the first seed. ``root`` and
-    ``download`` are for the data set; ``watch`` hears how far each stage has come.
+    Records in the folder come first; incomplete jobs are repeated. Features are computed once for
+    all heads. The analyses are of the first seed.
 
-    >>> from fecam.bench import spec
+    Parameters
+    ----------
+    spec : Spec
+        The experiment, as `fecam.bench.load` returns it.
+    folder : path
+        The folder of the run; it is created if necessary.
+    root : path, optional
+        Folder of the data set.
+    download : bool
+        Download the data set if it is missing.
+    restart : bool
+        Remove the records of an earlier run first.
+    workers : int, optional
+        Number of processes. By default one per seed, as cores and memory allow: the heads of a
+        single seed run one after the other, so that their times are comparable.
+    executor : callable, optional
+        Runs the jobs elsewhere, as `fecam.distributed.experiments.run_on_ray`.
+    device : str, optional
+        Device of the encoder, or of the training.
+    progress : callable, optional
+        Is called with a `fecam.bench.preparation.Progress`.
+
+    Yields
+    ------
+    dict
+        The records, as ``records.jsonl`` holds them.
+
+    Raises
+    ------
+    SpecError
+        If the experiment cannot be run, or the folder holds another one.
+
+    Examples
+    --------
+    >>> from fecam.bench import load, run
     >>> import tempfile
-    >>> digits = spec.load("digits", {"seeds": [1993], "analyses": []})
-    >>> digits = digits.select_heads(["nearest mean"])
+    >>> digits = load("digits", {"seeds": [1993], "analyses": []}).select_heads(["nearest mean"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     [record["classes"] for record in run(digits, folder)]
     [4, 6, 8, 10]
-
-    Raises:
-        FecamError: the experiment cannot be run as written, or the folder holds another.
     """
-    tell = watch or (lambda now: None)
-    data = load_data(spec, None if root is None else Path(root), download, tell)
+    progress = progress or (lambda now: None)
+    data = load_data(spec, None if root is None else Path(root), download, progress)
     with RunFolder(Path(folder), spec).locked() as home:
-        if again:
+        if restart:
             home.clear()
-        yield from _run(spec, data, home, executor or partial(run_locally, workers), device, tell)
+        run_jobs = executor or partial(run_locally, workers)
+        yield from _run(spec, data, home, run_jobs, device, progress)
 
 
 def _run(
-    spec: Spec, data: Dataset, home: RunFolder, executor: Executor, device: Any, tell: Watch
+    spec: Spec,
+    data: Dataset,
+    home: RunFolder,
+    executor: Executor,
+    device: Any,
+    progress: ProgressCallback,
 ) -> Iterator[Record]:
-    kept = _whole(home.resume())
+    kept = _complete(home.resume())
     before = home.metadata() if kept else {}
-    about = _about(spec, data, before, home.path)
+    metadata = _metadata(spec, data, before, home.path)
     home.rewrite(kept)
     yield from kept
     done = {(label, seed) for label, seeds in group_by_run(kept).items() for seed in seeds}
-    jobs = [
-        _Job(head, seed)
-        for seed in spec.seeds
-        for head in spec.heads
-        if (head.label, seed) not in done
+    open_jobs = [
+        (head, seed) for seed in spec.seeds for head in spec.heads if (head.label, seed) not in done
     ]
-    analysed = {one["name"] for one in kept if one["kind"] == "analysis"}
-    analyses = [name for name in spec.analyses if name not in analysed]
-    if not jobs and not analyses and before.get("finished"):
+    analyzed = {record["name"] for record in kept if record["kind"] == "analysis"}
+    analyses = [name for name in spec.analyses if name not in analyzed]
+    if not open_jobs and not analyses and before.get("finished"):
         return
-    home.write_metadata(about)
-    wanted = {job.seed for job in jobs} | ({spec.seeds[0]} if analyses else set())
-    trained = {(one["seed"], one["epoch"]) for one in kept if one["kind"] == "training"}
-    prepared: dict[int, Prepared] = {}
-    for each in prepare(spec, data, filter(wanted.__contains__, spec.seeds), device, tell):
-        if isinstance(each, Prepared):
-            prepared[each.scenario.seed] = each
-            about = _with_features(about, each, home.path)
-        elif (each["seed"], each["epoch"]) not in trained:
-            home.append(each)
-            yield each
-    home.write_metadata(about)
-    for record in _records(spec, jobs, analyses, prepared, executor, tell):
+    home.write_metadata(metadata)
+    seeds = {seed for _, seed in open_jobs} | ({spec.seeds[0]} if analyses else set())
+    trained = {(r["seed"], r["epoch"]) for r in kept if r["kind"] == "training"}
+    prepared: dict[int, PreparedScenario] = {}
+    for result in prepare(spec, data, filter(seeds.__contains__, spec.seeds), device, progress):
+        if isinstance(result, PreparedScenario):
+            prepared[result.scenario.seed] = result
+            metadata = _with_features(metadata, result, home.path)
+        elif (result["seed"], result["epoch"]) not in trained:
+            home.append(result)
+            yield result
+    home.write_metadata(metadata)
+    jobs = [(prepared[seed], head) for head, seed in open_jobs]
+    for record in _records(jobs, analyses, prepared.get(spec.seeds[0]), executor, progress):
         home.append(record)
         yield record
     home.write_csv()
-    home.write_metadata({**about, "finished": now()})
+    home.write_metadata({**metadata, "finished": now()})
 
 
 def _records(
-    spec: Spec,
-    jobs: Sequence[_Job],
+    jobs: Sequence[Job],
     analyses: Sequence[str],
-    prepared: dict[int, Prepared],
+    first: PreparedScenario | None,
     executor: Executor,
-    tell: Watch,
+    progress: ProgressCallback,
 ) -> Iterator[Record]:
-    """Those of the heads, then those of the analyses."""
-    total = sum(len(prepared[job.seed].scenario) for job in jobs)
-    records = executor([(prepared[job.seed], job.head) for job in jobs]) if jobs else iter(())
-    for count, record in enumerate(records):
-        tell(Progress("tasks", count + 1, total))
+    """Yield the records of the heads, then those of the analyses."""
+    total = sum(len(prepared.scenario) for prepared, _ in jobs)
+    for count, record in enumerate(executor(jobs) if jobs else ()):
+        progress(Progress("tasks", count + 1, total))
         yield record
     for count, name in enumerate(analyses):
-        tell(Progress("analyses", count, len(analyses)))
-        yield analyse(name, prepared[spec.seeds[0]])
-        tell(Progress("analyses", count + 1, len(analyses)))
+        assert first is not None, "the first seed is prepared for the analyses"
+        progress(Progress("analyses", count, len(analyses)))
+        yield analyze(name, first)
+        progress(Progress("analyses", count + 1, len(analyses)))
 
 
-def run_locally(workers: int | None, jobs: Sequence[tuple[Prepared, HeadSpec]]) -> Iterator[Record]:
-    """All tasks of all jobs: one after the other as they come, or jobs side by side."""
-    side_by_side = min(len(jobs), workers or _workers([prepared for prepared, _ in jobs]))
-    if side_by_side <= 1:
+def run_locally(workers: int | None, jobs: Sequence[Job]) -> Iterator[Record]:
+    """Yield the records of jobs that run one after the other, or in several processes."""
+    processes = min(len(jobs), workers or _worker_count([prepared for prepared, _ in jobs]))
+    if processes <= 1:
         for prepared, head in jobs:
             yield from evaluate_scenario(prepared, head)
         return
     calls = (delayed(_run_one)(prepared, head, os.getpid()) for prepared, head in jobs)
-    results = Parallel(n_jobs=side_by_side, return_as="generator_unordered")(calls)
+    results = Parallel(n_jobs=processes, return_as="generator_unordered")(calls)
     try:
         for records in results:
             yield from records
     finally:
-        with warnings.catch_warnings():  # who stops a run knows that it was stopped
+        with warnings.catch_warnings():  # of jobs that are canceled when a run is interrupted
             warnings.filterwarnings("ignore", message=".*have been cancelled")
             results.close()
 
 
-def _run_one(prepared: Prepared, head: HeadSpec, parent: int) -> list[Record]:
-    _end_with(parent)
+def _run_one(prepared: PreparedScenario, head: HeadSpec, parent: int) -> list[Record]:
+    _exit_with(parent)
     return list(evaluate_scenario(prepared, head))
 
 
 @cache
-def _end_with(parent: int) -> None:
-    """A worker whose run was killed would wait for ever for the next job: end it, too.
+def _exit_with(parent: int) -> None:
+    """Exit when the parent process is killed: a worker would wait for its next job forever.
 
-    Ctrl-C reaches all processes of a terminal: only the run itself answers, and ends its workers.
+    Ctrl-C reaches all processes of a terminal: the parent handles it, and ends its workers.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -174,8 +202,8 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _workers(prepared: Sequence[Prepared]) -> int:
-    """Side by side as many as there are seeds and cores, and as fit half of the memory."""
+def _worker_count(prepared: Sequence[PreparedScenario]) -> int:
+    """Return one worker per seed, limited by the cores and by half of the memory."""
     seeds = len({one.scenario.seed for one in prepared})
     if seeds <= 1:
         return 1
@@ -184,41 +212,30 @@ def _workers(prepared: Sequence[Prepared]) -> int:
     return max(1, min(seeds, cores, int((memory() or need) / 2 // need)))
 
 
-def bytes_to_run(prepared: Prepared) -> int:
-    """About the memory that a head needs to go through a seed."""
+def bytes_to_run(prepared: PreparedScenario) -> int:
+    """Return an estimate of the memory of a job in bytes."""
     width, classes = prepared.width, len(prepared.scenario.class_order)
-    # A matrix a class as kept, as derived, and once more while it is made; and the samples.
+    # Three matrices per class: stored, derived, and temporary; and the samples twice.
     return int(4 * (3 * classes * width**2 + 2 * len(prepared.features) * width) + 200e6)
 
 
-def _whole(records: Sequence[Record]) -> list[Record]:
-    """The records that stand: a head's only if all tasks of the seed are there."""
-    whole = {
+def _complete(records: Sequence[Record]) -> list[Record]:
+    """Return the records without those of incomplete jobs."""
+    complete = {
         (label, seed)
         for label, seeds in group_by_run(records).items()
         for seed, tasks in seeds.items()
         if is_complete(tasks)
     }
-    return [
-        record
-        for record in records
-        if record["kind"] != "task" or (record["head"], record["seed"]) in whole
-    ]
+    return [r for r in records if r["kind"] != "task" or (r["head"], r["seed"]) in complete]
 
 
-def _about(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """How the run comes about. One that is taken up keeps what was said, and adds the day.
-
-    Raises:
-        SpecError: it was begun with other data.
-    """
+def _metadata(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the metadata of a run; a resumed one keeps its own, and adds the environment."""
     if before:
         _check_same("data", before["dataset"]["fingerprint"], data.fingerprint, folder)
-        return {
-            **before,
-            "finished": None,
-            "resumed": [*before.get("resumed", []), environment()],
-        }
+        resumed = [*before.get("resumed", []), environment()]
+        return {**before, "finished": None, "resumed": resumed}
     return {
         "name": spec.name,
         "title": spec.title,
@@ -237,28 +254,30 @@ def _about(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -> d
     }
 
 
-def _with_features(about: dict[str, Any], prepared: Prepared, folder: Path) -> dict[str, Any]:
-    """The same with the features and the classes of one more seed."""
+def _with_features(
+    metadata: dict[str, Any], prepared: PreparedScenario, folder: Path
+) -> dict[str, Any]:
+    """Return the metadata with the features and the class order of one more seed."""
     features, scenario, seed = prepared.features, prepared.scenario, str(prepared.scenario.seed)
-    known = about.get("features", {}).get("fingerprints", {})
-    _check_same("features", known.get(seed), features.fingerprint, folder)
+    fingerprints = metadata.get("features", {}).get("fingerprints", {})
+    _check_same("features", fingerprints.get(seed), features.fingerprint, folder)
     return {
         "scenario": scenario.describe(),
         "encoder": prepared.encoder,
-        **about,
+        **metadata,
         "features": {
             "width": prepared.width,
-            "fingerprints": {**known, seed: features.fingerprint},
+            "fingerprints": {**fingerprints, seed: features.fingerprint},
         },
-        "class_orders": {**about.get("class_orders", {}), seed: list(scenario.class_order)},
-        "notes": [*dict.fromkeys([*about["notes"], *features.notes])],
+        "class_orders": {**metadata.get("class_orders", {}), seed: list(scenario.class_order)},
+        "notes": [*dict.fromkeys([*metadata["notes"], *features.notes])],
     }
 
 
-def _check_same(what: str, before: str | None, after: str, folder: Path) -> None:
-    """A run that goes on must go on with the same."""
+def _check_same(name: str, before: str | None, after: str, folder: Path) -> None:
+    """Raise if a resumed run has other data or features."""
     if before is not None and before != after:
         raise SpecError(
-            f"{folder} was begun with other {what} (fingerprint {before[:8]} then, {after[:8]} "
-            "now). Choose another folder with --output, or begin anew with --again"
+            f"{folder} was started with other {name} (fingerprint {before[:8]} then, {after[:8]} "
+            "now). Choose another folder with --output, or start over with --restart."
         )

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score
 
 from fecam import heads
 from fecam.bench.metrics import auroc, calibration_error
-from fecam.bench.preparation import Prepared
+from fecam.bench.preparation import PreparedScenario
 from fecam.bench.spec import HeadSpec
 from fecam.errors import FecamError, SpecError
 
@@ -21,7 +21,7 @@ MAX_ROWS = 2000
 """Test rows for calibration and novelty, which compute the distance to every class."""
 
 
-def evaluate_scenario(prepared: Prepared, head: HeadSpec) -> Iterator[Record]:
+def evaluate_scenario(prepared: PreparedScenario, head: HeadSpec) -> Iterator[Record]:
     """Yield a record per task: learn it with a new head, then predict its test rows.
 
     The time to learn is that of `partial_fit`; what a head derives at its first prediction is in
@@ -36,7 +36,7 @@ def evaluate_scenario(prepared: Prepared, head: HeadSpec) -> Iterator[Record]:
         ) from error
 
 
-def _tasks(prepared: Prepared, head: HeadSpec) -> Iterator[Record]:
+def _tasks(prepared: PreparedScenario, head: HeadSpec) -> Iterator[Record]:
     features, scenario, seed = prepared.features, prepared.scenario, prepared.scenario.seed
     X, y = np.asarray(features.items), features.labels
     classifier = heads.make(head.name, **_options(head, seed))

@@ -1,7 +1,6 @@
-"""An experiment as a small TOML file: data, encoder, scenario, heads, seeds.
+"""An experiment as a TOML file: data, encoder, scenario, heads, seeds.
 
-Whatever a file leaves out has a default, and whatever it says is checked before any work begins:
-an unknown key is an error that suggests the right one.
+All keys are checked before any work starts; an unknown key is an error that suggests a similar one.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ ANALYSES = ("singular-values", "tsne")
 FIRST_TASK_CLASSES = ("base", "all")
 PAPER_METRICS = ("average", "last", "old", "new")
 NONE = "none"
-"""TOML has no word for nothing, which some options of heads may be."""
+"""Stands for None in the options of a head: TOML has no null."""
 SUFFIX = ".toml"
 _SPECS = resources.files("fecam.bench") / "specs"
 
 
 @dataclass(frozen=True)
 class Component:
-    """Something that is loaded by name, with options: a data set, or an encoder."""
+    """A data set, an encoder or a scenario: its name and its options."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -41,31 +40,50 @@ class FirstTask:
     """A ResNet-18 that is trained on the classes of the first task, then frozen."""
 
     classes: str = "base"
-    """Those of the first task, or "all": joint training, the upper bound."""
+    """``base`` for those of the first task, or ``all``: joint training, the upper bound."""
     width: int = 64
     epochs: int | None = None
-    """None: as many as the paper."""
+    """None for those of the paper."""
     size: int | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
-    """What else is changed of the training plan."""
+    """Other fields of the training plan."""
 
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """A classifier on features."""
+    """A head of an experiment."""
 
     name: str
     label: str
-    """What tables and curves call it."""
+    """Its name in tables and curves."""
     options: Mapping[str, Any] = field(default_factory=dict)
     first_task: str = "head"
-    """Who answers after the first task: the head, or, as in the authors' ResNet code, the trained
-    network's own classifier ("network")."""
+    """``network``: its own classifier predicts the first task, as in the authors' ResNet code."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An experiment, complete and checked."""
+    """An experiment with all defaults, checked.
+
+    Attributes
+    ----------
+    name, title : str
+        The name of its folder, and of its report.
+    dataset, scenario : Component
+        Where samples come from, and how they are split into tasks.
+    heads : tuple of HeadSpec
+        The classifiers to compare.
+    encoder : Component or None
+        Computes the features.
+    first_task : FirstTask or None
+        The network to train instead of an encoder.
+    seeds : tuple of int
+        One run per seed.
+    analyses : tuple of str
+        Some of `ANALYSES`.
+    paper : mapping
+        What the paper reports: ``source``, ``note``, and ``figures`` by the label of a head.
+    """
 
     name: str
     title: str
@@ -77,10 +95,9 @@ class Spec:
     seeds: tuple[int, ...] = (1993,)
     analyses: tuple[str, ...] = ()
     paper: Mapping[str, Any] = field(default_factory=dict)
-    """What the paper reports: ``source``, ``note``, and ``figures`` by the label of a head."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As a file would say it, with nothing left to defaults."""
+        """Return the tables of the file, with all defaults."""
         written: dict[str, Any] = {
             "name": self.name,
             "title": self.title,
@@ -92,8 +109,8 @@ class Spec:
         if self.encoder is not None:
             written["encoder"] = {"name": self.encoder.name, **self.encoder.options}
         if self.first_task is not None:
-            chosen = {k: getattr(self.first_task, k) for k in FirstTask.__dataclass_fields__}
-            written["first_task"] = {k: v for k, v in chosen.items() if v is not None}
+            values = vars(self.first_task).items()
+            written["first_task"] = {key: value for key, value in values if value is not None}
         if self.paper:
             written["paper"] = dict(self.paper)
         written["heads"] = [
@@ -101,42 +118,67 @@ class Spec:
                 "name": head.name,
                 "label": head.label,
                 **({} if head.first_task == "head" else {"first_task": head.first_task}),
-                **{key: NONE if one is None else one for key, one in head.options.items()},
+                **{key: NONE if x is None else x for key, x in head.options.items()},
             }
             for head in self.heads
         ]
         return written
 
     def as_toml(self) -> str:
-        """The experiment as a file."""
+        """Return the text of the file."""
         return tomli_w.dumps(_plain(self.as_dict()))
 
     def select_heads(self, labels: Iterable[str]) -> Spec:
-        """The same with some of its heads."""
-        wanted = list(labels)
+        """Return the experiment with some of its heads, by their labels."""
+        selected = list(labels)
         own = [head.label for head in self.heads]
-        check_keys(self.name, wanted, own, kind="head", error=SpecError)
-        return replace(self, heads=tuple(one for one in self.heads if one.label in wanted))
+        check_keys(self.name, selected, own, kind="head", error=SpecError)
+        return replace(self, heads=tuple(head for head in self.heads if head.label in selected))
 
 
 def available() -> list[str]:
-    """The names of the experiments that come with the package."""
-    names = (one.name for one in _SPECS.iterdir())
+    """Return the names of the experiments in the package.
+
+    Returns
+    -------
+    list of str
+        The names, sorted.
+
+    Examples
+    --------
+    >>> "digits" in available()
+    True
+    """
+    names = (file.name for file in _SPECS.iterdir())
     return sorted(
         name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX) and name[0] != "_"
     )
 
 
 def load(what: str | Path, changes: Mapping[str, Any] | None = None) -> Spec:
-    """An experiment by its name, or the file that describes one.
+    """Load an experiment.
 
-    ``changes`` go over what the file says, by dotted keys: ``{"first_task.epochs": 30}``.
+    Parameters
+    ----------
+    what : str or path
+        Its name in `available`, or a ``.toml`` file.
+    changes : mapping, optional
+        Other values by dotted keys: ``{"first_task.epochs": 30}``.
 
+    Returns
+    -------
+    Spec
+        The checked experiment.
+
+    Raises
+    ------
+    SpecError
+        If there is no such experiment, or it is invalid.
+
+    Examples
+    --------
     >>> load("digits").scenario.name
     'class-incremental'
-
-    Raises:
-        SpecError: there is no such experiment, or it cannot be run as written.
     """
     name, table = _read(what, ())
     for key, value in (changes or {}).items():
@@ -148,56 +190,43 @@ def load(what: str | Path, changes: Mapping[str, Any] | None = None) -> Spec:
 
 
 def _read(what: str | Path, above: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """The table of a file, with those that it extends below it."""
+    """Return the name of a file and its table, merged over the files that it extends."""
     text, name = str(what), Path(what).stem
     if text in above:
-        raise SpecError(f"{' extends '.join((*above, text))}: that goes round in a circle")
-    inside = _SPECS / f"{text}{SUFFIX}"
-    if text.endswith(SUFFIX) or "/" in text:
-        content = _text(Path(what))
-    elif inside.is_file():
-        content = inside.read_text("utf-8")
-    else:
+        raise SpecError(f"{' extends '.join((*above, text))}: files extend each other in a circle")
+    bundled = _SPECS / f"{text}{SUFFIX}"
+    is_file = text.endswith(SUFFIX) or "/" in text
+    if not is_file and not bundled.is_file():
         raise SpecError(
             f"there is no experiment {text!r}.{suggestion(text, available())} `fecam bench --list` "
-            f"lists them; a file of your own ends in {SUFFIX}"
+            f"lists them; the name of a file ends in {SUFFIX}"
         )
     try:
-        table = tomllib.loads(content)
+        table = tomllib.loads((Path(what) if is_file else bundled).read_text("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise SpecError(f"{text} is not TOML: {error}") from None
-    bases, more = table.pop("extends", []), table.pop("extra_heads", [])
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SpecError(f"the experiment {text} cannot be read: {reason}") from None
+    extends, extra = table.pop("extends", []), table.pop("extra_heads", [])
+    bases = [extends] if isinstance(extends, str) else extends
+    if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
+        raise SpecError(f"{text}: extends={extends!r} must name an experiment, or list some.")
     merged: dict[str, Any] = {}
-    for base in _bases(text, bases):
-        near = Path(what).parent / base
-        found = near if str(base).endswith(SUFFIX) and not inside.is_file() else base
-        _, below = _read(found, (*above, text))
+    for base in bases:
+        beside = base.endswith(SUFFIX) and not bundled.is_file()
+        _, below = _read(Path(what).parent / base if beside else base, (*above, text))
         merged = _merged(merged, below)
     merged = _merged(merged, table)
-    if more:  # a list is replaced as a whole: to add to one needs a word of its own
-        for key, tables in (("heads", merged.get("heads", [])), ("extra_heads", more)):
+    if extra:  # heads alone would replace the whole list
+        for key, tables in (("heads", merged.get("heads", [])), ("extra_heads", extra)):
             _check_tables(key, tables, f"{text}: ")
-        merged["heads"] = [*merged.get("heads", []), *more]
+        merged["heads"] = [*merged.get("heads", []), *extra]
     return name, merged
 
 
-def _bases(text: str, bases: Any) -> list[str]:
-    found = [bases] if isinstance(bases, str) else bases
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise SpecError(f"{text}: extends = {bases!r} must name an experiment, or list some")
-    return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SpecError(f"the experiment {path} cannot be read: {reason}") from None
-
-
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are merged key by key; anything else is replaced. False takes a table away."""
+    """Return tables merged by key; other values are replaced, and False removes a table."""
     merged = dict(below)
     for key, value in above.items():
         if value is False and isinstance(merged.get(key), dict):
@@ -211,16 +240,14 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def _change(table: dict[str, Any], key: str, value: Any) -> None:
     *tables, last = key.split(".")
-    for one in tables:
-        table = table.setdefault(one, {})
+    for name in tables:
+        table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise SpecError(f"{key}: {one} is a value, it holds no {last}")
+            raise SpecError(f"{key}: {name} is a value, not a table with the key {last}")
     table[last] = value
 
 
-# ------------------------------------------------------------------------- what a table may say
-
-# Of these, extends and extra_heads are gone once a file is read.
+# `_read` removes extends and extra_heads.
 _KEYS = (
     "name", "title", "seeds", "analyses", "dataset", "encoder", "first_task", "scenario", "heads",
     "extra_heads", "paper", "extends",
@@ -233,21 +260,19 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
     check_keys("the experiment", table, _KEYS, kind="key", error=SpecError)
     for key in ("dataset", "scenario", "heads"):
         if key not in table:
-            raise SpecError(f"it says nothing of {key!r}, without which there is no experiment")
+            raise SpecError(f"{key!r} is missing: an experiment needs it")
     first = table.get("first_task")
     if first is not None and "encoder" in table:
-        raise SpecError(
-            "it has both an encoder and a first_task: which of them makes the features?"
-        )
+        raise SpecError("encoder and first_task exclude each other: remove one of them")
     analyses = _typed(table, "analyses", list, [])
     for analysis in analyses:
         check_choice("analyses", analysis, ANALYSES, error=SpecError)
     spec = Spec(
         name=_typed(table, "name", str, name),
         title=_typed(table, "title", str, name),
-        dataset=_source(table, "dataset", "name"),
-        scenario=_source(table, "scenario", "kind"),
-        encoder=_source(table, "encoder", "name") if "encoder" in table else None,
+        dataset=_component(table, "dataset", "name"),
+        scenario=_component(table, "scenario", "kind"),
+        encoder=_component(table, "encoder", "name") if "encoder" in table else None,
         first_task=None if first is None else _first_task(first),
         heads=tuple(_heads(table["heads"])),
         seeds=_seeds(_typed(table, "seeds", list, [1993])),
@@ -256,25 +281,24 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
     )
     scenarios.check_options(spec.scenario.name, spec.scenario.options)
     labels = [head.label for head in spec.heads]
-    twice = sorted({label for label in labels if labels.count(label) > 1})
-    if twice:
-        raise SpecError(f"two heads are called {twice[0]!r}: give one of them another label")
+    if repeated := [label for i, label in enumerate(labels) if label in labels[:i]]:
+        raise SpecError(f"two heads have the label {repeated[0]!r}: give one of them another")
     if spec.first_task is None and any(head.first_task == "network" for head in spec.heads):
         raise SpecError("a head leaves the first task to the network, but none is trained")
     return spec
 
 
-def _source(table: Mapping[str, Any], key: str, naming: str) -> Component:
+def _component(table: Mapping[str, Any], key: str, naming: str) -> Component:
     options = dict(_typed(table, key, dict, {}))
     name = options.pop(naming, None)
     if not isinstance(name, str):
-        raise SpecError(f"[{key}] needs a {naming}, as text; it has {name!r}")
+        raise SpecError(f"[{key}] needs a {naming}, as text, not {name!r}")
     return Component(name, options)
 
 
 def _first_task(table: Any) -> FirstTask:
     if not isinstance(table, dict):
-        raise SpecError(f"first_task = {table!r} is no table; write [first_task]")
+        raise SpecError(f"first_task={table!r} must be a table: write [first_task]")
     keys = FirstTask.__dataclass_fields__
     check_keys("first_task", table, keys, kind="key", error=SpecError)
     classes = table.get("classes", "base")
@@ -287,35 +311,36 @@ def _first_task(table: Any) -> FirstTask:
 def _heads(tables: Any) -> Iterable[HeadSpec]:
     _check_tables("heads", tables)
     if not tables:
-        raise SpecError("it has no heads: write [[heads]] and the name of one")
+        raise SpecError("there are no heads: write [[heads]] and the name of one")
     for table in tables:
         options = dict(table)
         name, label = options.pop("name", None), options.pop("label", None)
         first_task, vary = options.pop("first_task", "head"), options.pop("vary", {})
         if not isinstance(name, str):
-            raise SpecError(f"a head needs a name, as text; {table} has {name!r}")
+            raise SpecError(f"a head needs a name, as text: {table} has {name!r}")
         check_choice("first_task of a head", first_task, ("head", "network"), error=SpecError)
-        for more, suffix in _variants(vary):
-            chosen = {
-                key: None if value == NONE else value for key, value in {**options, **more}.items()
+        for varied, suffix in _variants(vary):
+            values = {
+                key: None if value == NONE else value
+                for key, value in {**options, **varied}.items()
             }
-            heads.make(name, **chosen)  # what it does not take is found out now
-            yield HeadSpec(name, f"{label or name}{suffix}", chosen, first_task)
+            heads.make(name, **values)  # raises an error for invalid options
+            yield HeadSpec(name, f"{label or name}{suffix}", values, first_task)
 
 
 def _check_tables(key: str, tables: Any, where: str = "") -> None:
-    if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise SpecError(f"{where}{key} must be a list of tables: write [[{key}]] above each")
 
 
 def _variants(vary: Any) -> Iterable[tuple[dict[str, Any], str]]:
-    """One head a value: ``vary = {shrinkage = [[0, 0], [1, 1]]}``."""
+    """Yield one head per value: ``vary = {shrinkage = [[0, 0], [1, 1]]}``."""
     if not vary:
         yield {}, ""
         return
     pairs = [*vary.items()] if isinstance(vary, dict) else []
     if len(pairs) != 1 or not isinstance(pairs[0][1], list):
-        raise SpecError(f"vary = {vary!r}: name one option and list its values")
+        raise SpecError(f"vary={vary!r} must name one option and list its values.")
     ((option, values),) = pairs
     for value in values:
         text = ", ".join(f"{x:g}" for x in value) if isinstance(value, list) else str(value)
@@ -337,7 +362,7 @@ def _paper(table: dict[str, Any]) -> dict[str, Any]:
     for label, figures in table.get("figures", {}).items():
         where = f"paper.figures.{label}"
         if not isinstance(figures, dict):
-            raise SpecError(f"{where} = {figures!r}: write {{average = 70.9}}")
+            raise SpecError(f"{where}={figures!r} must be a table, as {{average = 70.9}}.")
         check_keys(where, figures, PAPER_METRICS, kind="key", error=SpecError)
         for name, figure in figures.items():
             check_number(f"{where}.{name}", figure, note=" in percent", error=SpecError)
@@ -353,9 +378,7 @@ def _typed(table: Mapping[str, Any], key: str, kind: type, default: Any, where: 
 
 
 def _plain(value: Any) -> Any:
-    """As TOML can hold it: tuples become lists, what is None is left out."""
+    """Return a value as TOML can hold it: tuples become lists, and None is left out."""
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items() if one is not None}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

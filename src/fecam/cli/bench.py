@@ -1,4 +1,4 @@
-"""`fecam bench`, `fecam report` and `fecam heads`: experiments and what came of them."""
+"""`fecam bench`, `fecam report` and `fecam heads`: experiments, their reports, and heads."""
 
 from __future__ import annotations
 
@@ -39,99 +39,106 @@ def bench(
     listing: Annotated[bool, typer.Option("--list", help="List all experiments.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Print them in full; run nothing.")] = False,
     output: Annotated[
-        Path, typer.Option("--output", "-O", help="Each gets a folder of its name in here.")
+        Path, typer.Option("--output", "-O", help="Parent folder; each run has its own.")
     ] = Path("runs"),
     root: Root = None,
     download: Download = False,
     head: Annotated[
         list[str] | None, typer.Option(help="Only this head, by its label; may be repeated.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Other seeds, as 1993,1994.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Other seeds: 1993,1994.")] = None,
     change: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change the experiment: first_task.epochs=30."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Heads side by side; by default one a seed.")
+        int | None, typer.Option(min=1, help="Processes; by default one per seed.")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Begin anew, not where it ended.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Remove earlier records.")] = False,
     log: Annotated[
-        list[str] | None, typer.Option(help="Log to tensorboard or mlflow, too.")
+        list[str] | None, typer.Option(help="Also log to tensorboard or mlflow.")
     ] = None,
     device: Device = None,
     ray: cluster.Ray = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run experiments: tables, curves and a report. Run it again to go on after a stop.
+    """Run experiments: tables, curves and a report. Run it again to resume after an interrupt.
 
     Example: `fecam bench digits`, then open `runs/digits/report.html`;
-    `fecam bench cifar100-t10-lite0 --ray` spreads seeds and heads over a cluster
+    `fecam bench cifar100-t10-lite0 --ray` runs seeds and heads on a cluster
     """
-    if listing:
-        _list(as_json)
-        return
-    if not spec:
-        raise InputError("name an experiment, such as digits; `fecam bench --list` lists them")
     from fecam.bench import loggers, runner
     from fecam.bench import spec as specs
 
+    if listing:
+        bundled = [specs.load(name) for name in specs.available()]
+        rows = [[one.name, one.title, one.dataset.name, _features_by(one)] for one in bundled]
+        if as_json:
+            show_json([one.as_dict() for one in bundled])
+        else:
+            show_table(["experiment", "title", "data", "features by"], rows)
+        return
+    if not spec:
+        raise InputError("name an experiment, such as digits; `fecam bench --list` lists them")
     changes = {**_changes(change or []), **({} if seeds is None else {"seeds": _seeds(seeds)})}
-    sys.path.insert(0, str(Path.cwd()))  # an experiment may name a head in a file of the user's
-    chosen = [specs.load(one, changes) for one in spec]
+    sys.path.insert(0, str(Path.cwd()))  # an experiment may name a head in a file of the user
+    experiments = [specs.load(name, changes) for name in spec]
     if head:
-        chosen = [one.select_heads(head) for one in chosen]
+        experiments = [one.select_heads(head) for one in experiments]
+    if show and as_json:
+        show_json([one.as_dict() for one in experiments])
+    elif show:
+        print("\n".join(one.as_toml() for one in experiments), end="")
     if show:
-        _print_specs(chosen, as_json)
         return
     if ray is not None and workers is not None:
         raise InputError("--workers is for this machine. Remedy: leave it out, for --ray")
     executor = None if ray is None else cluster.executor_on(ray)
-    listeners = [loggers.make(name) for name in log or []]
-    for one in chosen:
-        folder = output / one.name
+    log_records = [loggers.make(name) for name in log or []]
+    for experiment in experiments:
+        folder = output / experiment.name
         try:
-            with progress_bar(one.name, "steps") as bar:
-                records = runner.run(
-                    one,
+            with progress_bar(experiment.name, "steps") as bar:
+                for record in runner.run(
+                    experiment,
                     folder,
                     root=root,
                     download=download,
-                    again=again,
+                    restart=restart,
                     workers=workers,
                     executor=executor,
                     device=device,
-                    watch=_watching(bar, one.name),
-                )
-                for record in records:
-                    for listener in listeners:
-                        listener(record, folder)
+                    progress=_stage_bars(bar, experiment.name),
+                ):
+                    for log_record in log_records:
+                        log_record(record, folder)
                     if as_json:
                         print(json.dumps(record), flush=True)
         except KeyboardInterrupt:
-            print_note(f"stopped; what is done is kept in {folder}. Run the same command to go on")
+            print_note(f"stopped; the records are in {folder}. Run the same command to resume")
             raise typer.Exit(INTERRUPTED) from None
-        _tell(folder, as_json)
+        _show_report(folder, as_json)
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that `fecam bench` has left.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of `fecam bench`.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-O", help="The page; by default in the folder.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the page of a run, or one that compares several.
+    """Write the report of a run, or one that compares several.
 
     Example: `fecam report runs/digits`
     """
     from fecam.report import read_run, write_report
 
-    found = [read_run(folder) for folder in runs]
+    results = [read_run(folder) for folder in runs]
     if as_json:
-        show_json({run.name: run.summary for run in found})
+        show_json({run.name: run.summary for run in results})
         return
-    for run in found:
-        _show(run)
+    for run in results:
+        _show_summary(run)
     print_note(f"the report: {write_report(runs, output)}")
 
 
@@ -144,32 +151,12 @@ def list_heads(as_json: AsJson = False) -> None:
 
     entries = heads.available()
     if as_json:
-        show_json([{**asdict(one), "options": _plain(one.options)} for one in entries])
+        show_json([{**asdict(one), "options": _json_options(one.options)} for one in entries])
         return
     show_table(
         ["head", "what it is", "options"],
         [[one.name, one.description, ", ".join(one.options)] for one in entries],
     )
-
-
-def _list(as_json: bool) -> None:
-    from fecam.bench import spec as specs
-
-    found = [specs.load(name) for name in specs.available()]
-    if as_json:
-        show_json([one.as_dict() for one in found])
-        return
-    show_table(
-        ["experiment", "what it is", "data", "features by"],
-        [[one.name, one.title, one.dataset.name, _features_by(one)] for one in found],
-    )
-
-
-def _print_specs(chosen: list[Spec], as_json: bool) -> None:
-    if as_json:
-        show_json([one.as_dict() for one in chosen])
-        return
-    print("\n".join(one.as_toml() for one in chosen), end="")
 
 
 def _features_by(spec: Spec) -> str:
@@ -180,22 +167,19 @@ def _features_by(spec: Spec) -> str:
     return ""
 
 
-def _tell(folder: Path, as_json: bool) -> None:
-    """The table and the page; a run without a plotting library still has its table."""
+def _show_report(folder: Path, as_json: bool) -> None:
+    """Write the report, and print the table; without a plotting library only the table."""
     from fecam.report import read_run, write_report
 
+    if not as_json:
+        _show_summary(read_run(folder))
     try:
-        page = write_report([folder])
+        print_note(f"the report: {write_report([folder])}")
     except MissingPackageError as error:
         print_note(f"no report: {error}")
-        page = None
-    if not as_json:
-        _show(read_run(folder))
-    if page is not None:
-        print_note(f"the report: {page}")
 
 
-def _show(run: Any) -> None:
+def _show_summary(run: Any) -> None:
     from fecam.report import summary_table
 
     table = summary_table(run)
@@ -205,12 +189,12 @@ def _show(run: Any) -> None:
         console.print("* best of its column")
 
 
-def _watching(bar: Any, name: str) -> Callable[[Progress], None]:
-    """Each stage has a bar of its own, so that its rate and its remaining time are its own."""
+def _stage_bars(bar: Any, name: str) -> Callable[[Progress], None]:
+    """Return a callback that shows each stage as its own bar, with its own remaining time."""
     (task,) = bar.task_ids
     stage = None
 
-    def watch(now: Progress) -> None:
+    def update(now: Progress) -> None:
         nonlocal stage, task
         if now.stage != stage:
             if stage is not None:
@@ -219,30 +203,31 @@ def _watching(bar: Any, name: str) -> Callable[[Progress], None]:
             bar.update(task, description=f"{name}: {stage}")
         bar.update(task, completed=now.done, total=now.total)
 
-    return watch
+    return update
 
 
 def _changes(pairs: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise InputError(f"--set {pair}: write key=value, as in first_task.epochs=30")
-        found[name] = parse_options([f"value={value}"])["value"]
-    return found
+        changes[name] = parse_options([f"value={value}"])["value"]
+    return changes
 
 
 def _seeds(text: str) -> list[int]:
     try:
-        return [int(one) for one in text.split(",")]
+        return [int(seed) for seed in text.split(",")]
     except ValueError:
-        raise InputError(f"--seeds {text}: write whole numbers, as 1993,1994") from None
+        raise InputError(f"--seeds {text}: write integers, as 1993,1994") from None
 
 
-def _plain(options: Any) -> dict[str, Any]:
-    found = {}
+def _json_options(options: Any) -> dict[str, Any]:
+    """Return the options whose values JSON can hold."""
+    values = {}
     for name, value in options.items():
         with suppress(TypeError):
             json.dumps(value)
-            found[name] = value
-    return found
+            values[name] = value
+    return values

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fecam.bench.preparation import Prepared
-from fecam.bench.runner import bytes_to_run
+from fecam.bench.preparation import PreparedScenario
+from fecam.bench.runner import Job, bytes_to_run
 from fecam.bench.scenario_evaluation import evaluate_scenario
 from fecam.bench.spec import HeadSpec
 from fecam.data import Dataset
@@ -21,7 +21,7 @@ MAX_RETRIES = 10
 """Of a job whose worker dies."""
 
 
-def run_on_ray(jobs: Sequence[tuple[Prepared, HeadSpec]]) -> Iterator[Record]:
+def run_on_ray(jobs: Sequence[Job]) -> Iterator[Record]:
     """Run each head and seed on one processor of the cluster: an executor for `bench.runner.run`.
 
     Features are put into the shared memory of the cluster once for all heads. A job requests the
@@ -29,7 +29,7 @@ def run_on_ray(jobs: Sequence[tuple[Prepared, HeadSpec]]) -> Iterator[Record]:
 
     Parameters
     ----------
-    jobs : sequence of (Prepared, HeadSpec)
+    jobs : sequence of (PreparedScenario, HeadSpec)
         The features and tasks of a seed, and the head to evaluate on them.
 
     Yields
@@ -78,6 +78,6 @@ def run_on_ray(jobs: Sequence[tuple[Prepared, HeadSpec]]) -> Iterator[Record]:
 def _run_job(features: Dataset, others: tuple[Any, ...], head: HeadSpec) -> list[Record] | str:
     """Return the records of a head, or the message of its error."""
     try:
-        return list(evaluate_scenario(Prepared(features, *others), head))
+        return list(evaluate_scenario(PreparedScenario(features, *others), head))
     except SpecError as error:
         return str(error)
