@@ -278,7 +278,7 @@ def test_only_learned_samples_are_unlearned(fecam, answer, place):
     before = counts()
     np.savez("other.npz", X=X[:1] + 0.01, y=["ant"])  # as near as a sample of the class can be
     said = fecam("unlearn", "other.npz", "-m", "m.fecam", code=1).err
-    assert "1 of the items were never taught to m.fecam as 'ant'" in said and counts() == before
+    assert "1 of the items were not learned by m.fecam as 'ant'" in said and counts() == before
     np.savez("other.npz", X=X[:1], y=["bee"])
     assert "not among those" in fecam("unlearn", "other.npz", "-m", "m.fecam", code=1).err
     np.savez("other.npz", X=X[:8], y=["ant"] * 8)

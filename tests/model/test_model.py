@@ -107,11 +107,11 @@ def test_a_data_set_is_learnt_without_its_test_part(path):
     data = Dataset("pets", "texts", WORDS, [0, 0, 0, 1, 1, 1], ("cat", "dog"), "p", is_test)
     seen = []
     with fecam.open(path, encoder=encoder()) as model:
-        lesson = model.learn_dataset(data, report=lambda progress: seen.append(progress.done))
+        lesson = model.learn(data, report=lambda progress: seen.append(progress.done))
         assert lesson.n_learned == {"cat": 2, "dog": 2} and seen[-1] == 4
         features = model.features_of(data)
         assert features.kind == "features" and len(features) == 6
-        assert model.unlearn_dataset(data).n_learned == {"cat": 2, "dog": 2}
+        assert model.unlearn(data).n_learned == {"cat": 2, "dog": 2}
         assert model.classes == []
 
 
@@ -119,17 +119,17 @@ def test_labels_that_are_numbers(path):
     with fecam.open(path) as model:
         model.learn(X, Y)
         data = Dataset("more", "features", X + 1, Y, ("0", "1", "2"), "more")
-        assert model.learn_dataset(data).n_learned == {0: 12, 1: 12, 2: 12}
+        assert model.learn(data).n_learned == {0: 12, 1: 12, 2: 12}
         assert model.label_of("2") == 2
         named = Dataset("named", "features", X + 2, Y, ("0", "1", "two"), "named")
-        with pytest.raises(InputError, match=r"whole numbers.*'two'"):
-            model.learn_dataset(named)
+        with pytest.raises(InputError, match=r"integers.*'two'"):
+            model.learn(named)
 
 
 def test_the_wrong_encoder_is_refused(path):
     with fecam.open(path, encoder=encoder()) as model:
         model.learn(WORDS, KINDS)
-    with pytest.raises(EncoderError, match=r"taught with the encoder letters.*has another"):
+    with pytest.raises(EncoderError, match=r"learned with the encoder letters.*has another"):
         fecam.open(path, encoder=encoder(fingerprint="letters-2"))
     with fecam.open(path) as model, pytest.raises(EncoderError, match="no encoder 'letters'"):
         model.predict(["one cat"])
@@ -202,7 +202,7 @@ def test_what_is_not_there(path):
     with pytest.raises(ModelFileError, match=r"no such file.*fecam learn"):
         fecam.open(path, readonly=True)
     with fecam.open(path) as model:
-        with pytest.raises(ModelFileError, match="knows no class yet"):
+        with pytest.raises(ModelFileError, match="has no class yet"):
             model.predict([[1.0]])
         with pytest.raises(InputError, match="count=0"):
             model.undo(0)

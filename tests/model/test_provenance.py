@@ -83,16 +83,16 @@ def test_no_descriptor_is_left(path):
 
 def during_encoding(monkeypatch, happens):
     """Let something happen while a lesson is being encoded."""
-    from fecam.model import model as module
+    from fecam.model.labeled_items import LabeledItems
 
-    encoded = module.encoded
+    encode = LabeledItems.encode
 
     def meanwhile(*arguments):
-        monkeypatch.setattr(module, "encoded", encoded)
+        monkeypatch.setattr(LabeledItems, "encode", encode)
         happens()
-        return encoded(*arguments)
+        return encode(*arguments)
 
-    monkeypatch.setattr(module, "encoded", meanwhile)
+    monkeypatch.setattr(LabeledItems, "encode", meanwhile)
 
 
 def test_the_same_lesson_at_once_counts_once(path, monkeypatch):
@@ -127,7 +127,7 @@ def test_merging_looks_at_what_others_taught_meanwhile(path, other):
         model.learn(X[:2] + 2, LABELS[:2])
         with fecam.open(path) as second:
             second.merge(other)
-        with pytest.raises(InputError, match="taught to both"):
+        with pytest.raises(InputError, match="learned by both"):
             model.merge(other)
 
 
@@ -233,7 +233,7 @@ def test_more_steps_than_there_are_take_nothing_back(path):
     teach(path)
     with fecam.open(path) as model:
         model.forget("cat")
-        with pytest.raises(InputError, match=r"5 steps .* but 2 can be"):
+        with pytest.raises(InputError, match=r"count=5 must be .* from 1 to 2"):
             model.undo(5)
         assert [step.undone for step in model.steps] == [False, False]
 
@@ -270,7 +270,7 @@ def test_a_model_whose_name_is_no_text_is_merged(path, tmp_path):
 
 
 def test_a_place_that_is_none_is_told_before_the_work(tmp_path):
-    with pytest.raises(ModelFileError, match=r"no folder .*nowhere.*Make it"):
+    with pytest.raises(ModelFileError, match=r"no folder .*nowhere.*Create it"):
         fecam.open(tmp_path / "nowhere" / "birds.fecam")
 
 

@@ -90,7 +90,7 @@ def learn_on(
     """Learn data sets on a cluster, each as one batch."""
     from fecam import FeCAMClassifier
     from fecam.distributed import cluster, learn
-    from fecam.model.model import USUAL_ENCODERS
+    from fecam.model.model import DEFAULT_ENCODERS
 
     cluster.require_ray()  # raise the error of a missing package before data is loaded
     parquet = [path for path in paths if as_label is None and _is_parquet(path)]
@@ -107,7 +107,7 @@ def learn_on(
         new = not model.exists()
         with encoding_bar(name, kind or "rows") as report:
             summary = learn(
-                encoder=encoder or (USUAL_ENCODERS.get(kind) if new else None),
+                encoder=encoder or (DEFAULT_ENCODERS.get(kind) if new else None),
                 classifier=FeCAMClassifier(**(settings or {})) if new else None,
                 into=model,
                 note=note,

@@ -131,7 +131,7 @@ def learn(
         results = _process(
             opened,
             data,
-            lambda dataset, report: opened.learn_dataset(
+            lambda dataset, report: opened.learn(
                 dataset, note=note, allow_duplicates=allow_duplicates, strict=strict, report=report
             ),
         )
@@ -159,7 +159,7 @@ def unlearn(
         results = _process(
             opened,
             data,
-            lambda dataset, report: opened.unlearn_dataset(dataset, strict=strict, report=report),
+            lambda dataset, report: opened.unlearn(dataset, strict=strict, report=report),
         )
         _show(opened, results, "unlearned", as_json)
     exit_if_unreadable(sum(len(result.unreadable) for result in results))

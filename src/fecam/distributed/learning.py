@@ -23,7 +23,7 @@ from fecam.distributed.tree_reduce import MAX_PARTITIONS, TreeReduce
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, EncoderError, FecamError, InputError
 from fecam.features.extraction import Report
-from fecam.model.provenance import joined
+from fecam.model.changes import add_hashes
 from fecam.model_file import EncoderRecord
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import ModelFile, translate_errors
@@ -326,7 +326,7 @@ def _write(
             return
         label: Any
         for label, partial in batch.items():
-            working.content_hashes[label] = joined(
+            working.content_hashes[label] = add_hashes(
                 working.content_hashes.get(label, b""), partial.hashes
             )
 

@@ -19,7 +19,7 @@ from fecam.core.statistics import ClassStatistics, combine
 from fecam.distributed.reading import Block, ReadStats, hashes_of
 from fecam.errors import InputError
 from fecam.inputs import check_range
-from fecam.model.provenance import by_label, is_fresh
+from fecam.model.changes import hashes_by_label, unseen_mask
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def partial_statistics(
     grouped: dict[Any, Any] = {}
     if learned is not None:
         hashes = hashes_of(block)
-        fresh = is_fresh(labels.tolist(), hashes, learned)
+        fresh = unseen_mask(labels.tolist(), hashes, learned)
         stats.n_duplicates += int((~fresh).sum())
         X, labels = X[fresh], labels[fresh]
-        grouped = {**by_label(labels.tolist(), hashes[fresh])}
+        grouped = {**hashes_by_label(labels.tolist(), hashes[fresh])}
     if not len(labels):
         return {}
     if X.shape[1] != state.n_features:

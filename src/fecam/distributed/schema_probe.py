@@ -9,7 +9,7 @@ from fecam.distributed.cluster import iter_reports, map_blocks, report_table
 from fecam.distributed.columns import item_columns
 from fecam.distributed.reading import ReadStats, Source, read_block
 from fecam.errors import FecamError, InputError
-from fecam.model.same_encoder import record_of
+from fecam.model.encoder_checks import record_of
 from fecam.model_file import EncoderRecord
 
 PROBE_ROWS = 64

@@ -1,11 +1,13 @@
-"""What learning, unlearning and merging do to a working copy of a model: its statistics and marks.
+"""Changes of a working copy of a model: its statistics and the content hashes of its samples.
 
-They run inside the transaction, on what the file holds at that moment, whoever wrote it.
+They run inside the transaction, on the current content of the file. The hashes of a class show
+which samples it has learned, so that none counts twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,7 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.data.content_hashes import ContentHashes
-from fecam.model.provenance import (
-    by_label,
-    check_apart,
-    is_fresh,
-    joined,
-    refuse_strange,
-    take_provenance,
-    without,
-)
+from fecam.errors import InputError
 from fecam.model_file.snapshot import ClassRow, row_hashes
 from fecam.model_file.writing import WorkingCopy
 from fecam.results import Label
@@ -31,47 +25,119 @@ from fecam.results import Label
 def add_samples(
     working: WorkingCopy,
     X: NDArray[Any],
-    labels: list[Label],
-    marks: ContentHashes,
+    labels: Sequence[Label],
+    hashes: ContentHashes,
     *,
     allow_duplicates: bool,
 ) -> NDArray[np.bool_]:
     """Learn the samples that are no duplicates; return the mask of those samples."""
-    fresh = (
-        np.ones(len(labels), bool)
-        if allow_duplicates
-        else is_fresh(labels, marks, working.content_hashes)
-    )
-    chosen = [labels[at] for at in np.flatnonzero(fresh)]
+    mask = np.ones(len(labels), bool)
+    if not allow_duplicates:
+        mask = unseen_mask(labels, hashes, working.content_hashes)
+    chosen = [label for label, is_new in zip(labels, mask, strict=True) if is_new]
     if chosen:
-        working.classifier.partial_fit(X[fresh], chosen)
-        for label, some in by_label(chosen, marks[fresh]).items():
-            working.content_hashes[label] = joined(working.content_hashes.get(label, b""), some)
-    return fresh
+        working.classifier.partial_fit(X[mask], chosen)
+        for label, new in hashes_by_label(chosen, hashes[mask]).items():
+            working.content_hashes[label] = add_hashes(working.content_hashes.get(label), new)
+    return mask
 
 
-def take_samples(
-    working: WorkingCopy, X: NDArray[Any], labels: list[Label], marks: ContentHashes, path: Path
+def remove_samples(
+    working: WorkingCopy,
+    X: NDArray[Any],
+    labels: Sequence[Label],
+    hashes: ContentHashes,
+    path: Path,
 ) -> None:
-    """Take samples back out; those that were never taught are an error."""
+    """Unlearn samples; raise for samples that were not learned."""
     working.classifier.unlearn(X, labels)
-    left = working.classifier.state_.classes
-    for label, some in by_label(labels, marks).items():
-        working.content_hashes[label] = without(working.content_hashes.get(label, b""), some)
-        samples = left[label].count if label in left else 0
-        refuse_strange(path, label, len(working.content_hashes[label]) // some.itemsize - samples)
+    classes = working.classifier.state_.classes
+    for label, removed in hashes_by_label(labels, hashes).items():
+        left = _remove_hashes(working.content_hashes.get(label, b""), removed)
+        n_samples = classes[label].count if label in classes else 0
+        n_strange = len(left) // removed.itemsize - n_samples
+        if n_strange > 0:  # more hashes than samples are left: the hashes did not match
+            raise InputError(
+                f"{n_strange} of the items were not learned by {path} as {label!r}, so they cannot "
+                "be unlearned. Give the same files, texts or rows with the same label."
+            )
+        working.content_hashes[label] = left
 
 
 def add_model(
     working: WorkingCopy,
     classifier: FeCAMClassifier,
-    held: Mapping[Label, ClassRow],
+    rows: Mapping[Label, ClassRow],
     paths: tuple[Path, Path],
     *,
     allow_duplicates: bool,
 ) -> None:
     """Merge another model; shared samples are an error unless ``allow_duplicates``."""
     if not allow_duplicates:
-        check_apart(working.content_hashes, row_hashes(held), paths)
+        _check_disjoint(working.content_hashes, row_hashes(rows), paths)
     working.classifier.merge(classifier)
-    take_provenance(working, held)
+    copy_provenance(working, rows)
+
+
+def copy_provenance(working: WorkingCopy, rows: Mapping[Label, ClassRow]) -> None:
+    """Copy hashes, notes and times of the classes of another model."""
+    for label, row in rows.items():
+        hashes = _unpack(row.provenance.content_hashes)
+        working.content_hashes[label] = add_hashes(working.content_hashes.get(label), hashes)
+        working.notes[label], working.learned[label] = row.provenance.note, row.provenance.learned
+
+
+def unseen_mask(
+    labels: Sequence[Label], hashes: ContentHashes, learned: Mapping[Label, bytes]
+) -> NDArray[np.bool_]:
+    """Return which items were not learned before under their labels."""
+    mask = np.ones(len(labels), bool)
+    for label, rows in _rows_by_label(labels).items():
+        if (before := learned.get(label)) is not None:
+            mask[rows] = ~np.isin(hashes[rows], _unpack(before))
+    return mask
+
+
+def add_hashes(before: bytes | None, new: ContentHashes) -> bytes:
+    """Return all hashes, sorted, as a file keeps them."""
+    return np.sort(np.concatenate([_unpack(before or b""), new])).astype("<u8").tobytes()
+
+
+def _remove_hashes(before: bytes, removed: ContentHashes) -> bytes:
+    """Return the hashes that are left; one of a sample that was learned twice."""
+    left = Counter(_unpack(before).tolist())
+    left.subtract(removed.tolist())
+    return add_hashes(None, np.asarray([*(+left).elements()], np.uint64))
+
+
+def _check_disjoint(
+    ours: Mapping[Label, bytes], theirs: Mapping[Label, bytes], paths: tuple[Path, Path]
+) -> None:
+    """Raise if two files have learned the same samples."""
+    shared = {
+        label: len(np.intersect1d(_unpack(ours[label]), _unpack(theirs[label])))
+        for label in ours.keys() & theirs.keys()
+    }
+    if any(shared.values()):
+        label = max(shared, key=lambda label: shared[label])
+        raise InputError(
+            f"{sum(shared.values())} samples were learned by both {paths[0]} and {paths[1]}, "
+            f"{shared[label]} of them of class {label!r}: merging would count them twice. Merge "
+            "files that share no samples, or pass allow_duplicates=True (--allow-duplicates)."
+        )
+
+
+def _rows_by_label(labels: Sequence[Label]) -> dict[Label, list[int]]:
+    rows: dict[Label, list[int]] = {}
+    for i, label in enumerate(labels):
+        rows.setdefault(label, []).append(i)
+    return rows
+
+
+def hashes_by_label(labels: Sequence[Label], hashes: ContentHashes) -> dict[Label, ContentHashes]:
+    """Return the content hashes of each class."""
+    return {label: hashes[rows] for label, rows in _rows_by_label(labels).items()}
+
+
+def _unpack(hashes: bytes) -> ContentHashes:
+    return np.frombuffer(hashes, "<u8")

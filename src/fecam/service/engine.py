@@ -26,7 +26,7 @@ from fecam.encoders.encoder import Encoder
 from fecam.errors import FecamError, InputError, ItemError, MissingPackageError
 from fecam.features.extraction import Encoded, encode_readable
 from fecam.model import LearnResult, Model, open_model
-from fecam.model.model import USUAL_ENCODERS
+from fecam.model.model import DEFAULT_ENCODERS
 from fecam.model_file.snapshot import Snapshot
 from fecam.results import Label, Step
 from fecam.service.batches import Batcher
@@ -363,7 +363,7 @@ class Engine:
             encoder = self._load()
             if encoder is None and self.served.kind is None:
                 # Most models start with images; the second load of an encoder is fast.
-                name = self.settings.encoder or USUAL_ENCODERS["images"]
+                name = self.settings.encoder or DEFAULT_ENCODERS["images"]
                 encoder = load_encoder(name, device=self.settings.device)
             if encoder is not None:
                 blank = np.zeros((32, 32, 3), np.uint8)
