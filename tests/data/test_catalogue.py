@@ -121,7 +121,7 @@ def test_a_path_that_is_not_there_is_named(what):
 def test_a_file_of_another_kind_is_named(tmp_path):
     path = tmp_path / "notes.doc"
     path.write_text("hello")
-    with pytest.raises(DatasetError, match=r"notes\.doc is no data set.*\.npz, \.parquet, \.csv"):
+    with pytest.raises(DatasetError, match=r"notes\.doc is not a data set.*\.npz, \.parquet"):
         load(path)
 
 

@@ -234,7 +234,7 @@ def test_unpacked_whole(tmp_path, kind):
     assert (result / "set/a.txt").read_bytes() == b"one"
     assert (result / "set/deep/b.txt").read_bytes() == b"two"
     assert visible(tmp_path / "out") == ["here"]
-    with pytest.raises(DatasetError, match="is there already"):
+    with pytest.raises(DatasetError, match="exists already"):
         unpack(archive, tmp_path / "out" / "here")
 
 

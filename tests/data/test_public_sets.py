@@ -169,7 +169,7 @@ def test_cifar_that_contradicts_itself(tmp_path, change, message):
 def test_cifar_binary_cut_short(tmp_path):
     folder = cifar_binary(tmp_path / "cifar-100-binary")
     (folder / "test.bin").write_bytes((folder / "test.bin").read_bytes()[:-1])
-    with pytest.raises(DatasetError, match=r"test\.bin has 6147 bytes, no multiple of 3074"):
+    with pytest.raises(DatasetError, match=r"test\.bin has 6147 bytes, not a multiple of 3074"):
         cifar100.load(tmp_path)
 
 
@@ -333,7 +333,7 @@ def test_imagenet_subset(tmp_path):
     (tmp_path / "LOC_synset_mapping.txt").write_text(f"{WNIDS[0]} goldfish, Carassius\n")
     assert imagenet_subset.load(tmp_path).label_names[0] == "goldfish, Carassius"
     for wrong, message in (
-        (["cat"], "cat are not WordNet numbers"),
+        (["cat"], "cat are not WordNet IDs"),
         ([], "none, or one twice"),
         (["n00000001"], "train lacks 1 of the 1 classes: n00000001"),
         ([WNIDS[0]] * 2, "one twice"),
@@ -424,9 +424,9 @@ def test_cub(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("image_class_labels.txt", "1 1\n2 1\n", "differ in the images 3"),
-        ("train_test_split.txt", "1 1\n2 1\n3 0\n4 1\n", "differ in the images 4"),
-        ("train_test_split.txt", "1 1\n2 1\n3 2\n", "other marks than 0 and 1"),
+        ("image_class_labels.txt", "1 1\n2 1\n", "differ in 3"),
+        ("train_test_split.txt", "1 1\n2 1\n3 0\n4 1\n", "differ in 4"),
+        ("train_test_split.txt", "1 1\n2 1\n3 2\n", "other values than 0 and 1"),
         ("image_class_labels.txt", "1 1\n2 1\n3 9\n", r"classes\.txt has no class 9"),
         ("images.txt", "1 a.jpg\n2 x/b.jpg\n3 c.jpg\n", r"3 images .* a\.jpg, x/b\.jpg"),
         ("images.txt", "1 a.jpg\n1 b.jpg\n", "line 2"),
@@ -477,5 +477,5 @@ def test_core50(tmp_path):
     with pytest.raises(DatasetError, match="no sessions s12"):
         core50.load(tmp_path, test_sessions=[12])
     put(tmp_path, "core50_128x128/s1/o51/a.png")
-    with pytest.raises(DatasetError, match="o51 is no object"):
+    with pytest.raises(DatasetError, match="o51 is not an object"):
         core50.load(tmp_path)

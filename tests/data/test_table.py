@@ -79,13 +79,13 @@ def test_csv_of_paths_is_seen_from_its_folder(tmp_path):
     data = load_table(write(tmp_path / "in" / "t.csv", *lines))
     assert data.kind == "images" and isinstance(data.items, ImageFiles)
     assert [int(data.items[at].max()) for at in range(3)] == [7, 8, 8]
-    assert "1 images are not there" in data.notes[0] and "line 5" in data.notes[0]
+    assert "1 images do not exist" in data.notes[0] and "line 5" in data.notes[0]
     with pytest.raises(ItemError, match="no such file"):
         data.items[3]
     before = data.fingerprint
     Image.new("L", (30, 30), 9).save(tmp_path / "out.png")
     assert load_table(tmp_path / "in" / "t.csv").fingerprint != before
-    rejected(write(tmp_path / "t.csv", "path,label", "no.png,cat"), "none of its 1 images is there")
+    rejected(write(tmp_path / "t.csv", "path,label", "no.png,cat"), "none of its 1 images exists")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_csv_of_paths_is_seen_from_its_folder(tmp_path):
         (("kind,x", "a,1"), "'kind', 'x', none of which is called 'label'. Remedy: .*label="),
         (("label", "a"), "no texts, paths of images or features"),
         (("label,text,path", "a,b,c"), r"texts \('text'\) and images \('path'\). Remedy: .*text="),
-        (("label,id,x", "a,1,2"), "is 'id' something to learn from.*features="),
+        (("label,id,x", "a,1,2"), "'id' may only number the rows.*features="),
         (("label,x,x", "a,1,2"), "several columns called x"),
         (("label,text", 'a,"never closed'), "line 2: .*quotation marks"),
     ],
@@ -420,7 +420,7 @@ def test_texts_of_one_class_need_no_labels(tmp_path, suffix):
     found = table_items(path)
     assert (found.kind, list(found.items)) == ("texts", ["a b", "c d"])
     assert found.where(1) in ("line 3", "line 2", "row 2")
-    rejected(path, "does not say of what class|none of which is called 'label'|no 'y'")
+    rejected(path, "has no labels|none of which is called 'label'|no 'y'")
     rejected(path, "no label", as_label=" ")
 
 
@@ -446,7 +446,7 @@ def test_paths_to_be_judged_are_seen_from_the_table(tmp_path):
 
 
 def test_numbers_without_names_of_columns_are_not_lost(tmp_path):
-    with pytest.raises(DatasetError, match=r"t\.csv begins with a line of numbers"):
+    with pytest.raises(DatasetError, match=r"t\.csv starts with a line of numbers"):
         table_items(write(tmp_path / "t.csv", "1.5,2", "3,4"))
 
 

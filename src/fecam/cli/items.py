@@ -15,7 +15,7 @@ import numpy as np
 from fecam.cli.data import load_dataset
 from fecam.data import Dataset
 from fecam.data._listing import is_image, iter_images
-from fecam.data.catalogue import TABLES, check_options
+from fecam.data.catalogue import TABLE_SUFFIXES, check_options
 from fecam.data.image_list import load_files
 from fecam.data.table import table_items
 from fecam.errors import DatasetError, FecamError, InputError, ItemError
@@ -104,13 +104,13 @@ def iter_items(
 def _check_path(path: str, kind: str) -> None:
     """Raise for a path of the wrong kind; a missing image is only an unreadable item."""
     is_folder = os.path.isdir(os.path.expanduser(path))
-    if is_folder or not path.lower().endswith(TABLES):
+    if is_folder or not path.lower().endswith(TABLE_SUFFIXES):
         if kind == "images":
             return
         what = "is a folder" if is_folder else "is not a table"
         raise InputError(
             f"{path} {what}, but this model was learned from {kind}. Remedy: a file that ends in "
-            f"one of {', '.join(TABLES)}{', or --text' if kind == 'texts' else ''}"
+            f"one of {', '.join(TABLE_SUFFIXES)}{', or --text' if kind == 'texts' else ''}"
         )
     if not os.path.exists(os.path.expanduser(path)):
         raise InputError(f"{path} does not exist. Remedy: give the path of a file")
@@ -125,7 +125,7 @@ def _of_path(path: str, kind: str, width: int, options: Mapping[str, Any]) -> It
             yield str(file.path), file.path
         if empty:
             raise DatasetError(f"{path} has no images. Remedy: a folder with images in it")
-    elif path.lower().endswith(TABLES):
+    elif path.lower().endswith(TABLE_SUFFIXES):
         yield from _of_table(expanded, kind, width, options)
     else:
         yield path, expanded

@@ -1,4 +1,4 @@
-"""Data sets: what they hold, where they come from."""
+"""Data sets: public ones by name, folders of images, and tables."""
 
 from fecam.data.catalogue import available, load
 from fecam.data.dataset import Dataset

@@ -1,7 +1,8 @@
-"""The data sets by name, and what else can be read as one."""
+"""Data sets by name, and paths that can be loaded as one."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,81 +15,102 @@ from fecam.errors import DatasetError
 from fecam.registry import keyword_options
 from fecam.validation import check_keys, unknown
 
-TABLES = (".npz", ".parquet", ".csv", ".tsv", ".npy", ".txt")
-"""The files that are read as rows of features or texts."""
+TABLE_SUFFIXES = (".npz", ".parquet", ".csv", ".tsv", ".npy", ".txt")
+"""Suffixes of files of features or texts."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A data set that is known by name."""
+class DatasetInfo:
+    """A data set that is loaded by name."""
 
     name: str
     kind: Kind
     description: str
     obtained: str
-    """How it is had."""
+    """How its files are obtained."""
     options: tuple[str, ...] = ()
-    """The keywords that `load` takes for it, besides ``root`` and ``download``."""
+    """Options of `load`, besides ``root`` and ``download``."""
 
 
 def _download(size: str) -> str:
-    return f"downloaded when asked for, {size}"
+    return f"downloaded on request, {size}"
 
 
-_BY_HAND = "fetched by hand; its folder is the root"
-_SETS = {
-    entry.name: entry
-    for entry in (
-        Entry("cifar100", "images", "100 classes of photographs, 32 px", _download("161 MB")),
-        Entry("tiny-imagenet", "images", "200 classes of ImageNet, 64 px", _download("237 MB")),
-        Entry("imagenet-subset", "images", "100 classes of ImageNet, chosen by a list", _BY_HAND),
-        Entry("mini-imagenet", "images", "100 classes of ImageNet for few-shot runs", _BY_HAND),
-        Entry("cub200", "images", "200 species of birds", _download("1.1 GB")),
-        Entry("imagenet-r", "images", "200 classes as art, toys, ...", _download("2.2 GB")),
-        Entry("core50", "images", "50 household objects in 11 sessions (domains)", _BY_HAND),
-        Entry(
-            "quickdraw", "images", "345 classes of 100 sketches, 28 px", _download("14 MB by npm")
-        ),
-        Entry("digits", "images", "10 handwritten digits, 8 px", "comes with scikit-learn"),
-        Entry(
-            "glyphs",
-            "images",
-            "150 characters in 16 typefaces (domains), drawn at random",
-            "drawn with matplotlib's typefaces",
-        ),
-    )
+_BY_HAND = "obtained by hand; root is its folder"
+_FONTS = "drawn with the fonts of matplotlib"
+_IMAGES = {
+    "cifar100": ("100 classes of photographs, 32 px", _download("161 MB")),
+    "tiny-imagenet": ("200 classes of ImageNet, 64 px", _download("237 MB")),
+    "imagenet-subset": ("100 classes of ImageNet, chosen by a list", _BY_HAND),
+    "mini-imagenet": ("100 classes of ImageNet for few-shot runs", _BY_HAND),
+    "cub200": ("200 species of birds", _download("1.1 GB")),
+    "imagenet-r": ("200 classes as art, toys, ...", _download("2.2 GB")),
+    "core50": ("50 household objects in 11 sessions (domains)", _BY_HAND),
+    "quickdraw": ("345 classes of 100 sketches, 28 px", _download("14 MB by npm")),
+    "digits": ("10 handwritten digits, 8 px", "included in scikit-learn"),
+    "glyphs": ("150 characters in 16 typefaces (domains), drawn at random", _FONTS),
 }
+_DATASETS = {name: DatasetInfo(name, "images", *texts) for name, texts in _IMAGES.items()}
 
 
-def available() -> list[Entry]:
-    """The data sets that are known by name.
+def available() -> list[DatasetInfo]:
+    """Return the data sets that `load` accepts by name.
 
-    >>> [entry.options for entry in available() if entry.name == "digits"]
+    Returns
+    -------
+    list of DatasetInfo
+        Name, kind, description, source and options of each.
+
+    Examples
+    --------
+    >>> [info.options for info in available() if info.name == "digits"]
     [('as_features',)]
     """
-    return [replace(entry, options=_keywords(_loader(name))) for name, entry in _SETS.items()]
+    return [replace(info, options=_options(_loader(name))) for name, info in _DATASETS.items()]
 
 
 def load(
     what: str | Path, *, root: Path | str | None = None, download: bool = False, **options: Any
 ) -> Dataset:
-    """Return the data set of a name, or of a folder of images or a file of rows.
+    """Return a data set by name, or the content of a folder of images or a table.
 
-    ``root`` is where a public set lies, by default a folder of its name in
-    `fecam.data.paths.data_folder`; ``download`` allows to fetch it there. A name goes before a
-    path: write ``./digits`` for a folder that is called so. The options are those of the loader,
-    see `available`.
+    Parameters
+    ----------
+    what : str or Path
+        A name of `available`, or a path. A name takes precedence: write ``./digits`` for a folder
+        of that name.
+    root : path, optional
+        The folder of a public data set. Default: a folder in `fecam.data.paths.data_folder`.
+    download : bool
+        Whether to download the files if they are missing.
+    **options : Any
+        Options of the loader, see `available`, `fecam.data.folder.load_folder` and
+        `fecam.data.table.load_table`.
 
+    Returns
+    -------
+    Dataset
+        The data set.
+
+    Raises
+    ------
+    DatasetError
+        If there is no such data set or path, or its files are missing or damaged.
+    SettingsError
+        If an option does not exist.
+
+    Examples
+    --------
     >>> load("digits", as_features=True).kind
     'features'
     """
     name = os.fspath(what)
-    if isinstance(what, str) and name in _SETS:
+    if isinstance(what, str) and name in _DATASETS:
         return _load_named(name, root, download, options)
     if root is not None:
         raise DatasetError(
             f"root={root} needs the name of a data set. There is no data set "
-            f"{unknown(name, _SETS)} Remedy: leave out root to load a path."
+            f"{unknown(name, _DATASETS)} Remedy: leave out root to load a path."
         )
     loader, path = _path_loader(name)
     return loader(path, **check_options(name, loader, options))
@@ -99,56 +121,54 @@ def _load_named(
 ) -> Dataset:
     loader = _loader(name)
     options = check_options(name, loader, options)
-    parameters = keyword_options(loader)
+    parameters = inspect.signature(loader).parameters
     if "download" in parameters:
         options["download"] = download
     if "root" in parameters:
         options["root"] = root
     elif root is not None:
         raise DatasetError(
-            f"{name} ({_SETS[name].obtained}) has no files of its own, so it takes no root (got "
-            f"{root}). Remedy: leave root out"
+            f"{name} ({_DATASETS[name].obtained}) has no files, so it takes no root (got {root}). "
+            "Remedy: leave out root"
         )
     return loader(**options)
 
 
 def _path_loader(name: str) -> tuple[Callable[..., Dataset], Path]:
-    """What reads this path, and the path."""
-    # Unlike pathlib's, these say no to names that no file can have, too.
+    """Return the loader of a path, and the path."""
+    # Unlike pathlib, these functions accept names that no file can have.
     path = os.path.expanduser(name)
     if os.path.isdir(path):
-        return _attribute("folder", "load_folder"), Path(path)
+        return _import("folder", "load_folder"), Path(path)
     if not os.path.exists(path):
         raise DatasetError(
-            f"there is no data set, folder or file {unknown(name, _SETS)} Any other value is "
-            f"the path of a folder of images or of a {', '.join(TABLES)} file."
+            f"there is no data set, folder or file {unknown(name, _DATASETS)} Any other value is "
+            f"the path of a folder of images or of a {', '.join(TABLE_SUFFIXES)} file."
         )
-    if not path.lower().endswith(TABLES):
+    if not path.lower().endswith(TABLE_SUFFIXES):
         raise DatasetError(
-            f"{path} is no data set: a file has to end in one of {', '.join(TABLES)}. "
-            "Remedy: give such a file, or a folder with the images of each class in a folder"
+            f"{path} is not a data set: its suffix must be one of {', '.join(TABLE_SUFFIXES)}. "
+            "Remedy: give such a file, or a folder with one folder of images per class"
         )
-    return _attribute("table", "load_table"), Path(path)
+    return _import("table", "load_table"), Path(path)
 
 
 def check_options(
     name: str, loader: Callable[..., Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A copy of the options, all of which the loader knows."""
-    check_keys(name, options, _keywords(loader))
+    """Return a copy of the options, or raise if the loader does not have one."""
+    check_keys(name, options, _options(loader))
     return dict(options)
 
 
-def _keywords(loader: Callable[..., Any]) -> tuple[str, ...]:
-    """The options of a loader: its keyword-only parameters."""
+def _options(loader: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(keyword_options(loader, "root", "download"))
 
 
 def _loader(name: str) -> Callable[..., Dataset]:
-    return _attribute(name.replace("-", "_"), "load")
+    return _import(name.replace("-", "_"), "load")
 
 
-def _attribute(module: str, name: str) -> Callable[..., Dataset]:
-    """Of a sister module, which is imported only now."""
-    found: Callable[..., Dataset] = getattr(import_module(f"fecam.data.{module}"), name)
-    return found
+def _import(module: str, name: str) -> Callable[..., Dataset]:
+    function: Callable[..., Dataset] = getattr(import_module(f"fecam.data.{module}"), name)
+    return function

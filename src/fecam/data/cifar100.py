@@ -40,11 +40,8 @@ def load(
 ) -> Dataset:
     """Return CIFAR-100, the images as one array (count, 32, 32, 3).
 
-    Args:
-        root: The folder ``cifar-100-python`` or ``cifar-100-binary``, the folder around it, or the
-            archive.
-        download: Fetch the archive, 161 MB, if there is none.
-        superclasses: Label the 20 superclasses, such as fish, instead of the 100 classes.
+    ``root`` is the folder ``cifar-100-python`` or ``cifar-100-binary``, its parent, or the archive
+    (161 MB). ``superclasses`` are the 20 superclasses, such as fish, instead of the 100 classes.
     """
     folder, release = find("cifar100", root, RELEASES, download, _PAGE)
     read = _python if release is RELEASES[0] else _binary
@@ -58,7 +55,7 @@ def load(
         start += len(labels)
     labels = np.concatenate([labels for _, labels in parts])
     is_test = np.repeat([False, True], sizes)
-    usual = sizes == [50_000, 10_000] and len(names) == (20 if superclasses else 100)
+    is_official = sizes == [50_000, 10_000] and len(names) == (20 if superclasses else 100)
     note = f"{sizes[0]} images for training, {sizes[1]} for testing, {len(names)} classes; "
     return Dataset(
         "cifar100",
@@ -68,7 +65,7 @@ def load(
         tuple(names),
         fingerprint_of([images, labels, is_test, *names]),
         is_test,
-        notes=() if usual else (note + "the official set has 50000, 10000 and 100",),
+        notes=() if is_official else (note + "the official set has 50000, 10000 and 100",),
     )
 
 
@@ -76,14 +73,14 @@ _Parts = list[tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
 
 def _python(folder: Path, superclasses: bool) -> tuple[_Parts, list[str]]:
-    """Read the pickles: a dictionary for each part and one of names."""
+    """Read the pickles: a dictionary per part and one of names."""
     level = "coarse" if superclasses else "fine"
     names = _entry(folder / "meta", read_pickle(folder / "meta"), f"{level}_label_names", list)
     decoded = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     parts: _Parts = []
     for path in (folder / "train", folder / "test"):
         content = read_pickle(path)
-        labels = _checked(path, _entry(path, content, f"{level}_labels", list), len(decoded))
+        labels = _check_labels(path, _entry(path, content, f"{level}_labels", list), len(decoded))
         pixels = _entry(path, content, "data", np.ndarray)
         if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _PIXELS):
             raise DatasetError(
@@ -95,7 +92,7 @@ def _python(folder: Path, superclasses: bool) -> tuple[_Parts, list[str]]:
 
 
 def _binary(folder: Path, superclasses: bool) -> tuple[_Parts, list[str]]:
-    """Read the plain files: for each image a byte for either label, then its pixels."""
+    """Read the binary files: per image one byte for each label, then its pixels."""
     level = "coarse" if superclasses else "fine"
     names = [line.strip() for line in read_lines(folder / f"{level}_label_names.txt")]
     parts: _Parts = []
@@ -103,24 +100,24 @@ def _binary(folder: Path, superclasses: bool) -> tuple[_Parts, list[str]]:
         size = path.stat().st_size
         if not size or size % (_PIXELS + 2):
             raise DatasetError(
-                f"{path} has {size} bytes, no multiple of {_PIXELS + 2} for each image. {_REMEDY}"
+                f"{path} has {size} bytes, not a multiple of {_PIXELS + 2} per image. {_REMEDY}"
             )
         rows = np.fromfile(path, np.uint8).reshape(-1, _PIXELS + 2)
-        labels = _checked(path, rows[:, 0 if superclasses else 1].tolist(), len(names))
+        labels = _check_labels(path, rows[:, 0 if superclasses else 1].tolist(), len(names))
         parts.append((rows[:, 2:], labels))
     return parts, names
 
 
 def _entry(path: Path, content: Any, key: str, kind: type) -> Any:
     """Return an entry of a dictionary, whose keys Python 2 wrote as bytes."""
-    found = content.get(key.encode(), content.get(key)) if isinstance(content, dict) else None
-    if not isinstance(found, kind):
+    value = content.get(key.encode(), content.get(key)) if isinstance(content, dict) else None
+    if not isinstance(value, kind):
         raise DatasetError(f"{path} has no {kind.__name__} {key!r}. {_REMEDY}")
-    return found
+    return value
 
 
-def _checked(path: Path, labels: list[Any], classes: int) -> NDArray[np.int64]:
-    wrong = [one for one in labels if not isinstance(one, int) or not 0 <= one < classes]
+def _check_labels(path: Path, labels: list[Any], classes: int) -> NDArray[np.int64]:
+    wrong = [x for x in labels if not isinstance(x, int) or not 0 <= x < classes]
     if wrong:
         raise DatasetError(
             f"{path}: labels {listed(wrong)}, not from 0 to {classes - 1}. {_REMEDY}"

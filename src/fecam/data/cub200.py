@@ -34,25 +34,23 @@ _PAGE = "https://data.caltech.edu/records/65de6-vp158"
 
 
 def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
-    """Return CUB-200-2011 with its own split and the order of its own ``classes.txt``.
+    """Return CUB-200-2011 with its official split and class order.
 
-    Args:
-        root: The folder ``CUB_200_2011``, the folder around it, or the archive.
-        download: Fetch the archive, 1.1 GB, if there is none.
+    ``root`` is the folder ``CUB_200_2011``, its parent, or the archive (1.1 GB).
     """
     folder, _ = find("cub200", root, RELEASES, download, _PAGE)
     images, labels, split, classes = (_numbered(folder / name) for name in _LISTS)
     for name, table in zip(_LISTS[1:3], (labels, split), strict=True):
-        odd = sorted(images.keys() ^ table.keys(), key=int)
-        if odd:
+        difference = sorted(images.keys() ^ table.keys(), key=int)
+        if difference:
             raise DatasetError(
-                f"{folder / name} and images.txt differ in the images {listed(odd)}. {_REMEDY}"
+                f"{folder / name} and images.txt differ in {listed(difference)}. {_REMEDY}"
             )
-    strange = sorted(set(labels.values()) - classes.keys())
-    if strange:
-        raise DatasetError(f"{folder}: classes.txt has no class {listed(strange)}. {_REMEDY}")
+    unexpected = sorted(set(labels.values()) - classes.keys())
+    if unexpected:
+        raise DatasetError(f"{folder}: classes.txt has no class {listed(unexpected)}. {_REMEDY}")
     if set(split.values()) - {"0", "1"}:
-        raise DatasetError(f"{folder / _LISTS[2]} has other marks than 0 and 1. {_REMEDY}")
+        raise DatasetError(f"{folder / _LISTS[2]} has other values than 0 and 1. {_REMEDY}")
     skipped = SkippedFiles()
     files = files_by_name(folder / "images", skipped)
     missing = [name for name in images.values() if name not in files]
@@ -62,7 +60,7 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     return rows_dataset(
         "cub200",
         folder,
-        # A 1 marks the images to learn from.
+        # 1 is for training.
         [Row(files[name], labels[key], split[key] == "0") for key, name in images.items()],
         list(classes),
         words=classes,
@@ -72,11 +70,11 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
 
 
 def _numbered(path: Path) -> dict[str, str]:
-    """Return a list with a number and a value on each line, in the order of the numbers."""
+    """Return the values of a file with a number and a value per line, ordered by number."""
     pairs: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), 1):
         cells = line.split(maxsplit=1)
         if len(cells) != 2 or not cells[0].isdecimal() or cells[0] in pairs:
-            raise DatasetError(f"{path}, line {number}: no new number and value. {_REMEDY}")
+            raise DatasetError(f"{path}, line {number}: no distinct number with a value. {_REMEDY}")
         pairs[cells[0]] = cells[1].strip()
     return dict(sorted(pairs.items(), key=lambda pair: int(pair[0])))

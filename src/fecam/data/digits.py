@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: ten classes that come with the package."""
+"""The handwritten digits of scikit-learn: ten classes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset, fingerprint_of
 
-_MOST_INK = 16
+_MAX_INK = 16
 _SEED = 0
 
 
 def load(*, as_features: bool = False) -> Dataset:
-    """1,797 digits, half of them for testing.
+    """Return 1,797 digits, half of them for testing.
 
-    As images they are dark ink on white paper, (8, 8, 3); with ``as_features`` the 64 numbers as
-    scikit-learn has them, 0 (paper) to 16 (ink).
+    Images are dark ink on white paper, (8, 8, 3); with ``as_features`` items are the 64 numbers of
+    scikit-learn, from 0 (paper) to 16 (ink).
 
     >>> data = load()
     >>> len(data.train), len(data.test), data.items[0].shape, load(as_features=True).items[0].shape
@@ -41,5 +41,5 @@ def load(*, as_features: bool = False) -> Dataset:
 
 
 def _images(ink: NDArray[np.float64]) -> NDArray[np.uint8]:
-    paper = 255 - np.rint(ink * (255 / _MOST_INK)).astype(np.uint8)
+    paper = 255 - np.rint(ink * (255 / _MAX_INK)).astype(np.uint8)
     return np.repeat(paper.reshape(-1, 8, 8, 1), 3, axis=3)

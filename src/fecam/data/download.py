@@ -1,4 +1,4 @@
-"""Files from the network: whole and verified, or not there at all."""
+"""Downloads: a file is complete and verified, or it does not exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fecam.errors import DatasetError
 __all__ = ["Progress", "fetch", "report_downloads", "unpack"]
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are there and the bytes there will be, if the server says so."""
+"""Called with the bytes so far and the total, which is None if the server does not send it."""
 
 _BLOCK = 1 << 18
 _watcher: ContextVar[Progress | None] = ContextVar("watcher", default=None)
@@ -32,7 +32,7 @@ _watcher: ContextVar[Progress | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def report_downloads(progress: Progress) -> Iterator[None]:
-    """Have ``progress`` called by every download in this block, whichever loader starts it."""
+    """Report every download in this block to ``progress``."""
     token = _watcher.set(progress)
     try:
         yield
@@ -50,35 +50,27 @@ def fetch(
     timeout: float = 30.0,
     attempts: int = 3,
 ) -> Path:
-    """Download a file and return its path; one that is there already is verified and kept.
+    """Download a file and return its path; an existing file is only verified.
 
-    It is written beside the target under another name, verified, then renamed: no half file is
-    ever found under the target's name. A download that broke off goes on where it stopped, later
-    too if there is a checksum to tell whether the pieces fit.
-
-    Args:
-        url: Of ``https``; ``http`` is taken only from this machine.
-        path: Where the file shall be.
-        sha256: What it must hash to, in hexadecimal.
-        md5: As ``sha256``, for files published with that.
-        progress: Called after each block; by default, what `report_downloads` was given.
-        timeout: Seconds without an answer after which to give up.
-        attempts: How often to try.
+    The file is written beside the target under another name, verified, then renamed. An interrupted
+    download resumes: within this call, and in later ones if there is a checksum (in hexadecimal).
+    The URL must be ``https``, or ``http`` of this machine. ``timeout`` is in seconds without data;
+    ``progress`` is called after each block, by default that of `report_downloads`.
     """
     target = Path(path).expanduser()
-    wanted = {name: value for name, value in (("sha256", sha256), ("md5", md5)) if value}
+    checksums = {name: value for name, value in (("sha256", sha256), ("md5", md5)) if value}
     if target.exists():
-        _verify(target, wanted, "Remedy: remove it, or give the path of another")
+        _verify(target, checksums, "Remedy: remove it, or give the path of another")
         return target
     remedy = f"Remedy: download it by hand and put the file at {target}"
     part = target.with_name(target.name + ".part")
-    _refuse_address(url)
+    _check_address(url)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Two processes must not write to one file; the lock ends with the process that has it.
+        # Only one process may write the file; the lock ends with its process.
         with FileLock(target.with_name(f".{target.name}.lock"), timeout=0):
             _fetch_part(
-                _Source(url, timeout, progress or _watcher.get()), part, wanted, attempts, remedy
+                _Source(url, timeout, progress or _watcher.get()), part, checksums, attempts, remedy
             )
             part.replace(target)
     except Timeout:
@@ -95,7 +87,7 @@ def fetch(
 
 
 class _Failed(Exception):
-    """Why a file could not be had."""
+    """The reason why a download failed."""
 
 
 @dataclass
@@ -104,96 +96,96 @@ class _Source:
     timeout: float
     progress: Progress | None
     etag: str | None = None
-    """Of the first answer: a file that changed in between must not be put together of two."""
+    """ETag of the first response: parts of two versions must not be joined."""
 
 
 def _fetch_part(
-    source: _Source, part: Path, wanted: dict[str, str], attempts: int, remedy: str
+    source: _Source, part: Path, checksums: dict[str, str], attempts: int, remedy: str
 ) -> None:
-    """Fill the part until it is whole and right."""
+    """Download the part until it is complete and verified."""
     for attempt in range(attempts):
-        if not wanted and source.etag is None:
-            part.unlink(missing_ok=True)  # Nothing would tell whether an old piece fits.
+        if not checksums and source.etag is None:
+            part.unlink(missing_ok=True)  # an old part cannot be verified
         resumed = part.exists()
         try:
             _receive(source, part)
-        except _BrokenOff as failure:
-            if isinstance(failure, _NothingMore) and wanted:
-                pass  # All of it may be here already: the checksum knows.
+        except _Interrupted as failure:
+            if isinstance(failure, _RangeError) and checksums:
+                pass  # the part may be complete: verify it
             elif attempt + 1 == attempts:
                 raise
             else:
                 continue
         try:
-            _verify(part, wanted, remedy, source.url)
+            _verify(part, checksums, remedy, source.url)
         except DatasetError:
             part.unlink()
-            # An old piece of another version of the file: once more, from its beginning.
+            # The old part may be of another version of the file: start again.
             if not resumed or attempt + 1 == attempts:
                 raise
             continue
         return
 
 
-class _BrokenOff(_Failed):
-    """Worth another attempt."""
+class _Interrupted(_Failed):
+    """A failure after which another attempt may succeed."""
 
 
-class _NothingMore(_BrokenOff):
-    """The server has no bytes after those that are here."""
+class _RangeError(_Interrupted):
+    """The server has no bytes after those of the part."""
 
 
 def _receive(source: _Source, part: Path) -> None:
-    """Ask for what is missing of the part and append it."""
-    have = part.stat().st_size if part.exists() else 0
+    """Request the missing bytes of the part and append them."""
+    size = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "fecam", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
+    if size:
+        headers["Range"] = f"bytes={size}-"
         headers |= {"If-Range": source.etag} if source.etag else {}
     request = urllib.request.Request(source.url, headers=headers)
     opener = urllib.request.build_opener(_Redirects)
     try:
-        with opener.open(request, timeout=source.timeout) as answer:
-            # Strong tags only: a weak one promises no equal bytes.
-            tag = answer.headers.get("ETag", "")
+        with opener.open(request, timeout=source.timeout) as response:
+            # Strong tags only: a weak one does not guarantee equal bytes.
+            tag = response.headers.get("ETag", "")
             source.etag = tag if tag.startswith('"') else None
-            begins = _begins(answer)
-            if begins not in {0, have}:
-                raise _Failed(f"the server sent bytes from {begins} on, not from {have}")
-            length = answer.headers.get("Content-Length", "")
-            total = begins + int(length) if length.isdecimal() else None
-            _copy_answer(answer, part, begins, total, source.progress)
+            start = _start(response)
+            if start not in {0, size}:
+                raise _Failed(f"the server sent bytes from {start} on, not from {size}")
+            length = response.headers.get("Content-Length", "")
+            total = start + int(length) if length.isdecimal() else None
+            _copy(response, part, start, total, source.progress)
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 416:
                 source.etag = None
-                raise _NothingMore("the server has no more of it than is here") from None
-            kind = _BrokenOff if error.code >= 500 or error.code == 429 else _Failed
+                raise _RangeError("the server has no more bytes than the part") from None
+            kind = _Interrupted if error.code >= 500 or error.code == 429 else _Failed
             raise kind(f"the server answered {error.code} {error.reason}") from None
     except urllib.error.URLError as error:
-        raise _BrokenOff(f"no connection: {error.reason}") from None
+        raise _Interrupted(f"no connection: {error.reason}") from None
     except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
-        raise _BrokenOff(f"the connection broke: {error or type(error).__name__}") from None
+        raise _Interrupted(f"the connection broke: {error or type(error).__name__}") from None
 
 
-def _begins(answer: Any) -> int:
-    """Return the byte of the file that the answer begins with."""
-    if answer.status != 206:
+def _start(response: Any) -> int:
+    """Return the position in the file of the first byte of the response."""
+    if response.status != 206:
         return 0
-    span = answer.headers.get("Content-Range", "").removeprefix("bytes ").split("-")[0]
+    span = response.headers.get("Content-Range", "").removeprefix("bytes ").split("-")[0]
     if not span.isdecimal():
-        raise _Failed("the server did not say which part of the file it sent")
+        raise _Failed("the server did not send the range of the response")
     return int(span)
 
 
-def _copy_answer(
-    answer: Any, part: Path, begins: int, total: int | None, progress: Progress | None
+def _copy(
+    response: Any, part: Path, start: int, total: int | None, progress: Progress | None
 ) -> None:
-    done = begins
+    done = start
     with part.open("r+b" if part.exists() else "wb") as file:
-        file.seek(begins)
+        file.seek(start)
         file.truncate()
-        while block := answer.read(_BLOCK):
+        while block := response.read(_BLOCK):
             file.write(block)
             done += len(block)
             if progress is not None:
@@ -201,27 +193,27 @@ def _copy_answer(
         file.flush()
         os.fsync(file.fileno())
     if total is not None and done < total:
-        raise _BrokenOff(f"the answer ended after {done} of {total} bytes")
+        raise _Interrupted(f"the response ended after {done} of {total} bytes")
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but never to an address that would not have been taken itself."""
+    """Follows redirects to permitted addresses only."""
 
     def redirect_request(
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> Any:
-        _refuse_address(newurl)
+        _check_address(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _refuse_address(url: str) -> None:
+def _check_address(url: str) -> None:
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)):
         return
     raise DatasetError(
-        f"{url!r} is not fetched: only https is. Remedy: give an https address, or download it by "
-        "hand"
+        f"{url!r} is not downloaded: only https is permitted. Remedy: give an https address, or "
+        "download it by hand"
     )
 
 
@@ -232,10 +224,10 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _verify(path: Path, wanted: dict[str, str], remedy: str, url: str | None = None) -> None:
-    for algorithm, value in wanted.items():
+def _verify(path: Path, checksums: dict[str, str], remedy: str, url: str | None = None) -> None:
+    for algorithm, value in checksums.items():
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, algorithm).hexdigest()
-        if found != value.lower():
-            what = f"could not download {url}: what came" if url else str(path)
-            raise DatasetError(f"{what} has the {algorithm} {found}, not {value}. {remedy}")
+            digest = hashlib.file_digest(file, algorithm).hexdigest()
+        if digest != value.lower():
+            what = f"could not download {url}: the file" if url else str(path)
+            raise DatasetError(f"{what} has the {algorithm} {digest}, not {value}. {remedy}")

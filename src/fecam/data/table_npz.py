@@ -14,7 +14,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from fecam.data._files import listed
-from fecam.data.table_columns import Options, Rows, empty_features, fill_features, not_finite
+from fecam.data.table_columns import Options, Rows, as_features, row_name
 from fecam.errors import DatasetError
 
 MAX_BYTES = 1 << 36
@@ -40,7 +40,8 @@ def read_npy(path: Path) -> Rows:
     if not isinstance(array, np.memmap) or array.dtype.kind not in "fiub" or array.ndim > 2:
         what = f"of type {array.dtype}, shape {array.shape}" if hasattr(array, "dtype") else "a zip"
         raise DatasetError(f"{path} is {what}. Remedy: np.save(path, features), one row per item")
-    return Rows("features", _features(path, [np.atleast_2d(array)]), None, _where)
+    features = as_features(path, [np.atleast_2d(array)], row_name)
+    return Rows("features", features, None, row_name)
 
 
 def read_npz(path: Path, given: Options) -> Rows:
@@ -88,7 +89,7 @@ class _Reader:
     def rows(self, given: Options) -> Rows:
         items = given.features if isinstance(given.features, str) else given.text or given.image
         first = self._find(items, "X", "features=")
-        label = self._find(given.label, "y", "label=") if given.labelled else None
+        label = self._find(given.label, "y", "label=") if given.labeled else None
         wanted = [name.removesuffix("_train") + "_test" for name in (first, label) if name]
         tests = [name for name in wanted if name in self.names]
         if 0 < len(tests) < len(wanted):
@@ -99,7 +100,7 @@ class _Reader:
         if not all(self[name].ndim for name in parts):
             raise DatasetError(f"{self.path}: {first!r} is a single value. {_REMEDY}")
         labels = [label, *tests[1:]] if label else []
-        for x, y in zip(parts, labels, strict=given.labelled):
+        for x, y in zip(parts, labels, strict=given.labeled):
             if self[y].ndim != 1 or len(self[x]) != len(self[y]):
                 raise DatasetError(
                     f"{self.path}: {x!r} has the shape {self[x].shape} and {y!r} {self[y].shape}. "
@@ -111,7 +112,7 @@ class _Reader:
         return Rows(
             *self._items(parts),
             self._labels(labels, label_names) if label else None,
-            _where,
+            row_name,
             self._splits(counts),
             None if domains is None else _texts(self.path, "domains", domains),
             label_names,
@@ -156,7 +157,12 @@ class _Reader:
                 f"{first.shape}. Remedy: give numbers (count, features), texts (count,) or 8-bit "
                 "images (count, h, w, 3)"
             )
-        return "features", _features(self.path, parts, names)
+
+        def where(row: int) -> str:
+            i = int(row >= len(first))
+            return f"{row_name(row - i * len(first))} of {names[i]!r}"
+
+        return "features", as_features(self.path, parts, where)
 
     def _label_names(self) -> tuple[str, ...] | None:
         if "label_names" not in self.names:
@@ -176,8 +182,8 @@ class _Reader:
         wrong = np.flatnonzero((codes < 0) | (codes >= len(label_names)))
         if len(wrong):
             raise DatasetError(
-                f"{self.path}, {_where(wrong[0])}: the label {codes[wrong[0]]} is not an index of "
-                f"the {len(label_names)} label_names, which start at 0"
+                f"{self.path}, {row_name(wrong[0])}: the label {codes[wrong[0]]} is no index "
+                f"of the {len(label_names)} label_names, which start at 0"
             )
         return [label_names[int(text)] for text in texts]
 
@@ -194,28 +200,13 @@ class _Reader:
         return ["test" if flag else "train" for flag in is_test]
 
 
-def _features(
-    path: Path, parts: Sequence[NDArray[Any]], names: Sequence[str] = ()
-) -> NDArray[np.float32]:
-    """Return the rows of all parts as float32; raise if a number is not finite."""
-    target = empty_features(path, sum(map(len, parts)), parts[0].shape[1])
-    start = 0
-    for i, part in enumerate(parts):
-        wrong = fill_features(target, part, start)
-        if wrong is not None:
-            name = f" of {names[i]!r}" if names else ""
-            raise not_finite(path, f"{_where(wrong - start)}{name}")
-        start += len(part)
-    return target
-
-
 def _texts(path: Path, name: str, values: NDArray[Any]) -> list[str]:
     """Return names as strings, given as texts or integers."""
     if values.dtype.kind == "f":
         wrong = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
         if len(wrong):
             raise DatasetError(
-                f"{path}, {_where(wrong[0])}: {values[wrong[0]]} in {name!r} is not an integer. "
+                f"{path}, {row_name(wrong[0])}: {values[wrong[0]]} in {name!r} is not an integer. "
                 "Remedy: give integers or texts"
             )
     if values.dtype.kind == "S":
@@ -227,7 +218,3 @@ def _texts(path: Path, name: str, values: NDArray[Any]) -> list[str]:
             f"{path}: {name!r} is of type {values.dtype}. Remedy: give integers or texts"
         )
     return [str(value) for value in values]
-
-
-def _where(row: int) -> str:
-    return f"row {row + 1}"

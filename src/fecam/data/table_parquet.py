@@ -1,4 +1,4 @@
-"""Rows of ``.parquet`` files; pyarrow is imported here and nowhere else."""
+"""Rows of ``.parquet`` files."""
 
 from __future__ import annotations
 
@@ -6,42 +6,45 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fecam.data.table_columns import (
-    Columns,
-    Options,
-    Rows,
-    choose,
-    empty_features,
-    fill_features,
-    not_finite,
-)
+from fecam.data.table_columns import Columns, Options, Rows, as_features, choose, row_name
 from fecam.errors import DatasetError, MissingPackageError
 
 
 def read_parquet(path: Path, given: Options) -> Rows:
-    """Read the columns that are needed, a batch of rows at a time."""
+    """Read the columns that are needed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingPackageError(f"reading {path}", "pyarrow", "parquet") from None
     try:
-        with pq.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            columns = choose(
-                path,
-                schema.names,
-                given,
-                lists={field.name for field in schema if _is_list(pa, field.type)},
-                numbers={field.name for field in schema if _is_number(pa, field.type)},
-            )
-            _refuse_types(pa, path, schema, columns)
-            return _rows(pa, path, file, columns)
+        schema = pq.read_schema(path)
+        columns = choose(
+            path,
+            schema.names,
+            given,
+            lists={field.name for field in schema if _is_list(pa, field.type)},
+            numbers={field.name for field in schema if _is_number(pa, field.type)},
+        )
+        _check_types(pa, path, schema, columns)
+        about = [name for name in (columns.label, columns.split, columns.domain) if name]
+        table = pq.read_table(path, columns=[*columns.values, *about])
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(
             f"{path} cannot be read as parquet: {error}. Remedy: write the file again"
         ) from error
+    # A missing value is an empty text.
+    texts = {
+        name: ["" if value is None else str(value) for value in table.column(name).to_pylist()]
+        for name in (about if columns.kind == "features" else table.column_names)
+    }
+    return columns.rows(
+        _features(pa, path, table, columns) if columns.kind == "features" else None,
+        texts,
+        row_name,
+    )
 
 
 def _is_list(pa: Any, kind: Any) -> bool:
@@ -62,105 +65,47 @@ def _is_name(pa: Any, kind: Any) -> bool:
     return bool(texts or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
-def _refuse_types(pa: Any, path: Path, schema: Any, columns: Columns) -> None:
-    def refuse(name: str, wanted: str) -> None:
-        raise DatasetError(
-            f"{path}: the column {name!r} is of type {schema.field(name).type}, not {wanted}. "
-            "Remedy: convert it, or name another column"
-        )
+def _check_types(pa: Any, path: Path, schema: Any, columns: Columns) -> None:
+    def check(name: str, is_valid: bool, wanted: str) -> None:
+        if not is_valid:
+            raise DatasetError(
+                f"{path}: the column {name!r} is of type {schema.field(name).type}, not {wanted}. "
+                "Remedy: convert it, or name another column"
+            )
 
     for name in (columns.label, columns.split, columns.domain):
-        if name is not None and not _is_name(pa, schema.field(name).type):
-            refuse(name, "text or whole numbers")
+        if name is not None:
+            check(name, _is_name(pa, schema.field(name).type), "text or integers")
     for name in columns.values:
         kind = schema.field(name).type
-        if columns.kind == "features" and not columns.is_list and not _is_number(pa, kind):
-            refuse(name, "numbers or lists of numbers")
-        if columns.kind != "features" and not _is_name(pa, kind):
-            refuse(name, "text")
+        if columns.kind != "features":
+            check(name, _is_name(pa, kind), "text")
+        elif not columns.is_list:
+            check(name, _is_number(pa, kind), "numbers or lists of numbers")
 
 
-def _rows(pa: Any, path: Path, file: Any, columns: Columns) -> Rows:
-    about = (columns.label, columns.split, columns.domain)
-    names = [*columns.values, *(name for name in about if name is not None)]
-    kept: dict[str, list[str]] = {name: [] for name in names}
-    target: np.ndarray[Any, np.dtype[np.float32]] | None = None
-    start = 0
-    for batch in file.iter_batches(columns=names):
-        for name in about:
-            if name is not None:
-                kept[name] += _names(batch.column(name))
-        if columns.kind == "features":
-            block = (
-                _vectors(pa, path, batch.column(columns.values[0]), target, start)
-                if columns.is_list
-                else _matrix(path, batch, columns, start)
+def _features(pa: Any, path: Path, table: Any, columns: Columns) -> NDArray[np.float32]:
+    arrays = [table.column(name).combine_chunks() for name in columns.values]
+    for name, array in zip(columns.values, arrays, strict=True):
+        if array.null_count:
+            row = int(array.is_null().to_numpy(zero_copy_only=False).argmax())
+            raise DatasetError(
+                f"{path}, {row_name(row)}: no value in {name!r}. Remedy: correct or remove this row"
             )
-            if target is None:
-                target = empty_features(path, file.metadata.num_rows, block.shape[1])
-            if start + len(block) > len(target):
-                raise DatasetError(f"{path} holds more than the {len(target)} rows it declares")
-            wrong = fill_features(target, block, start)
-            if wrong is not None:
-                raise not_finite(path, f"row {wrong + 1}")
-        else:
-            kept[columns.values[0]] += _names(batch.column(columns.values[0]))
-        start += batch.num_rows
-    if target is not None and start < len(target):
-        raise DatasetError(f"{path} holds {start} rows but declares {len(target)}")
-    items = np.empty((0, 0), np.float32) if target is None else target
-    return Rows(
-        columns.kind,
-        items if columns.kind == "features" else kept[columns.values[0]],
-        kept[columns.label] if columns.label is not None else None,
-        lambda row: f"row {row + 1}",
-        kept[columns.split] if columns.split is not None else None,
-        kept[columns.domain] if columns.domain is not None else None,
-        notes=columns.notes(),
-    )
-
-
-def _names(column: Any) -> list[str]:
-    """Return a column as strings; a missing value is an empty one."""
-    return ["" if value is None else str(value) for value in column.to_pylist()]
-
-
-def _matrix(path: Path, batch: Any, columns: Columns, start: int) -> np.ndarray[Any, Any]:
-    for name in columns.values:
-        _refuse_missing(path, batch.column(name), name, start)
-    return np.stack(
-        [batch.column(name).to_numpy(zero_copy_only=False) for name in columns.values], axis=1
-    )
-
-
-def _vectors(
-    pa: Any, path: Path, column: Any, target: np.ndarray[Any, Any] | None, start: int
-) -> np.ndarray[Any, Any]:
-    """Return a column of lists as a matrix, if they are all of one length."""
-    _refuse_missing(path, column, "the list", start)
-    if pa.types.is_fixed_size_list(column.type):
-        lengths = np.full(len(column), column.type.list_size)
+    if not columns.is_list:
+        numbers = [array.to_numpy(zero_copy_only=False) for array in arrays]
+        return as_features(path, [np.stack(numbers, axis=1)], row_name)
+    if pa.types.is_fixed_size_list(arrays[0].type):
+        lengths = np.full(len(arrays[0]), arrays[0].type.list_size)
     else:
-        lengths = np.diff(column.offsets.to_numpy())
-    values = column.flatten()
-    width = int(lengths[0]) if target is None else target.shape[1]
+        lengths = np.diff(arrays[0].offsets.to_numpy())
+    width = int(lengths[0]) if len(lengths) else 0
     wrong = np.flatnonzero(lengths != width)
     if len(wrong):
         raise DatasetError(
-            f"{path}, row {start + int(wrong[0]) + 1}: {lengths[wrong[0]]} features where the "
-            f"first row has {width}. Remedy: make all rows as long"
+            f"{path}, {row_name(wrong[0])}: {lengths[wrong[0]]} features where the first row has "
+            f"{width}. Remedy: make all rows as long"
         )
-    if values.null_count:
-        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // width
-        raise not_finite(path, f"row {start + row + 1}")
-    numbers: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
-    return numbers.reshape(len(column), width)
-
-
-def _refuse_missing(path: Path, column: Any, name: str, start: int) -> None:
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise DatasetError(
-            f"{path}, row {start + row + 1}: no value in {name!r}. "
-            "Remedy: correct or leave out this row"
-        )
+    # A missing number becomes NaN, which is rejected.
+    values = arrays[0].flatten().to_numpy(zero_copy_only=False)
+    return as_features(path, [values.reshape(len(arrays[0]), width)], row_name)

@@ -32,14 +32,11 @@ RELEASES = (
 
 
 def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
-    """Return TinyImageNet-200; its validation part is for testing, as the test part has no labels.
+    """Return TinyImageNet-200, tested on its validation part: the test part has no labels.
 
-    The classes are in the order of their WordNet numbers and are called as ``words.txt`` says.
-
-    Args:
-        root: The folder ``tiny-imagenet-200``, the folder around it, or the archive. The validation
-            images may also have been sorted into class folders, as many people do.
-        download: Fetch the archive, 237 MB, if there is none.
+    The classes are in the order of their WordNet IDs, with the names of ``words.txt``. ``root`` is
+    the folder ``tiny-imagenet-200``, its parent, or the archive (237 MB). The validation images may
+    be in class folders.
     """
     folder, _ = find(
         "tiny-imagenet",
@@ -56,10 +53,10 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
         test = _listed_rows(listing, skipped)
     else:
         test = tree_rows(folder / "val", skipped, for_test=True)
-    strange = sorted({row.label for row in test} - set(keys))
-    if strange:
+    unexpected = sorted({row.label for row in test} - set(keys))
+    if unexpected:
         raise DatasetError(
-            f"{folder / 'val'} has images of classes that train lacks: {listed(strange)}. "
+            f"{folder / 'val'} has images of classes that train lacks: {listed(unexpected)}. "
             "Remedy: unpack the whole archive again"
         )
     words, notes = word_names(folder / "words.txt", keys)
@@ -70,13 +67,12 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
         keys,
         words=words,
         official=(100_000, 10_000, 200),
-        # Box files lie beside the images of each class, by design.
-        notes=notes,
+        notes=notes,  # not on skipped files: each class has a file of bounding boxes
     )
 
 
 def _listed_rows(listing: Path, skipped: SkippedFiles) -> list[Row]:
-    """Return the validation images, each with the class that the listing gives it."""
+    """Return the validation images with the classes of the listing."""
     folder = listing.parent / "images"
     files = files_by_name(folder, skipped)
     pairs = []

@@ -1,4 +1,4 @@
-"""Archives, taken to be hostile."""
+"""Tar and zip archives, treated as hostile."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from typing import IO
 from fecam.errors import DatasetError
 
 MAX_BYTES = 1 << 38
-"""An archive that unpacks to more is refused."""
+"""Archives that unpack to more bytes are rejected."""
 MAX_FILES = 5_000_000
-"""An archive of more files is refused."""
+"""Archives of more files are rejected."""
 
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, lzma.LZMAError)
 _BLOCK = 1 << 18
-_MOST_PADDING = 1 << 26
+_MAX_PADDING = 1 << 26
 
 
 def unpack(
@@ -36,15 +36,14 @@ def unpack(
 ) -> Path:
     """Unpack a tar or zip archive into a new folder and return its path.
 
-    The archive is taken to be hostile: names that lead out of the folder, links to anything but a
-    file of the archive, devices, and more bytes or files than allowed are refused. The folder
-    appears when all of it is there, or not at all.
+    Names that lead out of the folder, links to anything but a file of the archive, devices, and
+    more bytes or files than allowed are rejected. The folder appears when it is complete.
     """
     source, target = Path(archive).expanduser(), Path(folder).expanduser()
     if not source.is_file():
         raise DatasetError(f"no archive at {source}. Remedy: give the path of a .tar, .tgz or .zip")
     if target.exists():
-        raise DatasetError(f"{target} is there already. Remedy: remove it, or unpack elsewhere")
+        raise DatasetError(f"{target} exists already. Remedy: remove it, or unpack elsewhere")
     work = target.with_name(f"{target.name}.unpack-{secrets.token_hex(4)}")
     try:
         work.mkdir(parents=True)
@@ -54,7 +53,6 @@ def unpack(
         else:
             _unpack_tar(source, unpacking)
         work.rename(target)
-    # What damaged archives make the two modules raise.
     except DatasetError:
         raise
     except (*_DAMAGE, zlib.error, EOFError, ValueError) as error:
@@ -71,7 +69,7 @@ def unpack(
 
 @dataclass
 class _Unpacking:
-    """Where an archive goes, and how much of it has been written."""
+    """The state of an unpacking: the folder and what was written."""
 
     source: Path
     folder: Path
@@ -81,49 +79,49 @@ class _Unpacking:
     files: int = 0
     written: dict[PurePosixPath, Path] = field(default_factory=dict)
 
-    def refuse(self, name: str, why: str) -> DatasetError:
+    def error(self, name: str, problem: str) -> DatasetError:
         return DatasetError(
-            f"{self.source} is not unpacked: {name!r} {why}. Remedy: get the archive from where it "
-            "was published"
+            f"{self.source} is not unpacked: {name!r} {problem}. Remedy: get the archive from its "
+            "publisher"
         )
 
-    def place(self, name: str) -> PurePosixPath:
-        """Return the path of a member, seen from the folder; refuse one that leads out of it."""
+    def relative(self, name: str) -> PurePosixPath:
+        """Return the relative path of a member, or raise if it leads out of the folder."""
         path = PurePosixPath(name)
         odd = path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name
         if odd or ":" in path.parts[:1]:
-            raise self.refuse(name, "leads out of the folder")
+            raise self.error(name, "leads out of the folder")
         return path
 
     def make_folder(self, name: str) -> None:
         self._count(name)
-        (self.folder / self.place(name)).mkdir(parents=True, exist_ok=True)
+        (self.folder / self.relative(name)).mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, content: IO[bytes]) -> None:
         self._count(name)
-        place = self.place(name)
-        path = self.folder / place
+        relative = self.relative(name)
+        path = self.folder / relative
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             while block := content.read(_BLOCK):
                 self.total += len(block)
                 if self.total > self.max_bytes:
-                    raise self.refuse(name, f"takes it over {self.max_bytes} bytes")
+                    raise self.error(name, f"takes it over {self.max_bytes} bytes")
                 file.write(block)
-        self.written[place] = path
+        self.written[relative] = path
 
     def copy(self, name: str, linked: str) -> None:
-        """Write a link as a copy of the file it leads to, which must be one of the archive."""
+        """Write a link as a copy of its target, which must be an earlier file of the archive."""
         try:
-            with self.written[self.place(os.path.normpath(linked))].open("rb") as file:
+            with self.written[self.relative(os.path.normpath(linked))].open("rb") as file:
                 self.write(name, file)
         except KeyError:
-            raise self.refuse(name, f"is a link to {linked!r}, no file before it") from None
+            raise self.error(name, f"is a link to {linked!r}, which is no earlier file") from None
 
     def _count(self, name: str) -> None:
         self.files += 1
         if self.files > self.max_files:
-            raise self.refuse(name, f"is one more than {self.max_files} files")
+            raise self.error(name, f"is one more than {self.max_files} files")
 
 
 def _unpack_tar(source: Path, unpacking: _Unpacking) -> None:
@@ -142,10 +140,10 @@ def _unpack_tar(source: Path, unpacking: _Unpacking) -> None:
             elif member.issym():
                 unpacking.copy(name, os.path.join(os.path.dirname(name), member.linkname))
             else:
-                raise unpacking.refuse(name, "is a device")
-        # The sum that a compressed file ends with is checked when its end is read: some zeros on.
+                raise unpacking.error(name, "is a device")
+        # The checksum of a compressed file is verified when its end is read, after some zeros.
         assert archive.fileobj is not None
-        for _ in range(_MOST_PADDING // _BLOCK):
+        for _ in range(_MAX_PADDING // _BLOCK):
             if not archive.fileobj.read(_BLOCK):
                 break
 
@@ -154,7 +152,7 @@ def _unpack_zip(source: Path, unpacking: _Unpacking) -> None:
     with zipfile.ZipFile(source) as archive:
         for member in archive.infolist():
             if stat.S_ISLNK(member.external_attr >> 16):
-                raise unpacking.refuse(member.filename, "is a link")
+                raise unpacking.error(member.filename, "is a link")
             if member.is_dir():
                 unpacking.make_folder(member.filename)
             else:
