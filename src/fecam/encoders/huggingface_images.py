@@ -77,7 +77,10 @@ def _probe_outputs(model: Any, steps: ImagePreprocessing, folder: Path) -> Any:
     """Return the model's output for a blank image."""
     try:
         with torch.inference_mode():
-            return model(pixel_values=torch.zeros(1, 3, steps.size, steps.size))
+            output = model(pixel_values=torch.zeros(1, 3, steps.size, steps.size))
+        if output.last_hidden_state is None:
+            raise ValueError("it has no last_hidden_state")
+        return output
     except Exception as error:  # each model has its own errors
         raise EncoderError(
             f"the model in {folder} rejects an image of {steps.size} x {steps.size} pixels, the "
