@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is there
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import tempfile
@@ -97,7 +97,7 @@ def on_ray(folder: Path, workers: int, repeats: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Paper:
-    """What is to be estimated, and on what."""
+    """The size of the estimated problem, and the machines."""
 
     images: int = 100_000_000
     image_bytes: int = 100_000
@@ -108,9 +108,9 @@ class Paper:
     cores: int = 16
     memory: float = 64e9
     network: float = 1.25e9
-    """Bytes a second."""
+    """Bytes per second."""
     encoded: float = 100.0
-    """Images a second, by all of its cores or a small GPU."""
+    """Images per second, on all of its cores or a small GPU."""
 
     @property
     def block(self) -> int:
@@ -142,7 +142,7 @@ def table_of(paper: Paper, labels: np.ndarray) -> tuple[Any, ClassifierState, fl
 
 
 def level_costs(paper: Paper, level: int, sampled: int) -> dict[str, float]:
-    """Tables that hold so many blocks as ``FAN_IN`` to the power of the level: how many, how large.
+    """Return number and size of tables, each of ``FAN_IN`` to the power of the level blocks.
 
     The classes of an item are as good as chance, so a table of few blocks holds most classes once.
     """
@@ -152,7 +152,7 @@ def level_costs(paper: Paper, level: int, sampled: int) -> dict[str, float]:
     there = paper.classes * -np.expm1(-share)
     if level == 0:
         labels = rng.integers(0, paper.classes, items)
-    else:  # some classes stand for all; beyond so many samples a class stays as large as it is
+    else:  # some classes represent all; a class of many samples does not grow further
         count = min(max(round(items / there), 1), 2 * paper.width)
         labels = np.repeat(np.arange(sampled), count)
     table, _, seconds = table_of(paper, labels)
@@ -171,7 +171,7 @@ def level_costs(paper: Paper, level: int, sampled: int) -> dict[str, float]:
 
 
 def driver_costs(paper: Paper, sampled: int) -> dict[str, float]:
-    """What the driver does with each class in the end, in seconds and bytes."""
+    """Return the cost of each class for the driver at the end, in seconds and bytes."""
     labels = np.repeat(np.arange(sampled), 2 * paper.width)
     table, state, _ = table_of(paper, labels)
     clf = FeCAMClassifier(tukey=0.5)
@@ -227,13 +227,13 @@ def estimate(paper: Paper, quick: bool) -> dict[str, Any]:
         "tasks": paper.blocks + levels[1]["tables"] + sums,
         "objects": paper.blocks + levels[1]["tables"] * (partitions + 1) + sums,
         "model_bytes": model,
-        # In the end it holds the model, the lesson that it was made of, and a partition on its way.
+        # At the end it holds the model, the statistics it was made of, and a partition in transit.
         "driver_bytes": 2 * model + model / partitions,
     }
 
 
 def size(count: float) -> str:
-    """A number of bytes as people read it."""
+    """Return a number of bytes with a unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1000:
             return f"{count:,.1f} {unit}"
@@ -242,12 +242,12 @@ def size(count: float) -> str:
 
 
 def duration(hours: float) -> str:
-    """Hours, or minutes where these say more."""
+    """Return hours, or minutes for short times."""
     return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
 
 
 def paper_table(found: dict[str, Any]) -> str:
-    """The estimate, and what would break first."""
+    """Return the estimate as a table, with the first limit."""
     paper, hours = Paper(**found["paper"]), found["hours"]
     first = found["levels"][0]
     together = max(hours["encoding"], hours["sending statistics"])

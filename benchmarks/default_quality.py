@@ -5,8 +5,8 @@
 Frozen features of data that any machine can get (see feature_sets.py), each in three streams:
 all classes with all samples; class sizes falling geometrically to one twentieth; and 60 % of the
 classes with all samples, the others with five. Accuracy is on all test samples of all classes,
-averaged over seeds. Then one class in five is held out, to see how well `novelty` tells its samples
-from those of known classes, and whether `predict(reject=0.05)` turns away 5 % of the latter.
+averaged over seeds. Then one class in five is held out, to measure how well `novelty` separates its
+samples from those of learned classes, and whether `predict(reject=0.05)` rejects 5 % of the latter.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def accuracy(name: str, stream: str, data: feature_sets.FeatureSet) -> dict[str,
 
 
 def novelty(data: feature_sets.FeatureSet) -> dict[str, dict[str, float]]:
-    """AUROC against held-out classes, and the share of known samples turned away at 5 %."""
+    """Return the AUROC against held-out classes, and the share of other samples rejected at 5 %."""
     X, y, X_test, y_test = few_classes(data, 0)
     held_out = np.random.default_rng(0).permutation(np.unique(y))[::5]
     known, familiar = ~np.isin(y, held_out), ~np.isin(y_test, held_out)

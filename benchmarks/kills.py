@@ -1,11 +1,11 @@
-"""Kill a program while it teaches, forgets, merges and undoes, and look at the file it leaves.
+"""Kill a program while it learns, forgets, merges and undoes, and check the file.
 
     python benchmarks/kills.py [--rounds 200] [--quick]
 
 Each round starts a process that changes one model file step after step, kills it (SIGKILL) at a
-random moment, and opens the file: it must be sound, and hold exactly what the steps up to some
-number make of it. That number is what the process had acknowledged, or one more: a step may be on
-the disk before anybody could say so. The same steps are done in memory to compare with.
+random moment, and opens the file. The file must be valid and contain exactly the first steps up to
+some number: the number that the process had acknowledged, or one more, because a step may be on the
+disk before it is acknowledged. The same steps are done in memory for comparison.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from reporting import markdown, options, say, write
 from stamps import MODEL_FILE
 
 WIDTH, PER_CLASS, MOST = 192, 200, 12
-"""Features, samples in a lesson, and classes at most: a matrix takes 74 KB."""
+"""Features, samples per batch, and the maximum of classes: a matrix takes 74 KB."""
 
 
-def lesson(number: int, classes: int = 1) -> tuple[Any, Any]:
-    """The samples of a step."""
+def batch(number: int, classes: int = 1) -> tuple[Any, Any]:
+    """Return the samples and labels of a step."""
     rng = np.random.default_rng(number)
     X = rng.gamma(2.0, size=(classes * PER_CLASS, WIDTH)).astype(np.float32)
-    return X, np.repeat([f"class {(number + at) % MOST}" for at in range(classes)], PER_CLASS)
+    return X, np.repeat([f"class {(number + i) % MOST}" for i in range(classes)], PER_CLASS)
 
 
-def kind_of(number: int, known: list[str]) -> str:
-    """What a step does; it follows from its number and from what is known."""
+def kind_of(number: int, labels: list[str]) -> str:
+    """Return what a step does; it follows from its number and the number of classes."""
     chance = random.Random(number).random()
-    if len(known) < 3 or chance < 0.5:
+    if len(labels) < 3 or chance < 0.5:
         return "learn"
     return "forget" if chance < 0.65 else "merge" if chance < 0.85 else "undo"
 
 
 def other(number: int) -> FeCAMClassifier:
-    """The model that a step merges."""
-    return FeCAMClassifier().fit(*lesson(number, classes=4))
+    """Return the model that a step merges."""
+    return FeCAMClassifier().fit(*batch(number, classes=4))
 
 
 def work(path: Path, folder: Path) -> None:
-    """Change the file for ever; each step is told when it is done."""
+    """Change the file until killed; print the version after each step."""
     with fecam.open(path) as model:
         while True:
-            number, known = model.version, [str(one.label) for one in model.classes]
-            what = kind_of(number, known)
+            number, labels = model.version, [str(record.label) for record in model.classes]
+            what = kind_of(number, labels)
             if what == "learn":
-                model.learn(*lesson(number), allow_duplicates=True)
+                model.learn(*batch(number), allow_duplicates=True)
             elif what == "forget":
-                model.forget(known[number % len(known)])
+                model.forget(labels[number % len(labels)])
             elif what == "merge":
                 second = folder / "other.fecam"
                 second.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ class Replay:
         self.states: list[dict[str, Any]] = [{}]
 
     def upto(self, version: int) -> dict[str, Any]:
-        """What is known after so many steps."""
+        """Return the samples of each class after ``version`` steps."""
         while self.version < version:
             self._step(self.version)
             self.version += 1
@@ -95,56 +95,56 @@ class Replay:
         if what == "forget":
             del state[sorted(state)[number % len(state)]]
         else:
-            X, y = lesson(number, classes=4 if what == "merge" else 1)
+            X, y = batch(number, classes=4 if what == "merge" else 1)
             for label in sorted(set(y)):
                 state[label] = [*state.get(label, []), X[y == label]]
         self.states.append(dict(sorted(state.items())))
 
 
 def examine(path: Path, expected: dict[str, Any]) -> str | None:
-    """What is wrong with a file; None if it holds just what it should."""
+    """Return what is wrong with a file; None if it has the expected contents."""
     problems = check(path)
     if problems:
         return problems[0]
     with fecam.open(path, readonly=True) as model:
-        known = model.classifier.state_.classes
-        if list(known) != list(expected):
-            return f"classes {list(known)} in place of {list(expected)}"
+        classes = model.classifier.state_.classes
+        if list(classes) != list(expected):
+            return f"classes {list(classes)} instead of {list(expected)}"
         for label, parts in expected.items():
             features = model.classifier.state_.transform(np.concatenate(parts))
-            one = known[label]
-            if one.count != len(features) or np.abs(one.mean - features.mean(0)).max() > 1e-5:
-                return f"class {label} has {one.count} samples in place of {len(features)}"
+            stats = classes[label]
+            if stats.count != len(features) or np.abs(stats.mean - features.mean(0)).max() > 1e-5:
+                return f"class {label} has {stats.count} samples instead of {len(features)}"
     return None
 
 
 def kill_once(
     path: Path, folder: Path, replay: Replay, wait: float
 ) -> tuple[int, bool, str | None]:
-    """Steps acknowledged, whether one more was on the disk, and what is wrong."""
-    begun = subprocess.Popen(
+    """Return the steps acknowledged, whether one more was on the disk, and what is wrong."""
+    process = subprocess.Popen(
         [sys.executable, __file__, "--work", str(path)], stdout=subprocess.PIPE, text=True
     )
-    assert begun.stdout is not None
-    first = begun.stdout.readline()
+    assert process.stdout is not None
+    first = process.stdout.readline()
     time.sleep(wait)
-    begun.send_signal(signal.SIGKILL)
-    rest, _ = begun.communicate()
-    said = [int(line) for line in (first + rest).splitlines()]
-    if not said:
+    process.send_signal(signal.SIGKILL)
+    output, _ = process.communicate()
+    versions = [int(line) for line in (first + output).splitlines()]
+    if not versions:
         return 0, False, "the process ended before it had done a step"
     try:
         with fecam.open(path, readonly=True) as model:
             version = model.version
     except fecam.errors.FecamError as error:
-        return len(said), False, f"cannot be opened: {error}"
-    if version not in (said[-1], said[-1] + 1):
-        return len(said), False, f"version {version}, but {said[-1]} was acknowledged"
-    return len(said), version > said[-1], examine(path, replay.upto(version))
+        return len(versions), False, f"cannot be opened: {error}"
+    if version not in (versions[-1], versions[-1] + 1):
+        return len(versions), False, f"version {version}, but {versions[-1]} was acknowledged"
+    return len(versions), version > versions[-1], examine(path, replay.upto(version))
 
 
 def main() -> int:
-    """Kill, look, count."""
+    """Kill, check, count."""
     parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
@@ -165,7 +165,7 @@ def main() -> int:
         hot += path.with_name(path.name + "-journal").exists()
         if problem:
             problems.append(f"round {number}: {problem}")
-            break  # what follows would only repeat it
+            break  # later rounds would only repeat it
         if number % 10 == 0 or number == rounds:
             left = (time.monotonic() - start) / number * (rounds - number)
             say(f"{number}/{rounds} kills, {steps} steps, no problem; {left:.0f} s left")
@@ -181,8 +181,8 @@ def main() -> int:
     ]
     table = markdown(header, [[str(rounds), f"{steps:,}", str(ahead), str(len(problems))]])
     print(table)
-    found = {"rounds": rounds, "steps": steps, "ahead": ahead, "journals": hot}
-    write("kills", table, found | {"problems": problems}, quick=args.quick, measures=MODEL_FILE)
+    results = {"rounds": rounds, "steps": steps, "ahead": ahead, "journals": hot}
+    write("kills", table, results | {"problems": problems}, quick=args.quick, measures=MODEL_FILE)
     return 1 if problems else 0
 
 

@@ -1,10 +1,10 @@
-"""A small load generator: so many connections, each asking again as soon as it is answered.
+"""A small load generator: each connection sends the next request after the last response.
 
     python benchmarks/load.py --port 8765 --requests FILE --connections 64 --seconds 3
 
-Raw sockets and prepared bytes, so that it costs far less than what it measures. FILE holds the
-requests, one JSON string of latin-1 a line; connections take them in turn. Prints JSON, or writes
-it to a file (--output): answers, failures, seconds, and the milliseconds of each answer.
+Raw sockets and prepared bytes cost far less than what is measured. FILE has the requests, one JSON
+string of latin-1 per line; connections take them in turn. Prints JSON, or writes it to a file
+(--output): answers, failures, seconds, and the milliseconds of each answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 
 def request(method: str, path: str, kind: str = "", body: bytes = b"") -> bytes:
-    """One request of HTTP/1.1."""
+    """Return the bytes of an HTTP/1.1 request."""
     head = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
     head += [f"Content-Type: {kind}"] if kind else []
     return "\r\n".join([*head, "", ""]).encode() + body
@@ -33,7 +33,7 @@ def request(method: str, path: str, kind: str = "", body: bytes = b"") -> bytes:
 
 @dataclass(frozen=True)
 class Load:
-    """What came of a load."""
+    """The result of a load."""
 
     answers: int
     failures: int
@@ -44,23 +44,23 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return self.answers / self.seconds
 
     def quantile(self, share: float) -> float:
-        """Milliseconds within which that share was answered."""
+        """Return the milliseconds within which that share was answered."""
         return float(np.quantile(self.milliseconds, share)) if self.milliseconds else float("nan")
 
 
 class Connection(asyncio.Protocol):
-    """Sends, waits for the whole answer, sends the next."""
+    """Sends a request, waits for the whole response, sends the next."""
 
-    def __init__(self, asked: Sequence[bytes], at: int, found: Found) -> None:
-        self.asked, self.at, self.found = asked, at, found
+    def __init__(self, asked: Sequence[bytes], at: int, responses: Responses) -> None:
+        self.asked, self.at, self.responses = asked, at, responses
         self.buffer, self.due, self.status = bytearray(), 0, b""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin."""
+        """Send the first request."""
         self.transport = transport
         self.ask()
 
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         self.begun = time.perf_counter()
 
     def data_received(self, data: bytes) -> None:
-        """Look whether the answer is complete."""
+        """Read until the response is complete."""
         self.buffer += data
         if not self.due:
             end = self.buffer.find(b"\r\n\r\n")
@@ -85,17 +85,17 @@ class Connection(asyncio.Protocol):
             now = time.perf_counter()
             self.buffer.clear()
             self.due = 0
-            if self.found.take(self.status, self.begun, now):
+            if self.responses.take(self.status, self.begun, now):
                 self.ask()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is not the service that ends a connection."""
-        if not self.found.over:
-            self.found.lost += 1
+        """Count a connection that the service has closed."""
+        if not self.responses.over:
+            self.responses.lost += 1
 
 
-class Found:
-    """What all connections found so far."""
+class Responses:
+    """The responses of all connections so far."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -103,7 +103,7 @@ class Found:
         self.lost, self.over, self.counting = 0, False, False
 
     def take(self, status: bytes, begun: float, now: float) -> bool:
-        """Count an answer; whether to go on."""
+        """Count a response; return whether to continue."""
         if self.counting and not self.over:
             self.statuses[status.decode()] += 1
             if status == b"200":
@@ -115,7 +115,7 @@ async def run(
     port: int, asked: Sequence[bytes], connections: int, seconds: float, warm: float
 ) -> dict[str, Any]:
     """Load a service."""
-    loop, found = asyncio.get_running_loop(), Found()
+    loop, found = asyncio.get_running_loop(), Responses()
     step = max(len(asked) // connections, 1)
     opened = [
         await loop.create_connection(
@@ -147,7 +147,7 @@ def load(
     seconds: float = 3.0,
     warm: float = 0.5,
 ) -> Load:
-    """Load a service from a process of its own; wait for what came of it."""
+    """Load a service from another process and return the result."""
     return Running(port, asked, connections, seconds, warm).wait()
 
 
@@ -173,7 +173,7 @@ class Running:
         self.process = subprocess.Popen(command)
 
     def wait(self) -> Load:
-        """What came of it."""
+        """Return the result."""
         code = self.process.wait()
         said = self.file.read_text()
         self.file.unlink()
@@ -183,7 +183,7 @@ class Running:
 
 
 def main() -> None:
-    """Load a service, print what came of it."""
+    """Load a service, print the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--requests", type=Path, required=True)

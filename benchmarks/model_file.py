@@ -1,4 +1,4 @@
-"""What the file costs: teaching one class to a large one, and opening it for a first answer.
+"""The cost of the model file: adding a class to a large one, and opening it for a first prediction.
 
     python benchmarks/model_file.py [--classes 1000] [--repeats 15] [--quick]
 
@@ -31,7 +31,7 @@ WIDTH, PER_CLASS = 512, 500
 
 
 def make(path: Path, classes: int) -> Any:
-    """A file of so many classes, and a query."""
+    """Write a model of ``classes`` classes and return queries."""
     problem = problems.made_up(classes, PER_CLASS, WIDTH, queries=8)
     clf = FeCAMClassifier()
     for label, X in problem.lessons():
@@ -40,8 +40,8 @@ def make(path: Path, classes: int) -> Any:
     return np.asarray(problem.queries)
 
 
-def teaching(path: Path, repeats: int) -> dict[str, float]:
-    """Seconds of a lesson in memory, into the file, of an fsync; bytes that the file grows by."""
+def learn_times(path: Path, repeats: int) -> dict[str, float]:
+    """Return the seconds to learn in memory, into the file, and of an fsync; the growth."""
     rng = np.random.default_rng(0)
     seconds: dict[str, list[float]] = {"memory": [], "file": [], "fsync": []}
     before = path.stat().st_size
@@ -101,11 +101,11 @@ def main() -> None:
     classes, repeats = (20, 3) if args.quick else (args.classes, args.repeats)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.fecam"
-        say(f"teaching {classes} classes ...")
+        say(f"learning {classes} classes ...")
         queries = make(path, classes)
         size = path.stat().st_size
-        say("teaching one more ...")
-        lesson = teaching(path, repeats)
+        say("learning one more ...")
+        lesson = learn_times(path, repeats)
         found: dict[str, list[float]] = {"read": [], "answer": []}
         cold = True
         for number in range(3 if args.quick else 5):

@@ -33,20 +33,20 @@ HEADS = {
 
 
 class Said:
-    """Tells how far an extraction is, now and then."""
+    """Prints the progress of an extraction."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
 
     def __call__(self, now: Progress) -> None:
-        """Hear of the progress."""
+        """Print the progress."""
         if time.monotonic() - self.last > 20:
             self.last = time.monotonic()
             say(f"  {now.done:,} of {now.total:,}")
 
 
 def learnt(features: Dataset, name: str) -> dict[str, Any]:
-    """One head taught everything, then asked everything."""
+    """Return accuracy and times of one head."""
     say(f"  {name} ...")
     X, y = np.asarray(features.items), features.labels
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, repeats, tables, results, the machine they were made on."""
+"""Options, repeats, tables and results that the benchmarks share."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from stamps import Stamp, git, stamped
 RESULTS = Path(__file__).parent / "results"
 TABLES = Path(__file__).parent.parent / "docs" / "tables"
 QUICK = Path(tempfile.gettempdir()) / "fecam-quick-results"
-"""Where ``--quick`` leaves its results: they try the benchmark, and say nothing of speed."""
+"""The results of ``--quick``, which tries a benchmark and does not measure speed."""
 
 
 def options(doc: str | None, data: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """``--quick`` for every benchmark, ``--data`` for those that have a choice; the first is it."""
+    """Return a parser with ``--quick``, and ``--data`` if there is a choice."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -38,12 +38,12 @@ def options(doc: str | None, data: Sequence[str] = ()) -> argparse.ArgumentParse
 
 
 def say(what: str) -> None:
-    """Tell whoever waits what is being measured."""
+    """Print a line of progress."""
     print(what, file=sys.stderr, flush=True)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, padded so that it reads well as plain text too."""
+    """Return a Markdown table with padded columns."""
     widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:
@@ -54,7 +54,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to know about the machine."""
+    """Return a description of the machine."""
     blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     return {
         "cores": os.cpu_count(),
@@ -90,13 +90,13 @@ def write(
 
 
 def read(name: str, *, quick: bool = False) -> dict[str, Any] | None:
-    """What `write` left, or None if that benchmark has not run."""
+    """Return the results that `write` wrote, or None if the benchmark has not run."""
     path = (QUICK if quick else RESULTS) / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], object]], repeats: int = 15) -> dict[str, float]:
-    """Median seconds of each task, their repeats interleaved: noise then hits all alike."""
+    """Return the median seconds of each task; interleaved repeats spread noise evenly."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for task in tasks.values():
         task()
@@ -107,16 +107,16 @@ def side_by_side(tasks: Mapping[str, Callable[[], object]], repeats: int = 15) -
 
 
 def once(task: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     start = time.perf_counter()
     task()
     return time.perf_counter() - start
 
 
 def apart(script: str, case: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one case of a benchmark in a process of its own; ``{"left_out": why}`` where it fails.
+    """Run one case of a benchmark in a new process; return ``{"left_out": reason}`` if it fails.
 
-    The script is called with ``--case JSON``, and prints its findings as JSON.
+    The script is called with ``--case JSON``, and prints its results as JSON.
     """
     command = [sys.executable, script, "--case", json.dumps(case)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

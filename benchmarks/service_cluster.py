@@ -1,11 +1,11 @@
-"""What a service on a cluster of Ray costs, and how soon its replicas know of a lesson.
+"""The cost of a service on a Ray cluster, and the time until its replicas have a change.
 
-    python benchmarks/service_cluster.py [--seconds 2] [--lessons 10] [--quick]
+    python benchmarks/service_cluster.py [--seconds 2] [--requests 10] [--quick]
 
 The same model of 100 classes of 512 features behind `fecam serve` and `fecam serve --ray local`,
-with one replica and with two, all on this machine: predictions of one row a second, 64 connections
-at a time; how long a lesson takes; and how long after it is acknowledged eight predictions that ask
-for its version take, all of them: some by a replica that has to fetch it.
+with one replica and with two, all on this machine: predictions of one row per second, 64
+connections at a time; the time of a learn request; and the time after its response until eight
+predictions with its version have returned, some from a replica that has to fetch it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import problems
 from fecam.client import Client
 from load import load
 from reporting import markdown, options, say, write
-from service_load import CONNECTIONS, as_bytes, batches, taught
+from service_load import CONNECTIONS, as_bytes, batches, write_model
 from serving import Served, service
 from stamps import SERVICE
 
@@ -38,8 +38,10 @@ KINDS = {
 ASKED = 8
 
 
-def lessons(running: Served, samples: np.ndarray, count: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of each lesson, and from its end until all know of it."""
+def learn_times(
+    running: Served, samples: np.ndarray, count: int
+) -> tuple[list[float], list[float]]:
+    """Return the milliseconds of each learn request, and until all replicas have it."""
     taking, knowing = [], []
     rng, local = np.random.default_rng(1), threading.local()
 
@@ -49,26 +51,26 @@ def lessons(running: Served, samples: np.ndarray, count: int) -> tuple[list[floa
         local.client.predict(samples[:1], min_version=version)
 
     with Client(running.url) as client, ThreadPoolExecutor(ASKED) as pool:
-        list(pool.map(ask, [0] * ASKED))  # so that connections are open
+        list(pool.map(ask, [0] * ASKED))  # opens the connections
         for number in range(count):
             rows = samples[rng.integers(len(samples), size=10)] * rng.uniform(0.9, 1.1)
-            begun = time.perf_counter()
-            lesson = client.learn(rows, f"class {number % 20}")
+            start = time.perf_counter()
+            result = client.learn(rows, f"class {number % 20}")
             done = time.perf_counter()
-            list(pool.map(ask, [lesson.version] * ASKED))
-            taking.append(1000 * (done - begun))
+            list(pool.map(ask, [result.version] * ASKED))
+            taking.append(1000 * (done - start))
             knowing.append(1000 * (time.perf_counter() - done))
     return taking, knowing
 
 
 def measure(args: Any, per_class: int) -> list[dict[str, Any]]:
-    """All kinds of service, for classes of so many samples."""
+    """Return the measurements of each kind of service, with ``per_class`` samples per class."""
     classes, width = (10, 32) if args.quick else (100, problems.WIDTH)
     problem = problems.made_up(classes, per_class, width, 512)
     found = []
     with tempfile.TemporaryDirectory() as folder:
         whole, path = Path(folder) / "whole.fecam", Path(folder) / "model.fecam"
-        taught(whole, problem)
+        write_model(whole, problem)
         size = whole.stat().st_size / 1e6
         for kind, extra in KINDS.items():
             say(f"{problem}, {size:.1f} MB: {kind}")
@@ -77,7 +79,7 @@ def measure(args: Any, per_class: int) -> list[dict[str, Any]]:
                 asked = [as_bytes(row) for row in batches(problem.queries, 1)]
                 rate = load(running.port, asked, connections=CONNECTIONS, seconds=args.seconds)
                 one = load(running.port, asked, connections=1, seconds=args.seconds)
-                taking, knowing = lessons(running, problem.queries, args.lessons)
+                taking, knowing = learn_times(running, problem.queries, args.requests)
             found.append(
                 {
                     "model": f"{classes} x {width}, n = {per_class}, {size:.1f} MB",
@@ -95,7 +97,7 @@ def measure(args: Any, per_class: int) -> list[dict[str, Any]]:
 
 
 def tabled(found: list[dict[str, Any]]) -> str:
-    """What was found, for people."""
+    """Return the results as a table."""
     return markdown(
         [
             "model",
@@ -120,10 +122,10 @@ def tabled(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print a table, write results."""
     parser = options(__doc__)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--lessons", type=int, default=10)
+    parser.add_argument("--requests", type=int, default=10)
     parser.add_argument("--per-class", type=int, nargs="+", default=[5, 600])
     args = parser.parse_args()
     found = [row for per_class in args.per_class for row in measure(args, per_class)]

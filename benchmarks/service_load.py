@@ -1,15 +1,14 @@
-"""How many answers a service gives, and how long they take while it is taught.
+"""The throughput of a service, and its latency while it learns.
 
     python benchmarks/service_load.py [--seconds 3] [--rounds 5] [--per-class 5 60] [--quick]
 
-All on loopback, all in one run, the rounds of what is compared interleaved: requests a second of an
-endpoint of FastAPI that does nothing, and of predictions from embeddings, 100 classes of 512
-features, one row a request, as JSON and as bytes; batches of 256 against the same call without a
-service; and how long predictions take while lessons come in. What the maths alone would allow is
-told too: one row a request, judged 256 at a time without a service. "Label alone" asks for no
-probabilities (``top=0``); "approximate" is a model with ``search="approximate"``, which does
-without proof. Nothing is bound to a core: the service, as people run it, predicts in one
-process while it reads and writes in another, and the load takes its share of both.
+All on loopback in one run, with interleaved rounds: requests per second of an empty FastAPI
+endpoint, and of predictions from embeddings, 100 classes of 512 features, one row per request, as
+JSON and as bytes; batches of 256 against the same call without a service; and the latency of
+predictions during learning. The limit of the maths alone is shown too: 256 rows at a time without
+a service. "Label alone" requests no probabilities (``top=0``); "approximate" is a model with
+``search="approximate"``. No process is bound to a core: the service predicts in one process while
+it reads and writes in another, and the load generator shares the cores with both.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from serving import Served, free_port, service
 from stamps import SERVICE
 
 GOALS = {"one": 0.60, "batch": 0.70, "p99": 3.0}
-"""Shares of an empty endpoint and of the process; how much longer an answer may take."""
+"""Shares of an empty endpoint and of the process; factor on the latency."""
 CONNECTIONS, CALM, BATCH = 256, (8, 64), 256
 EMPTY = """
 from fastapi import FastAPI
@@ -54,7 +53,7 @@ async def empty():
 
 @contextmanager
 def empty_service(folder: Path) -> Iterator[Served]:
-    """An endpoint that does nothing, run as the service is run."""
+    """Run an empty endpoint in the same way as the service."""
     (folder / "empty.py").write_text(EMPTY)
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "empty:app", "--app-dir", str(folder)]
@@ -63,8 +62,8 @@ def empty_service(folder: Path) -> Iterator[Served]:
         yield running
 
 
-def taught(path: Path, problem: problems.Problem, search: str = "auto") -> None:
-    """A model of the problem in a file."""
+def write_model(path: Path, problem: problems.Problem, search: str = "auto") -> None:
+    """Write a model of the problem to a file."""
     with fecam.open(path, settings={"search": search}) as model:
         samples, labels = [], list[str]()
         for label, X in problem.lessons():
@@ -74,25 +73,25 @@ def taught(path: Path, problem: problems.Problem, search: str = "auto") -> None:
 
 
 def as_json(rows: np.ndarray) -> bytes:
-    """A request to predict, as JSON."""
+    """Return a prediction request as JSON."""
     body = json.dumps({"features": np.round(rows.astype(float), 6).tolist()}).encode()
     return request("POST", "/v1/predict", "application/json", body)
 
 
 def as_bytes(rows: np.ndarray, top: int = 1) -> bytes:
-    """The same as bytes."""
+    """Return a prediction request as bytes."""
     body = np.ascontiguousarray(rows, "<f4").tobytes()
     return request("POST", f"/v1/predict?top={top}", "application/octet-stream", body)
 
 
 def batches(queries: np.ndarray, count: int) -> list[np.ndarray]:
-    """Queries in batches; some come again where there are too few."""
+    """Return the queries in batches; some are repeated if there are too few."""
     rows = np.resize(np.arange(len(queries)), max(count * 8, len(queries)) // count * count)
-    return [queries[some] for some in rows.reshape(-1, count)]
+    return [queries[batch] for batch in rows.reshape(-1, count)]
 
 
 def interleaved(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[Any]]:
-    """What each case gives, round by round, so that noise hits all alike."""
+    """Return the results of each case; interleaved rounds spread noise evenly."""
     found: dict[str, list[Any]] = {name: [] for name in cases}
     for number in range(rounds):
         for name, case in cases.items():
@@ -102,7 +101,7 @@ def interleaved(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, l
 
 
 def settle(running: Served) -> None:
-    """Wait until a service predicts as it will, in a process of its own where there is a core."""
+    """Wait until the prediction workers of a service have started."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         with urllib.request.urlopen(f"{running.url}/metrics") as answer:
@@ -112,7 +111,7 @@ def settle(running: Served) -> None:
 
 
 def in_process(case: dict[str, Any]) -> dict[str, Any]:
-    """Batches a second without a service."""
+    """Return the batches per second without a service."""
     queries = np.load(case["queries"])
     with fecam.open(case["model"], readonly=True) as model:
         parts = cycle(batches(queries, case["rows"]))
@@ -125,34 +124,34 @@ def in_process(case: dict[str, Any]) -> dict[str, Any]:
         return {"rate": count / (time.perf_counter() - start)}
 
 
-class Teacher(threading.Thread):
-    """Teaches a service lesson after lesson until it is told to stop."""
+class LearningClient(threading.Thread):
+    """Sends learn requests until it is stopped."""
 
     def __init__(self, url: str, samples: np.ndarray, pause: float) -> None:
         super().__init__(daemon=True)
         self.url, self.samples, self.pause = url, samples, pause
-        self.lessons, self.seconds, self.ending = 0, list[float](), threading.Event()
+        self.requests, self.seconds, self.ending = 0, list[float](), threading.Event()
 
     def run(self) -> None:
-        """Lessons of ten samples about one class after another."""
+        """Send ten samples of one class after another."""
         rng = np.random.default_rng(1)
         with Client(self.url) as client:
             while not self.ending.is_set():
                 rows = self.samples[rng.integers(len(self.samples), size=10)]
                 rows = rows * rng.uniform(0.9, 1.1, size=rows.shape).astype(np.float32)
                 start = time.perf_counter()
-                client.learn(rows, f"class {self.lessons % 20}")
+                client.learn(rows, f"class {self.requests % 20}")
                 self.seconds.append(time.perf_counter() - start)
-                self.lessons += 1
+                self.requests += 1
                 self.ending.wait(self.pause)
 
     def stop(self) -> None:
-        """After the lesson that has begun."""
+        """Stop after the current request."""
         self.ending.set()
         self.join()
 
 
-def while_taught(
+def while_learning(
     running: Served,
     asked: Sequence[bytes],
     connections: int,
@@ -161,25 +160,25 @@ def while_taught(
     samples: np.ndarray,
     pause: float,
 ) -> tuple[Load, int]:
-    """A load while lessons come in, and how many came."""
-    teacher = Teacher(running.url, samples, pause)
+    """Return the result of a load during learning, and the number of learn requests."""
+    learner = LearningClient(running.url, samples, pause)
     under_way = Running(running.port, asked, connections, args.seconds, 0.5)
-    teacher.start()
+    learner.start()
     found = under_way.wait()
-    teacher.stop()
-    return found, teacher.lessons
+    learner.stop()
+    return found, learner.requests
 
 
 def measure(args: Any, per_class: int) -> dict[str, Any]:
-    """All of it, for classes of so many samples."""
+    """Return all measurements, with ``per_class`` samples per class."""
     classes, width = (10, 32) if args.quick else (100, problems.WIDTH)
     problem = problems.made_up(classes, per_class, width, 512)
-    say(f"{problem}: teaching ...")
+    say(f"{problem}: learning ...")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path, saved = folder / "model.fecam", folder / "queries.npy"
-        taught(path, problem)
-        taught(folder / "short.fecam", problem, "approximate")
+        write_model(path, problem)
+        write_model(folder / "short.fecam", problem, "approximate")
         np.save(saved, problem.queries)
         case = {"model": str(path), "queries": str(saved), "seconds": args.seconds}
         ones, many = batches(problem.queries, 1), batches(problem.queries, BATCH)
@@ -210,40 +209,40 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
             }
             found = interleaved(one_by_one | in_batches, args.rounds)
             asked = [as_bytes(row) for row in ones]
-            taught_while: dict[str, Any] = {}
+            during_learning: dict[str, Any] = {}
             for connections in CALM:
                 cases: dict[str, Callable[[], Any]] = {"idle": asks(ours.port, asked, connections)}
                 for what, pause in (
                     ("learning five times per second", 0.2),
                     ("learning continuously", 0.0),
                 ):
-                    cases[what] = lambda pause=pause, connections=connections: while_taught(
+                    cases[what] = lambda pause=pause, connections=connections: while_learning(
                         ours, asked, connections, args, samples=problem.queries, pause=pause
                     )
-                say(f"{connections} connections, taught meanwhile:")
-                taught_while[str(connections)] = interleaved(cases, args.rounds)
+                say(f"{connections} connections, learning meanwhile:")
+                during_learning[str(connections)] = interleaved(cases, args.rounds)
     return {"per_class": per_class, "classes": classes, "width": width} | summary(
-        found, taught_while
+        found, during_learning
     )
 
 
-def summary(found: dict[str, list[Any]], taught_while: dict[str, Any]) -> dict[str, Any]:
-    """Medians over the rounds."""
+def summary(found: dict[str, list[Any]], during_learning: dict[str, Any]) -> dict[str, Any]:
+    """Return the medians over the rounds."""
     rates = {name: median(map(rate_of, some)) for name, some in found.items()}
     rates["maths"] *= CONNECTIONS
     loads = [one for some in found.values() for one in some if isinstance(one, Load)]
-    lessons = []
-    for connections, cases in taught_while.items():
+    latencies = []
+    for connections, cases in during_learning.items():
         idle = cases.pop("idle")
         calm = median(one.quantile(0.99) for one in idle)
         loads += idle
         for what, some in cases.items():
             loads += [one for one, _ in some]
-            lessons.append(
+            latencies.append(
                 {
                     "connections": int(connections),
                     "what": what,
-                    "lessons_a_second": median(count / one.seconds for one, count in some),
+                    "learned_per_second": median(count / one.seconds for one, count in some),
                     "idle_ms": calm,
                     "ms": median(one.quantile(0.99) for one, _ in some),
                     "rate": median(one.rate for one, _ in some),
@@ -252,24 +251,24 @@ def summary(found: dict[str, list[Any]], taught_while: dict[str, Any]) -> dict[s
     failures = sum(one.failures for one in loads)
     return {
         "rates": rates,
-        "taught": lessons,
+        "taught": latencies,
         "failures": failures,
         "answers": sum(one.answers for one in loads),
     }
 
 
 def rate_of(one: Load | dict[str, float]) -> float:
-    """Of a load, or of a case in a process of its own."""
+    """Return the rate of a load, or of a case in another process."""
     return one.rate if isinstance(one, Load) else one["rate"]
 
 
 def median(values: Iterator[float]) -> float:
-    """The middle one."""
+    """Return the median."""
     return statistics.median(values)
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """What was measured beside what it is compared with, and the goal."""
+    """Return a table of measurements, references and goals."""
     rows = []
     for one in results:
         size, rates = f"{one['classes']} x {one['width']}, n = {one['per_class']}", one["rates"]
@@ -299,15 +298,15 @@ def table(results: list[dict[str, Any]]) -> str:
                     f"at least {GOALS[goal]:.0%}" if goal else "",
                 ]
             )
-        for lesson in one["taught"]:
+        for case in one["taught"]:
             rows.append(
                 [
                     size,
-                    f"p99, {lesson['connections']} connections, {lesson['what']} "
-                    f"({lesson['lessons_a_second']:.1f} /s)",
-                    f"{lesson['ms']:.0f} ms",
-                    f"without learning: {lesson['idle_ms']:.0f} ms",
-                    f"{lesson['ms'] / lesson['idle_ms']:.1f} x",
+                    f"p99, {case['connections']} connections, {case['what']} "
+                    f"({case['learned_per_second']:.1f} /s)",
+                    f"{case['ms']:.0f} ms",
+                    f"without learning: {case['idle_ms']:.0f} ms",
+                    f"{case['ms'] / case['idle_ms']:.1f} x",
                     f"at most {GOALS['p99']:.0f} x",
                 ]
             )
@@ -317,12 +316,12 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def shown(rate: float) -> str:
-    """A rate with two digits at least."""
+    """Return a rate with at least two digits."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
 
 
 def main() -> int:
-    """Measure, tell, write down."""
+    """Measure, print a table, write results."""
     parser = options(__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
     parser.add_argument("--rounds", type=int, default=5)
@@ -336,11 +335,11 @@ def main() -> int:
         args.seconds, args.rounds, args.per_class = 0.5, 1, [5]
     results = [measure(args, per_class) for per_class in args.per_class]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    busy = os.getloadavg()[0] - 2  # what the service and the load make themselves
+    busy = os.getloadavg()[0] - 2  # without the service and the load
     others = ", which other programs used too" if busy > 0.5 else ""
-    told = f"{table(results)}\n\nThe service and the load shared {cores} cores{others}."
-    print(told)
-    write("service_load", told, {"results": results}, quick=args.quick, measures=SERVICE)
+    text = f"{table(results)}\n\nThe service and the load shared {cores} cores{others}."
+    print(text)
+    write("service_load", text, {"results": results}, quick=args.quick, measures=SERVICE)
     return 1 if any(one["failures"] for one in results) else 0
 
 

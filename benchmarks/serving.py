@@ -1,4 +1,4 @@
-"""A service in a process of its own, for benchmarks and tests."""
+"""Runs a service in another process, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-PATIENCE = 60.0
-"""Seconds that a service may take to be ready: encoders load torch."""
+START_TIMEOUT = 60.0
+"""Seconds until a service must be ready: encoders load torch."""
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """Return a free port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Served:
-    """A process that listens at a port of this machine; what it says is in ``log``."""
+    """A process that listens at a local port; its output is in the file ``log``."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Served:
             self.log = Path(file.name)
 
     def start(self) -> Self:
-        """Start it, and wait until it is ready."""
+        """Start the process and wait until it is ready."""
         self.begin()
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + START_TIMEOUT
         while not self.is_ready():
             if self.process.poll() is not None or time.monotonic() > end:
                 self.kill()
@@ -56,14 +56,14 @@ class Served:
         return self
 
     def begin(self) -> None:
-        """Start it; clients may wait for it."""
+        """Start the process without waiting."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=self.environment, start_new_session=True
             )
 
     def is_ready(self) -> bool:
-        """Whether it answers."""
+        """Return whether it responds."""
         try:
             with urllib.request.urlopen(self.url + self.ready, timeout=5):
                 return True
@@ -71,12 +71,12 @@ class Served:
             return False
 
     def stop(self) -> int:
-        """Ask it to end, and wait for that; its exit code."""
+        """Terminate it, wait, and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
 
     def kill(self) -> None:
-        """End it and its workers as a failing machine would."""
+        """Kill it and its workers."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -94,7 +94,7 @@ class Served:
 
 
 def service(path: Path | str, *options: str, port: int = 0) -> Served:
-    """``fecam serve`` of a model."""
+    """Return ``fecam serve`` for a model, not started yet."""
     port = port or free_port()
     command = [sys.executable, "-m", "fecam", "serve", "-m", str(path), "--port", str(port)]
     return Served([*command, *options], port)
