@@ -1,30 +1,29 @@
-"""The errors a user can meet, each a ``ValueError`` so that scikit-learn's tools treat it as one.
+"""Exceptions. Each is a ``ValueError``, which scikit-learn expects.
 
-Every message names the thing, its value and the remedy; nothing here is raised after a model has
-been changed, so a failed call leaves it as it was.
+Messages name the thing, its value and the remedy. A failed call leaves a model unchanged.
 """
 
 from __future__ import annotations
 
 
 class FecamError(ValueError):
-    """Base of all errors raised on purpose by this package."""
+    """Base class of all errors of this package."""
 
 
 class InputError(FecamError):
-    """The data handed in cannot be used as it is."""
+    """The input data are invalid."""
 
 
 class SettingsError(FecamError):
-    """A parameter has a value it cannot take, or cannot take any more."""
+    """A parameter has an invalid value, or can no longer be changed."""
 
 
 class UnknownLabelError(FecamError):
-    """A label that this model was never taught."""
+    """A label that the model has not learned."""
 
 
 class SingularMatrixError(FecamError):
-    """A class's matrix is not positive definite, so it measures no distance."""
+    """The covariance matrix of a class is not positive definite."""
 
 
 class ModelFileError(FecamError):
@@ -44,29 +43,29 @@ class ItemError(FecamError):
 
 
 class DatasetError(FecamError):
-    """A data set is not there, not complete, or not what it says it is."""
+    """A data set is missing, incomplete or damaged."""
 
 
 class EncoderError(FecamError):
-    """An encoder cannot be had: no such name, no weights, or weights that do not fit."""
+    """An encoder cannot be loaded or used: unknown name, missing or incompatible weights."""
 
 
 class TrainingError(FecamError):
-    """A network cannot be trained as asked, or a checkpoint does not fit."""
+    """A network cannot be trained with these settings, or a checkpoint does not fit."""
 
 
 class SpecError(FecamError):
-    """An experiment cannot be run as it is written down, or its folder holds another."""
+    """An experiment is invalid, or its folder holds another one."""
 
 
 class RunError(FecamError):
-    """A run's folder cannot be read: not there, damaged, or written by something else."""
+    """The folder of a run is missing, damaged, or written by another program."""
 
 
 class ServiceError(FecamError):
-    """A service did not do what it was asked for, or cannot be reached.
+    """A request to a service failed.
 
-    ``status`` is that of HTTP, 0 if there was no answer; ``code`` is the service's word for it.
+    ``status`` is that of HTTP, 0 without a response; ``code`` is the error code of the service.
     """
 
     def __init__(self, message: str, status: int = 0, code: str = "unreachable") -> None:
@@ -75,11 +74,11 @@ class ServiceError(FecamError):
 
 
 class ClusterError(FecamError):
-    """A cluster cannot be reached, or has lost too much to go on."""
+    """A cluster cannot be reached, or lost data that it needs."""
 
 
 class MissingPackageError(FecamError):
-    """Something needs a package that is not installed; the message names the extra that has it."""
+    """A package is not installed; the message names the extra that installs it."""
 
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(

@@ -34,7 +34,7 @@ def write_folder(path):
     return path
 
 
-def test_the_list_says_what_there_is():
+def test_available_lists_every_data_set():
     entries = {entry.name: entry for entry in available()}
     assert tuple(entries) == NAMES
     for entry in entries.values():
@@ -45,7 +45,7 @@ def test_the_list_says_what_there_is():
     json.dumps([asdict(entry) for entry in entries.values()])
 
 
-def test_what_the_list_says_about_glyphs_and_digits_is_so():
+def test_the_descriptions_of_glyphs_and_digits_match_the_data():
     entries = {entry.name: entry for entry in available()}
     data = load("glyphs", per_class=1)
     assert f"{len(data.label_names)} characters in {len(data.domain_names)} typefaces" in (
@@ -55,20 +55,20 @@ def test_what_the_list_says_about_glyphs_and_digits_is_so():
 
 
 @pytest.mark.parametrize("name", NAMES[:7])
-def test_a_download_is_promised_only_where_there_is_an_address(name):
+def test_the_description_mentions_a_download_only_with_a_url(name):
     (entry,) = (entry for entry in available() if entry.name == name)
     releases = import_module(f"fecam.data.{name.replace('-', '_')}").RELEASES
     assert entry.obtained.startswith("downloaded") == bool(releases[0].url)
 
 
-def test_names_lead_to_their_loaders_with_options():
+def test_a_name_is_passed_to_its_loader_with_options():
     assert load("digits", as_features=True).items[0].shape == (64,)
     data = load("glyphs", per_class=2, size=16, test_share=0.5)
     assert data.items[0].shape == (16, 16, 3) and len(data.test) == len(data.train)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("digits", "glyphs")])
-def test_a_public_set_is_looked_for_in_its_own_folder(name, tmp_path, monkeypatch):
+def test_a_public_data_set_has_a_default_folder(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FECAM_DATA", str(tmp_path / "data"))
     with pytest.raises(DatasetError) as caught:
         load(name)
@@ -92,7 +92,7 @@ def test_a_path_is_a_folder_or_a_table(tmp_path, monkeypatch):
     assert load("~/pets", name="friends").name == "friends"
 
 
-def test_a_name_goes_before_a_folder_that_is_called_so(tmp_path, monkeypatch):
+def test_a_name_takes_precedence_over_a_folder(tmp_path, monkeypatch):
     folder = write_folder(tmp_path / "digits")
     monkeypatch.chdir(tmp_path)
     assert len(load("digits").label_names) == 10
@@ -104,7 +104,7 @@ def test_a_name_goes_before_a_folder_that_is_called_so(tmp_path, monkeypatch):
     ("what", "nearest"),
     [("cifar-100", "cifar100"), ("Tiny_ImageNet", "tiny-imagenet"), ("glyph", "glyphs")],
 )
-def test_an_unknown_name_gets_the_nearest_and_all(what, nearest):
+def test_the_error_for_an_unknown_name_suggests_the_nearest(what, nearest):
     for root in (None, "somewhere"):
         with pytest.raises(DatasetError, match=f"Did you mean '{nearest}'") as caught:
             load(what, root=root)
@@ -112,20 +112,20 @@ def test_an_unknown_name_gets_the_nearest_and_all(what, nearest):
 
 
 @pytest.mark.parametrize("what", ["", "no/such/place", "x" * 5000, "rows.csv", "a\0b", "~nobody/x"])
-def test_a_path_that_is_not_there_is_named(what):
+def test_a_missing_path_is_named(what):
     with pytest.raises(DatasetError, match="there is no data set, folder or file") as caught:
         load(what)
     assert repr(what) in str(caught.value) and "Did you mean" not in str(caught.value)
 
 
-def test_a_file_of_another_kind_is_named(tmp_path):
+def test_a_file_with_another_suffix_is_named(tmp_path):
     path = tmp_path / "notes.doc"
     path.write_text("hello")
     with pytest.raises(DatasetError, match=r"notes\.doc is not a data set.*\.npz, \.parquet"):
         load(path)
 
 
-def test_an_unknown_option_gets_the_options_of_that_loader(tmp_path):
+def test_the_error_for_an_unknown_option_lists_the_options(tmp_path):
     said = r"glyphs has no option 'perclass'\. Did you mean 'per_class'\?.* per_class, test_share"
     with pytest.raises(SettingsError, match=said):
         load("glyphs", perclass=3)
@@ -137,7 +137,7 @@ def test_an_unknown_option_gets_the_options_of_that_loader(tmp_path):
         load(write_npz(tmp_path / "rows.npz"), lable="x")
 
 
-def test_a_root_where_there_is_nothing_to_look_for_is_refused(tmp_path):
+def test_a_root_is_rejected_where_there_are_no_files(tmp_path):
     for name in ("digits", "glyphs"):
         with pytest.raises(DatasetError, match=f"{name} .*takes no root"):
             load(name, root=tmp_path)
@@ -145,7 +145,7 @@ def test_a_root_where_there_is_nothing_to_look_for_is_refused(tmp_path):
         load(write_folder(tmp_path / "pets"), root=tmp_path)
 
 
-def test_permission_to_download_is_no_demand(tmp_path):
+def test_download_is_accepted_where_nothing_is_downloaded(tmp_path):
     assert len(load("digits", download=True)) == 1797
     assert len(load(write_npz(tmp_path / "rows.npz"), download=True)) == 4
 
@@ -174,6 +174,6 @@ def test_importing_and_listing_load_no_heavy_package():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_the_names_are_those_of_modules():
+def test_every_name_has_a_module():
     for name in NAMES:
         assert callable(catalogue._loader(name))

@@ -85,7 +85,7 @@ def test_a_file_is_fetched_once(server, tmp_path):
     assert len(server.asked) == 1 and visible(target.parent) == ["file.bin"]
 
 
-def test_a_download_that_another_function_starts_can_be_watched(server, tmp_path):
+def test_report_downloads_sees_downloads_of_other_functions(server, tmp_path):
     seen = []
     with report_downloads(lambda *a: seen.append(a)):
         fetch(f"{server.url}/whole", tmp_path / "one")
@@ -94,7 +94,7 @@ def test_a_download_that_another_function_starts_can_be_watched(server, tmp_path
 
 
 @pytest.mark.parametrize("behaviour", ["tagged", "once"])
-def test_an_answer_that_breaks_off_is_taken_up_again(server, tmp_path, behaviour):
+def test_an_interrupted_download_resumes(server, tmp_path, behaviour):
     fetch(f"{server.url}/{behaviour}", tmp_path / "f", sha256=SHA)
     half = f"bytes={len(CONTENT) // 2}-"
     assert [asked for _, asked in server.asked] == [None, half]
@@ -105,7 +105,7 @@ def test_an_answer_that_breaks_off_is_taken_up_again(server, tmp_path, behaviour
     assert (tmp_path / "f").read_bytes() == (tmp_path / "g").read_bytes() == CONTENT
 
 
-def test_a_piece_of_an_earlier_run_is_used(server, tmp_path):
+def test_a_part_of_an_earlier_run_is_used(server, tmp_path):
     part = tmp_path / "f.part"
     for behaviour, piece in (("whole", 1000), ("no-range", 1000), ("whole", len(CONTENT))):
         part.write_bytes(CONTENT[:piece])
@@ -117,7 +117,7 @@ def test_a_piece_of_an_earlier_run_is_used(server, tmp_path):
 
 
 @pytest.mark.parametrize("piece", [b"another file", b"longer" * len(CONTENT)])
-def test_a_piece_of_another_file_is_found_out(server, tmp_path, piece):
+def test_a_part_of_another_file_is_detected(server, tmp_path, piece):
     (tmp_path / "f.part").write_bytes(piece)
     fetch(f"{server.url}/whole", tmp_path / "f", sha256=SHA)
     assert (tmp_path / "f").read_bytes() == CONTENT and len(server.asked) == 2
@@ -126,7 +126,7 @@ def test_a_piece_of_another_file_is_found_out(server, tmp_path, piece):
     assert (tmp_path / "g").read_bytes() == CONTENT
 
 
-def test_a_busy_server_is_asked_again_and_redirects_are_followed(server, tmp_path):
+def test_a_busy_server_is_retried_and_redirects_are_followed(server, tmp_path):
     assert fetch(f"{server.url}/busy", tmp_path / "f").read_bytes() == CONTENT
     assert fetch(f"{server.url}/moved", tmp_path / "g").read_bytes() == CONTENT
 
@@ -140,9 +140,7 @@ def test_a_busy_server_is_asked_again_and_redirects_are_followed(server, tmp_pat
         ("whole", {"md5": "0" * 32}, f"md5 {MD5}, not 000"),
     ],
 )
-def test_failures_name_the_address_the_cause_and_the_remedy(
-    server, tmp_path, behaviour, wanted, message
-):
+def test_errors_name_the_url_the_cause_and_the_remedy(server, tmp_path, behaviour, wanted, message):
     with pytest.raises(DatasetError, match=message) as caught:
         fetch(f"{server.url}/{behaviour}", tmp_path / "f", **wanted)
     text = str(caught.value)
@@ -151,7 +149,7 @@ def test_failures_name_the_address_the_cause_and_the_remedy(
     assert len(server.asked) == (3 if behaviour == "short" else 1)
 
 
-def test_nobody_answers(tmp_path, monkeypatch):
+def test_a_server_that_does_not_respond(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -168,29 +166,29 @@ def test_nobody_answers(tmp_path, monkeypatch):
     "url",
     ["http://example.com/f", "file:///etc/passwd", "ftp://127.0.0.1/f", "http://127.0.0.1.x.org/f"],
 )
-def test_only_encrypted_addresses(url, tmp_path):
+def test_only_https_is_permitted(url, tmp_path):
     with pytest.raises(DatasetError, match="only https"):
         fetch(url, tmp_path / "f")
 
 
-def test_a_redirect_to_an_unencrypted_address_is_not_followed(server, tmp_path):
+def test_a_redirect_to_http_is_not_followed(server, tmp_path):
     with pytest.raises(DatasetError, match=r"example\.com.*only https"):
         fetch(f"{server.url}/away", tmp_path / "f")
 
 
-def test_a_wrong_file_in_place_is_not_touched(server, tmp_path):
+def test_an_existing_file_with_another_checksum_is_not_changed(server, tmp_path):
     (tmp_path / "f").write_bytes(b"mine")
     with pytest.raises(DatasetError, match="Remedy: remove it"):
         fetch(f"{server.url}/whole", tmp_path / "f", md5=MD5)
     assert (tmp_path / "f").read_bytes() == b"mine" and not server.asked
 
 
-def test_two_at_once(server, tmp_path):
+def test_concurrent_downloads_of_one_file_are_rejected(server, tmp_path):
     with FileLock(tmp_path / ".f.lock"), pytest.raises(DatasetError, match="another process"):
         fetch(f"{server.url}/whole", tmp_path / "f")
 
 
-def test_a_place_that_cannot_be_written(server, tmp_path):
+def test_a_folder_that_is_not_writable(server, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DatasetError, match="could not download"):
         fetch(f"{server.url}/whole", tmp_path / "file" / "f")
@@ -223,7 +221,7 @@ def zipped(path, *members):
 
 
 @pytest.mark.parametrize("kind", ["a.tar", "a.tar.gz", "a.zip", "no-suffix"])
-def test_unpacked_whole(tmp_path, kind):
+def test_archives_are_unpacked_completely(tmp_path, kind):
     members = (("set/a.txt", b"one"), ("set/deep/b.txt", b"two"))
     if kind == "a.zip":
         archive = zipped(tmp_path / kind, ("set/", b""), *members)
@@ -285,7 +283,7 @@ def test_hostile_zips(tmp_path):
     assert visible(tmp_path) == ["0.zip", "1.zip", "2.zip"]
 
 
-def test_limits_on_what_comes_out(tmp_path):
+def test_limits_on_bytes_and_files(tmp_path):
     bomb = zipped(tmp_path / "a.zip", ("zeros", bytes(1_000_000)))
     assert os.path.getsize(bomb) < 2000
     with pytest.raises(DatasetError, match="over 500000 bytes"):

@@ -37,7 +37,7 @@ def test_class_folders_in_natural_order(tmp_path):
     assert data.domains is None and data.notes == ()
 
 
-def test_what_is_left_out_is_counted(tmp_path):
+def test_skipped_files_are_counted(tmp_path):
     put(tmp_path, "cat/a.png", "loose.png", "cat/.hidden.png", ".git/x/a.png", "__MACOSX/cat/a.png")
     (tmp_path / "cat" / "notes.txt").write_text("mine")
     (tmp_path / "cat" / "broken.png").symlink_to("nowhere")
@@ -77,7 +77,7 @@ def test_train_and_test_folders_are_the_split(tmp_path, test):
         load_folder(tmp_path, test_share=0.5)
 
 
-def test_test_goes_before_val_and_a_note_says_so(tmp_path):
+def test_test_takes_precedence_over_val_with_a_note(tmp_path):
     put(tmp_path, "train/cat/a.png", "test/cat/b.png", "val/cat/c.png", "extra/cat/d.png")
     data = load_folder(tmp_path)
     assert [row[0] for row in contents(data)] == ["cat/a.png", "cat/b.png"]
@@ -103,7 +103,7 @@ def test_domains(tmp_path):
     assert data.domains.tolist() == [0, 1] and data.is_test.tolist() == [False, True]
 
 
-def test_links_are_followed_but_never_in_circles(tmp_path):
+def test_links_are_followed_without_loops(tmp_path):
     put(tmp_path / "set", "cat/a.png", "dog/b.png")
     put(tmp_path, "elsewhere/c.png")
     (tmp_path / "set" / "cat" / "back").symlink_to(tmp_path / "set")
@@ -123,7 +123,7 @@ def test_links_are_followed_but_never_in_circles(tmp_path):
     assert any("2 files left out" in note for note in data.notes)
 
 
-def test_the_share_for_testing_is_stable(tmp_path):
+def test_the_test_split_is_stable(tmp_path):
     put(tmp_path / "a", *(f"{name}/{at}.png" for name in ("cat", "dog") for at in range(20)))
     # Written in another order, with a class more, in another place.
     order = [f"{name}/{at}.png" for name in ("ape", "dog", "cat") for at in reversed(range(20))]
@@ -140,7 +140,7 @@ def test_the_share_for_testing_is_stable(tmp_path):
     assert chosen("a", seed=1) != first
 
 
-def test_each_side_keeps_one():
+def test_each_side_of_the_split_has_an_item():
     flags = split_off(["one", "two", "two"], ["a", "b", "c"], 0.01, 0)
     assert not flags[0] and flags[1:].sum() == 1
     assert split_off(["two", "two"], ["b", "c"], 0.99, 0).sum() == 1
@@ -176,7 +176,7 @@ def test_names_that_are_not_utf8(tmp_path):
     assert data.label_names == ("caf\\xe9",) and data.items[0].shape == (2, 2, 3)
 
 
-def test_errors_say_what_to_do(tmp_path):
+def test_errors_name_the_remedy(tmp_path):
     with pytest.raises(DatasetError, match="absent does not exist"):
         load_folder(tmp_path / "absent")
     put(tmp_path, "flat/a.png", "flat/b.png")
@@ -203,7 +203,7 @@ def test_natural_order_of_long_numbers():
         assert sorted(names, key=natural_key) == expected
 
 
-def test_domains_that_were_not_named_so_are_noticed(tmp_path):
+def test_a_note_on_possible_domains(tmp_path):
     put(tmp_path, "photo/cat/a.png", "photo/dog/b.png", "sketch/cat/c.png", "sketch/dog/d.png")
     data = load_folder(tmp_path)
     assert data.label_names == ("photo", "sketch")

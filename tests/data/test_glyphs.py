@@ -1,4 +1,4 @@
-"""Glyphs: the same drawings always, every class in every typeface, no two classes alike."""
+"""Glyphs: reproducible drawings, every class in every typeface, no two classes alike."""
 
 # ruff: noqa: RUF001  # letters that could be mistaken for others are what this is about
 
@@ -48,7 +48,7 @@ def shape(character, font, side=32):
     return values / np.linalg.norm(values)
 
 
-def test_it_is_many_classes_in_many_scripts():
+def test_classes_and_scripts():
     names = [unicodedata.name(character) for character in glyphs.CHARACTERS]
     assert len(set(glyphs.CHARACTERS)) == len(glyphs.CHARACTERS) == 150
     for script in ("LATIN CAPITAL", "LATIN SMALL", "DIGIT", "GREEK", "CYRILLIC", "SIGN"):
@@ -68,7 +68,7 @@ def test_every_class_is_in_every_domain_on_both_sides(small):
     assert (count[0] == 7).all() and (count[1] == 3).all()
 
 
-def test_an_image_is_what_the_contract_says(small):
+def test_images_are_8_bit_rgb(small):
     image = small.items[5]
     assert image.shape == (24, 24, 3) and image.dtype == np.uint8 and image.flags.c_contiguous
     assert (image[..., 0] == image[..., 1]).all() and (image[..., 0] == image[..., 2]).all()
@@ -101,7 +101,7 @@ def test_indexing_is_that_of_a_sequence(small):
     np.testing.assert_array_equal(small.subset(np.array([7])).items[0], small.items[7])
 
 
-def test_more_drawings_leave_those_there_were_as_they_are(small):
+def test_a_larger_per_class_keeps_the_drawings(small):
     def drawn(data, label):
         rows = np.flatnonzero(data.labels == label)
         keys = [(bool(data.is_test[row]), int(data.domains[row])) for row in rows]
@@ -120,7 +120,7 @@ def test_all_drawings_differ_between_train_test_typefaces_and_seeds(small):
     assert len(pixels | {other.items[row].tobytes() for row in rows}) == 2 * len(rows)
 
 
-def test_the_fingerprint_follows_what_changes_the_drawings(small, monkeypatch):
+def test_the_fingerprint_changes_with_the_drawings(small, monkeypatch):
     prints = [
         glyphs.load(**options).fingerprint
         for options in (
@@ -139,7 +139,7 @@ def test_the_fingerprint_follows_what_changes_the_drawings(small, monkeypatch):
     assert glyphs.load(per_class=32, size=24).fingerprint != small.fingerprint
 
 
-def test_no_two_classes_are_twins():
+def test_no_two_classes_look_alike():
     for row in TWINS.split():
         held = sorted(set(row) & set(glyphs.CHARACTERS))
         pairs = {frozenset((a, b)) for a in held for b in held if a < b}
@@ -171,7 +171,7 @@ def test_no_drawing_is_cut_off(monkeypatch):
         assert contrast > 10, "there is something on the paper"
 
 
-def test_a_drawing_is_the_same_one_at_every_size(monkeypatch):
+def test_a_drawing_is_the_same_at_every_size(monkeypatch):
     monkeypatch.setattr(glyphs, "_MAX_NOISE", 0)
     small, large = (glyphs.load(per_class=1, test_share=0, size=size) for size in (32, 96))
     for row in range(0, 150, 10):
@@ -181,7 +181,7 @@ def test_a_drawing_is_the_same_one_at_every_size(monkeypatch):
         assert likeness > 0.9 > 0.8 > others
 
 
-def test_classes_can_be_told_apart_by_their_pixels():
+def test_classes_are_separable_by_their_pixels():
     """A crude classifier is right far more often than one time in 150."""
     data = glyphs.load(per_class=24, size=16, test_share=0.25)
     pixels = np.stack([image[..., 0] for image in data.items]).reshape(len(data), -1).astype(float)
@@ -212,7 +212,7 @@ def test_bad_settings_are_named(options, said):
 
 @pytest.fixture
 def unread():
-    """The typefaces are looked up anew, also by the next test."""
+    """Reset the cached typefaces, also for the next test."""
     glyphs._font_files.cache_clear()
     yield
     glyphs._font_files.cache_clear()
@@ -234,7 +234,7 @@ def test_a_missing_typeface_is_named(tmp_path, monkeypatch, unread):
         glyphs.load()
 
 
-def test_a_typeface_without_our_characters_is_refused(monkeypatch, unread):
+def test_a_typeface_without_the_characters_is_rejected(monkeypatch, unread):
     monkeypatch.setattr(glyphs, "TYPEFACES", {"Computer Modern": "cmr10"})
     with pytest.raises(DatasetError, match=r"cmr10\.ttf lacks ΓΔ"):
         glyphs.load()

@@ -32,7 +32,7 @@ def reason(source):
     return caught.value.reason
 
 
-def test_the_same_image_by_every_way_in(tmp_path):
+def test_the_same_image_from_every_source(tmp_path):
     picture = Image.fromarray(SMALL)
     path = tmp_path / "a.png"
     path.write_bytes(encoded(picture))
@@ -45,7 +45,7 @@ def test_the_same_image_by_every_way_in(tmp_path):
     assert read_image(path).flags.writeable
 
 
-def test_a_stream_that_cannot_go_back():
+def test_a_stream_that_is_not_seekable():
     class Stream(io.BytesIO):
         def seekable(self):
             return False
@@ -78,7 +78,7 @@ def test_arrays(shape, colour, expected):
     assert result.shape == (2, 3, 3) and (result == expected).all()
 
 
-def test_arrays_that_are_not_guessed():
+def test_arrays_of_unknown_range_are_rejected():
     assert "(x * 255)" in reason(np.zeros((2, 3, 3), np.float32))
     assert "not 8-bit" in reason(np.zeros((2, 3), np.uint16))
     assert "moveaxis" in reason(np.zeros((3, 20, 20), np.uint8))
@@ -89,7 +89,7 @@ def test_arrays_that_are_not_guessed():
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "JPEG"])
-def test_the_camera_was_turned(orientation, kind):
+def test_the_exif_orientation_is_applied(orientation, kind):
     """Orientation n says which corner the first pixel belongs in; literal, from the standard."""
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -109,7 +109,7 @@ def test_the_camera_was_turned(orientation, kind):
     assert np.abs(result[:, :, 0].astype(int) - upright).max() <= 4  # JPEG is not exact.
 
 
-def test_damaged_exif_is_no_reason_to_refuse_good_pixels():
+def test_damaged_exif_is_ignored():
     content = encoded(Image.fromarray(SMALL), "PNG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
     assert read_image(content).tolist() == SMALL.tolist()
 
@@ -131,7 +131,7 @@ def test_transparent_parts_are_white():
     assert read_image(marked)[0, 1].tolist() == SMALL[0, 1].tolist()
 
 
-def test_sixteen_bits_are_scaled_not_cut():
+def test_sixteen_bits_are_scaled():
     values = np.array([[0, 128, 129, 257, 32896, 65535]], np.uint16)
     expected = [0, 0, 1, 1, 128, 255]
     for content in (
@@ -156,14 +156,14 @@ def test_other_modes():
     assert read_image(encoded(red, "PPM"))[0, 0].tolist() == [255, 0, 0]
 
 
-def test_an_animation_gives_its_first_frame():
+def test_the_first_frame_of_an_animation_is_used():
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
     for kind in ("GIF", "WEBP"):
         content = encoded(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True)
         assert read_image(content)[0, 0].tolist() == [255, 0, 0]
 
 
-def test_truncated_anywhere_is_an_error_and_never_half_an_image():
+def test_a_truncated_image_is_an_error():
     noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
     for kind in ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM"):
         content = encoded(Image.fromarray(noise), kind)
@@ -173,7 +173,7 @@ def test_truncated_anywhere_is_an_error_and_never_half_an_image():
     assert "truncated" in reason(encoded(Image.fromarray(noise), "JPEG")[:1000])
 
 
-def test_bytes_turned_over_give_an_image_or_an_item_error():
+def test_corrupted_bytes_give_an_image_or_an_item_error():
     generator = np.random.default_rng(1)
     noise = generator.integers(0, 256, (24, 24, 3), np.uint8)
     for kind in ("JPEG", "PNG", "GIF", "TIFF", "WEBP"):
@@ -186,7 +186,7 @@ def test_bytes_turned_over_give_an_image_or_an_item_error():
                 assert read_image(content.tobytes()).ndim == 3
 
 
-def test_what_is_no_image(tmp_path):
+def test_other_content_is_rejected(tmp_path):
     assert "not an image" in reason(b"hello, I am a text")
     assert "not an image" in reason(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     assert "no such file" in reason(tmp_path / "absent.png")
@@ -197,7 +197,7 @@ def test_what_is_no_image(tmp_path):
 
 
 @pytest.mark.parametrize("side", [9_500, 12_000, 60_000])
-def test_a_bomb_is_refused_by_its_header(side, monkeypatch):
+def test_a_decompression_bomb_is_rejected_by_its_header(side, monkeypatch):
     """The pixels would not be there either: whoever decodes first complains of that instead."""
 
     def chunk(kind, content):
@@ -221,7 +221,7 @@ def test_the_limit_itself_is_allowed(monkeypatch):
     assert "2 is more than 5" in reason(encoded(Image.fromarray(SMALL)))
 
 
-def test_files_are_read_when_asked_for(tmp_path):
+def test_files_are_read_lazily(tmp_path):
     paths = [tmp_path / f"{at}.png" for at in range(3)]
     for at in (0, 2):
         Image.new("L", (2, 2), at).save(paths[at])
@@ -242,7 +242,7 @@ def test_stacks_of_arrays():
     assert stack[1:][0].tolist() == stack[1].tolist()
 
 
-def test_many_threads_read_the_same(tmp_path):
+def test_threads_read_concurrently(tmp_path):
     paths = []
     for at in range(24):
         paths.append(tmp_path / f"{at}.png")

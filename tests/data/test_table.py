@@ -65,7 +65,7 @@ def test_csv_of_texts(tmp_path):
     assert list(load_table(other, delimiter=";", text="Satz", label="Art").items) == ["a, b"]
 
 
-def test_csv_of_paths_is_seen_from_its_folder(tmp_path):
+def test_csv_paths_are_relative_to_its_folder(tmp_path):
     (tmp_path / "in" / "img").mkdir(parents=True)
     Image.new("L", (2, 2), 7).save(tmp_path / "in" / "img" / "a.png")
     Image.new("L", (2, 2), 8).save(tmp_path / "out.png")
@@ -352,14 +352,14 @@ def by_hand(path, header, content=b"", version=b"\x01\x00"):
         ("{'descr': '<f4', 'shape': (1, 1", b""),
     ],
 )
-def test_headers_that_lie(tmp_path, header, content):
+def test_npz_with_invalid_headers(tmp_path, header, content):
     rejected(by_hand(tmp_path / "t.npz", header, content), "the array 'X'")
     good = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1)}"
     assert load_table(by_hand(tmp_path / "good.npz", good, bytes(4))).items.tolist() == [[0]]
     rejected(by_hand(tmp_path / "t.npz", good, bytes(4), version=b"\x09\x00"), "format version")
 
 
-def test_an_archive_that_declares_more_than_its_bytes_can_hold(tmp_path):
+def test_npz_that_declares_more_than_it_holds(tmp_path):
     path = tmp_path / "t.npz"
     header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1000000)}"
     by_hand(path, header, bytes(4_000_000))
@@ -380,7 +380,7 @@ def test_damaged_npz(tmp_path):
         rejected(path, "cannot be read as npz")
 
 
-def test_fingerprints_follow_the_content(tmp_path):
+def test_the_fingerprint_changes_with_the_content(tmp_path):
     def stamp(**changes):
         arrays = {"X": np.ones((2, 3)), "y": [0, 1], "is_test": [False, True], **changes}
         np.savez(tmp_path / "t.npz", **arrays)
@@ -431,7 +431,7 @@ def test_one_label_for_all_replaces_those_of_the_file(tmp_path, suffix):
     assert list(table_items(path).items) == ["a b", "c d"]
 
 
-def test_every_row_is_judged_whatever_its_part(tmp_path):
+def test_table_items_returns_the_rows_of_all_splits(tmp_path):
     path = write(tmp_path / "t.csv", "a,b,label,split", "1,2,x,train", "3,4,y,val", "5,6,y,test")
     assert table_items(path).items.tolist() == [[1, 2], [3, 4], [5, 6]]
     assert load_table(path, as_label="x").is_test.tolist() == [False, True]
@@ -440,12 +440,12 @@ def test_every_row_is_judged_whatever_its_part(tmp_path):
     assert load_table(tmp_path / "t.npz", as_label="x").is_test.tolist() == [False, False, True]
 
 
-def test_paths_to_be_judged_are_seen_from_the_table(tmp_path):
+def test_table_items_paths_are_relative_to_the_table(tmp_path):
     path = write(tmp_path / "t.csv", "path", "a.png", "in/b.png")
     assert list(table_items(path).items) == [tmp_path / "a.png", tmp_path / "in" / "b.png"]
 
 
-def test_numbers_without_names_of_columns_are_not_lost(tmp_path):
+def test_a_csv_without_column_names_is_rejected(tmp_path):
     with pytest.raises(DatasetError, match=r"t\.csv starts with a line of numbers"):
         table_items(write(tmp_path / "t.csv", "1.5,2", "3,4"))
 

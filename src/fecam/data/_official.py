@@ -68,9 +68,9 @@ def find(
     path = data_folder() / name if root is None else Path(root).expanduser()
     by_hand = f"get it from {page} and unpack it into {path}, or name its folder as root (--root)"
     if path.is_file():
-        release = next((known for known in releases if known.archive == path.name), None)
+        release = next((item for item in releases if item.archive == path.name), None)
         if release is None:
-            archives = listed([known.archive for known in releases if known.url])
+            archives = listed([item.archive for item in releases if item.url])
             raise DatasetError(
                 f"{name}: {path} is a file, but not {archives or 'a folder'}. Remedy: unpack it, "
                 "and give its folder as root"
@@ -80,7 +80,7 @@ def find(
             _unpack(path, release)
     result = _complete(path, releases)
     if result is None:
-        archived = (known for known in releases if known.url and (path / known.archive).exists())
+        archived = (item for item in releases if item.url and (path / item.archive).exists())
         release = next(archived, releases[0] if download else None)
         if release is None:
             raise _absent(name, path, releases, by_hand)

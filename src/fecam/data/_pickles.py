@@ -38,7 +38,7 @@ class _Arrays(pickle.Unpickler):
             return _NDARRAY
         if module == "numpy" and name == "dtype":
             return _dtype
-        raise pickle.UnpicklingError(f"refused to load {module}.{name}")
+        raise pickle.UnpicklingError(f"{module}.{name} is not permitted")
 
 
 # Replaces the class, which a pickle could call with any size.
@@ -53,6 +53,6 @@ def _empty_array(kind: Any, shape: Any, code: Any) -> NDArray[Any]:
 def _dtype(code: Any, align: Any = False, copy: Any = True) -> np.dtype[Any]:
     code = code.decode() if isinstance(code, bytes) else code
     if not isinstance(code, str) or code[:1] not in "biuf" or len(code) > 2:
-        raise pickle.UnpicklingError(f"refused an array of type {code!r}")
+        raise pickle.UnpicklingError(f"an array of type {code!r} is not permitted")
     # Always a copy: the pickle sets its byte order, and numpy's own must not change.
     return np.dtype(code, copy=True)

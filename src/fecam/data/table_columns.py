@@ -95,7 +95,7 @@ def choose(
 
     ``lists`` are the columns of vectors, ``numbers`` those of numbers; None if unknown.
     """
-    found = f"{path} has the columns {listed([repr(name) for name in names], 20)}"
+    subject = f"{path} has the columns {listed([repr(name) for name in names], 20)}"
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
         raise DatasetError(
@@ -107,9 +107,9 @@ def choose(
         if name is None:
             name = next((name for name in names if name.strip().casefold() == option), None)
         elif name not in names:
-            raise DatasetError(f"{found}, but {option}={name!r} names none of them")
+            raise DatasetError(f"{subject}, but {option}={name!r} names none of them")
         if name is None and required:
-            raise DatasetError(f"{found}, none of which is called {option!r}. {REMEDY}")
+            raise DatasetError(f"{subject}, none of which is called {option!r}. {REMEDY}")
         return name
 
     label = find("label", required=given.labeled)
@@ -120,25 +120,25 @@ def choose(
     options += [("texts", (given.text,))] if given.text is not None else []
     options += [("images", (given.image,))] if given.image is not None else []
     options += [("features", features)] if features is not None else []
-    options = options or _guess(found, others, lists, numbers)
+    options = options or _guess(subject, others, lists, numbers)
     if len(options) > 1:
         several = " and ".join(
             f"{kind} ({listed([repr(value) for value in values])})" for kind, values in options
         )
-        raise DatasetError(f"{found}: they could be {several}. {REMEDY}, one of the three")
+        raise DatasetError(f"{subject}: they could be {several}. {REMEDY}, one of the three")
     if not options or not options[0][1]:
-        raise DatasetError(f"{found}: no texts, paths of images or features to learn. {REMEDY}")
+        raise DatasetError(f"{subject}: no texts, paths of images or features to learn. {REMEDY}")
     kind, values = options[0]
     missing = [repr(value) for value in values if value not in others]
     if missing:
-        raise DatasetError(f"{found}: {listed(missing)} cannot be the {kind}. {REMEDY}")
+        raise DatasetError(f"{subject}: {listed(missing)} cannot be the {kind}. {REMEDY}")
     unused = tuple(name for name in others if name not in values)
     is_list = kind == "features" and len(values) == 1 and values[0] in lists
     return Columns(label, kind, values, is_list, split, domain, unused)
 
 
 def _guess(
-    found: str, names: list[str], lists: Collection[str], numbers: Collection[str] | None
+    subject: str, names: list[str], lists: Collection[str], numbers: Collection[str] | None
 ) -> list[tuple[Kind, tuple[str, ...]]]:
     """Return the possible kinds of items, from the names of the columns."""
     by_name = {name.strip().casefold(): name for name in names}
@@ -153,7 +153,7 @@ def _guess(
     counters = [repr(name) for name in vector if name.strip().casefold() in _COUNTERS]
     if counters:
         raise DatasetError(
-            f"{found}: {listed(counters)} may only number the rows. Remedy: name the columns to "
+            f"{subject}: {listed(counters)} may only number the rows. Remedy: name the columns to "
             "learn from with features=[...], or remove it"
         )
     return [("features", tuple(vector))] if vector else []
