@@ -157,10 +157,10 @@ class Visit:
 
     def settle(self):
         """Wait until nothing is under way."""
-        self.expect(self["#model-line"]).to_contain_text("It knows")
+        self.expect(self["#model-line"]).to_contain_text("class")
         self.expect(self["body"]).not_to_have_attribute("aria-busy", "true")
 
-    def says(self, text, place="#said"):
+    def says(self, text, place="#status"):
         self.expect(self[place]).to_contain_text(text)
         self.settle()
 
@@ -172,15 +172,15 @@ class Visit:
 
     def draw(self, shape, touch=False):
         """Draw a shape as a hand does: never twice the same."""
-        self["#sketch"].scroll_into_view_if_needed()
-        box = self["#sketch"].bounding_box()
+        self["#drawing"].scroll_into_view_if_needed()
+        box = self["#drawing"].bounding_box()
         for stroke in SHAPES[shape]:
             points = np.asarray(stroke) * self.rng.uniform(0.8, 1.1, 2)
             points = 0.5 + 0.3 * (points + self.rng.normal(0, 0.06, points.shape))
             points = np.stack([along(axis) for axis in points.T], axis=1)
             points = points * [box["width"], box["height"]] + [box["x"], box["y"]]
             (self.touch if touch else self.drag)(points.tolist())
-        self.expect(self["#sketch-clear"]).to_be_enabled()
+        self.expect(self["#drawing-clear"]).to_be_enabled()
 
     def drag(self, points):
         self.page.mouse.move(*points[0])
@@ -206,9 +206,9 @@ class Visit:
         self.settle()
 
     def ask(self):
-        self["#ask"].click()
+        self["#predict"].click()
         self.settle()
-        return self["#answers > li"].first
+        return self["#predictions > li"].first
 
     def shoot(self, name, *selectors):
         """A picture for the docs, if they are wanted: of the page, or from one card to another."""
@@ -275,20 +275,20 @@ def test_two_classes_in_a_minute(sketches, browser):
         visit.shoot("page-first-visit")
         # The guide leads to two classes, three drawings each; the fifth is kept back.
         visit.teach()
-        visit.says("Taught circle (1).")
+        visit.says("Learned circle (1).")
         visit.says("another circle", "#guide-step")
         for shape in ("circle", "circle", "square", "square", "square"):
             visit.draw(shape)
             visit.teach()
         visit.has(circle=3, square=2)
-        visit.says("Now draw either of them", "#guide-step")
-        visit.says("right on 1 of 1 kept example: 100 %", "#curve-said")
+        visit.says("Now draw a circle or a square", "#guide-step")
+        visit.says("1 of 1 held-out example correct: 100 %", "#curve-caption")
         # A question.
         visit.draw("circle")
         answer = visit.ask()
         visit.expect(answer.locator("h3")).to_have_text("circle")
         assert answer.locator(".bars li").count() == 2
-        visit.says("That is all there is to it", "#guide-step")
+        visit.says("Done.", "#guide-step")
         visit.shoot("page-answer", "#work")
         # What it never saw it gets wrong, for it may not say "none of these": one click corrects.
         visit["#reject"].evaluate("field => { field.value = ''; }")
@@ -297,21 +297,21 @@ def test_two_classes_in_a_minute(sketches, browser):
         said = answer.locator("h3").inner_text()
         other = {"circle": "square", "square": "circle"}[said]
         answer.get_by_role("button", name=f"No, it is {other}").click()
-        visit.says(f"Taught {other} (1).")
-        visit.expect(answer).to_contain_text(f"Taught as {other}.")
+        visit.says(f"Learned {other} (1).")
+        visit.expect(answer).to_contain_text(f"Learned as {other}.")
         visit.has(**{"circle": 3, "square": 2} | {other: 3 + (other == "circle")})
         # That was a mistake.
-        visit.expect(visit["#undo"]).to_have_text(f"Undo: taught {other} (1)")
+        visit.expect(visit["#undo"]).to_have_text(f"Undo: learned {other} (1)")
         visit["#undo"].click()
-        visit.says(f"Taken back: taught {other} (1).")
+        visit.says(f"Undone: learned {other} (1).")
         visit.has(circle=3, square=2)
         # A name that it does not know yet makes a class.
         visit.draw("zigzag")
         answer = visit.ask()
-        answer.get_by_role("button", name="something else").click()
-        answer.get_by_label("It is a").fill("zigzag")
-        answer.get_by_role("button", name="Teach that").click()
-        visit.says("Taught zigzag (1).")
+        answer.get_by_role("button", name="Other class").click()
+        answer.get_by_label("Class").fill("zigzag")
+        answer.get_by_role("button", name="Teach").click()
+        visit.says("Learned zigzag (1).")
         visit.draw("zigzag")
         visit.expect(visit.ask().locator("h3")).to_have_text("zigzag")
         visit.has(circle=3, square=2, zigzag=1)
@@ -354,13 +354,13 @@ def test_a_phone_and_a_finger(sketches, browser):
     url, _ = sketches
     with Visit(browser, url, width=390, height=800, scheme="dark") as visit:
         visit.draw("house", touch=True)
-        visit["#sketch-add"].click()
+        visit["#drawing-add"].click()
         visit.draw("house", touch=True)
         visit["#stroke-undo"].click()
-        visit.expect(visit["#sketch-add"]).to_be_disabled()
+        visit.expect(visit["#drawing-add"]).to_be_disabled()
         visit.draw("house", touch=True)
         visit.teach("house")
-        visit.says("Taught house (2).")
+        visit.says("Learned house (2).")
         visit.expect(visit["#tray li"]).to_have_count(0)
         visit.draw("house", touch=True)
         visit.expect(visit.ask().locator("h3")).to_have_text(re.compile("house|None of these"))
@@ -394,7 +394,7 @@ def test_a_file_with_the_keyboard_alone(sketches, browser, tmp_path):
 
         tab_to("draw")
         page.keyboard.press("ArrowRight")
-        visit.expect(visit["#way-pictures"]).to_be_visible()
+        visit.expect(visit["#source-pictures"]).to_be_visible()
         tab_to("files")
         with page.expect_file_chooser() as chooser:
             page.keyboard.press("Enter")
@@ -403,7 +403,7 @@ def test_a_file_with_the_keyboard_alone(sketches, browser, tmp_path):
         tab_to("label")
         page.keyboard.type("red")
         page.keyboard.press("Enter")
-        visit.says("Taught red (1).")
+        visit.says("Learned red (1).")
         visit.expect(visit["#tray li"]).to_have_count(0)
 
 
@@ -424,18 +424,18 @@ def test_pictures_are_dropped_pasted_and_taken(sketches, browser):
         for name, event in (("dropped", dropped), ("pasted", pasted)):
             visit.page.evaluate(drop.replace("NAME", name).replace("EVENT", event))
         visit.expect(visit["#tray li"]).to_have_count(2)
-        visit["#ways"].get_by_label("Camera").check()
+        visit["#sources"].get_by_label("Camera").check()
         visit["#camera-start"].click()
-        visit["#camera-shoot"].click()
+        visit["#camera-capture"].click()
         visit.expect(visit["#tray li"]).to_have_count(3)
-        visit["#ways"].get_by_label("Draw").check()
+        visit["#sources"].get_by_label("Draw").check()
         visit.expect(visit["#camera-start"]).to_have_text("Start the camera")
-        visit.page.get_by_role("button", name="Take dropped.png out").click()
+        visit.page.get_by_role("button", name="Remove dropped.png").click()
         visit.expect(visit["#tray li"]).to_have_count(2)
         visit.page.evaluate("delete Navigator.prototype.mediaDevices")
-        visit["#ways"].get_by_label("Camera").check()
+        visit["#sources"].get_by_label("Camera").check()
         visit["#camera-start"].click()
-        visit.says("Choose a picture instead", "#camera-said")
+        visit.says("Choose a picture instead", "#camera-status")
 
 
 def assert_readable(visit):
@@ -470,40 +470,40 @@ def assert_readable(visit):
 def test_rows_of_numbers(numbers, browser):
     with serving(numbers) as url, Visit(browser, url) as visit:
         assert_readable(visit)
-        assert visit["#ways label:visible"].all_inner_texts() == ["Numbers"]
+        assert visit["#sources label:visible"].all_inner_texts() == ["Numbers"]
         visit.expect(visit["#classes"]).to_contain_text("the first lesson")
         # What is wrong is said in words, and nothing is lost.
         visit["#rows"].fill("1 2 3\n4 5")
-        visit["#ask"].click()
-        visit.says("Line 2 has 2 numbers, line 1 has 3.", "#wrong")
+        visit["#predict"].click()
+        visit.says("Line 2 has 2 numbers, line 1 has 3.", "#error")
         visit["#rows"].fill("1; 2")
-        visit["#ask"].click()
-        visit.says("columns", "#wrong")
+        visit["#predict"].click()
+        visit.says("columns", "#error")
         assert visit["#rows"].input_value() == "1; 2"
         wrong = {"status": 500, "json": {"error": {"code": "internal", "message": "No luck."}}}
         visit.page.route("**/v1/teach", lambda route: route.fulfill(**wrong))
         visit.teach("low")
-        visit.says("No luck.", "#wrong")
+        visit.says("No luck.", "#error")
         assert visit["#rows"].input_value() == "1; 2"
         visit.page.unroute("**/v1/teach")
         visit.problems.clear()  # a browser notes every 422
         visit["#rows"].fill("6, 1, 0.2\n0.1 1 5.8\n-90\t90\t30")
         visit.ask()
-        visit.expect(visit["#answers h3"]).to_have_text(["low", "high", "None of these"])
-        visit.says("unlike anything it was taught", "#answers > li:nth-child(3)")
+        visit.expect(visit["#predictions h3"]).to_have_text(["low", "high", "None of these"])
+        visit.says("Unlike all learned examples", "#predictions > li:nth-child(3)")
         # A name that tries to be more than a name.
         visit["#rows"].fill("0 9 0\n0 9 1\n1 9 0\n1 9 1\n0 8 0\n0 8 1")
         visit.teach(HOSTILE)
-        visit.says(f"Taught {HOSTILE} (5). 1 kept back")
+        visit.says(f"Learned {HOSTILE} (5). 1 held out")
         visit.has(**{HOSTILE: 5, "high": 8, "low": 8})
         assert visit["#map .place text"].count() == 3
         # Forget, but only if it is meant.
         forget = visit["#classes li"].first.get_by_role("button")
         forget.click()
-        visit["#forget-dialog"].get_by_role("button", name="Keep it").click()
+        visit["#forget-dialog"].get_by_role("button", name="Cancel").click()
         visit.has(**{HOSTILE: 5, "high": 8, "low": 8})
         forget.click()
-        visit["#forget-dialog"].get_by_role("button", name="Forget it").click()
+        visit["#forget-dialog"].get_by_role("button", name="Forget").click()
         visit.says(f"Forgot {HOSTILE}.")
         visit.has(high=8, low=8)
         visit.expect(visit["#undo"]).to_be_focused()
@@ -525,9 +525,9 @@ def test_the_page_outlives_its_server(numbers, browser):
         visit["#rows"].fill("6 1 0.2")
         visit["#teach-form #label"].fill("low")
         visit["#teach"].click()
-        visit.expect(visit["#banner"]).to_contain_text("does not answer")
+        visit.expect(visit["#banner"]).to_contain_text("does not respond")
         with serving(numbers, port=int(url.rsplit(":", 1)[1])):
-            visit.says("Taught low (1).")
+            visit.says("Learned low (1).")
             visit.expect(visit["#banner"]).to_be_hidden()
             visit.has(high=8, low=9)
             # What another program teaches shows up by itself.
@@ -548,12 +548,12 @@ def test_a_token_is_asked_for_and_kept(numbers, browser, tmp_path):
         dialog = page.locator("#token-dialog")
         for token in ("wrong", reader):
             page.locator("#token").fill(token)
-            dialog.get_by_role("button", name="Use it").click()
+            dialog.get_by_role("button", name="Use token").click()
         page.locator("#classes strong").first.wait_for()
         page.locator("#rows").fill("6 1 0.2")
         page.locator("#label").fill("low")
         page.locator("#teach").click()
-        page.locator("#wrong", has_text="teach").wait_for()
+        page.locator("#error", has_text="teach").wait_for()
         page.evaluate("sessionStorage.removeItem('fecam.token')")
         page.reload()
         page.locator("#token").fill(teacher)

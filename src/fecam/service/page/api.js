@@ -1,11 +1,11 @@
-// The server: one function a call, errors in words, and patience while it restarts.
+// Calls to the server, with retries while it restarts.
 
 import { byId, randomKey } from "./dom.js";
 
 const TOKEN = "fecam.token";
-const PATIENCE = 60_000; // ms: a server that is started anew is back by then
-const WHO = "This server asks who you are. Whoever runs it can give you a token.";
-const UNKNOWN = "The server does not know this token. Give another one.";
+const RETRY_TIMEOUT = 60_000; // ms: enough for a restart of the server
+const TOKEN_REQUIRED = "This server requires a token. Its operator can give you one.";
+const TOKEN_INVALID = "This token is not valid. Enter another one.";
 
 export class ServerError extends Error {
   constructor(message, status = 0, code = "unreachable") {
@@ -15,41 +15,41 @@ export class ServerError extends Error {
   }
 }
 
-const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 
-let listener = () => {};
-export const onReach = (callback) => { listener = callback; };
+let reportReachable = () => {};
+export const onReachable = (callback) => { reportReachable = callback; };
 
-let asking = null;
+let pendingToken = null;
 
-// A button of the kind "submit" would be what Enter presses.
+// Not a submit button, because Enter would press it.
 byId("token-cancel").addEventListener("click", () => byId("token-dialog").close("cancel"));
 
-// One dialog for all calls that are turned away at the same moment.
+// One dialog for all calls that are rejected at the same time.
 function askForToken(message) {
-  asking ??= new Promise((answer) => {
+  pendingToken ??= new Promise((resolve) => {
     const dialog = byId("token-dialog");
-    byId("token-said").textContent = message;
+    byId("token-message").textContent = message;
     byId("token").value = "";
     dialog.returnValue = "cancel";
     dialog.addEventListener("close", () => {
-      const given = byId("token").value.trim();
+      const token = byId("token").value.trim();
       byId("token").value = "";
-      asking = null;
-      if (dialog.returnValue === "use" && given) sessionStorage.setItem(TOKEN, given);
-      answer(dialog.returnValue === "use" && given !== "");
+      pendingToken = null;
+      if (dialog.returnValue === "use" && token) sessionStorage.setItem(TOKEN, token);
+      resolve(dialog.returnValue === "use" && token !== "");
     }, { once: true });
     dialog.showModal();
   });
-  return asking;
+  return pendingToken;
 }
 
-async function explained(response) {
+async function toError(response) {
   try {
     const { error } = await response.json();
     return new ServerError(error.message, response.status, error.code);
   } catch {
-    return new ServerError(`The server answered ${response.status} without a word.`, response.status, "");
+    return new ServerError(`The server returned status ${response.status}.`, response.status, "");
   }
 }
 
@@ -61,32 +61,32 @@ function send(method, path, body, key, token) {
   return fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store" });
 }
 
-// `again`: the call may be repeated without harm, because it changes nothing or has a key.
-async function call(method, path, { body, key, again = method === "GET", quiet = false } = {}) {
-  const until = Date.now() + PATIENCE;
+// `retry`: the call may be repeated, because it changes nothing or has an idempotency key.
+async function call(method, path, { body, key, retry = method === "GET", quiet = false } = {}) {
+  const deadline = Date.now() + RETRY_TIMEOUT;
   for (let attempt = 0; ; attempt += 1) {
-    const patient = again && !quiet && Date.now() < until;
+    const mayRetry = retry && !quiet && Date.now() < deadline;
     const token = sessionStorage.getItem(TOKEN);
     let response;
     try {
       response = await send(method, path, body, key, token);
     } catch {
-      listener(false);
-      if (!patient) throw new ServerError("The server does not answer. Is it still running?");
-      await wait(Math.min(0.25 * 2 ** attempt, 2));
+      reportReachable(false);
+      if (!mayRetry) throw new ServerError("The server does not respond. Is it still running?");
+      await sleep(Math.min(0.25 * 2 ** attempt, 2));
       continue;
     }
-    listener(true);
+    reportReachable(true);
     if (response.ok) return response;
-    const error = await explained(response);
+    const error = await toError(response);
     if (response.status === 401 && !quiet) {
-      if (token !== sessionStorage.getItem(TOKEN)) continue; // another call got a new one
+      if (token !== sessionStorage.getItem(TOKEN)) continue; // another call has set a new one
       sessionStorage.removeItem(TOKEN);
-      if (await askForToken(token ? UNKNOWN : WHO)) continue;
-      throw new ServerError("Without a token this server says nothing. Reload the page to give one.", 401, error.code);
+      if (await askForToken(token ? TOKEN_INVALID : TOKEN_REQUIRED)) continue;
+      throw new ServerError("This server requires a token. Reload the page to enter one.", 401, error.code);
     }
-    if ((response.status === 429 || response.status === 503) && patient) {
-      await wait(Math.min(Number(response.headers.get("Retry-After")) || 1, 10));
+    if ((response.status === 429 || response.status === 503) && mayRetry) {
+      await sleep(Math.min(Number(response.headers.get("Retry-After")) || 1, 10));
       continue;
     }
     throw error;
@@ -101,13 +101,13 @@ export const getHistory = () => json("GET", "v1/history");
 export const getMap = () => json("GET", "v1/map");
 
 export const teach = (kind, payloads, label, note = "") =>
-  json("POST", "v1/teach", { body: { [kind]: payloads, label, note }, key: randomKey(), again: true });
+  json("POST", "v1/teach", { body: { [kind]: payloads, label, note }, key: randomKey(), retry: true });
 
 export const predict = (kind, payloads, { top = 5, reject = null, version = null } = {}) =>
-  json("POST", "v1/predict", { body: { [kind]: payloads, top, reject, min_version: version }, again: true });
+  json("POST", "v1/predict", { body: { [kind]: payloads, top, reject, min_version: version }, retry: true });
 
 export const evaluate = (kind, payloads, labels) =>
-  json("POST", "v1/evaluate", { body: { [kind]: payloads, labels }, again: true });
+  json("POST", "v1/evaluate", { body: { [kind]: payloads, labels }, retry: true });
 
 export const undo = () => json("POST", "v1/undo", { body: { steps: 1 } });
 

@@ -1,11 +1,11 @@
-// Pictures from the camera, where there is one and the person allows it.
+// Pictures from the camera.
 
 const SIDE = 640;
 
 const REASONS = {
-  NotAllowedError: "The browser may not use the camera. Allow it in the address bar, or choose a picture.",
-  NotFoundError: "There is no camera here. Choose a picture instead.",
-  NotReadableError: "The camera is busy: another program uses it.",
+  NotAllowedError: "The browser may not use the camera. Allow it in the address bar, or choose a picture instead.",
+  NotFoundError: "No camera was found. Choose a picture instead.",
+  NotReadableError: "Another program uses the camera. Choose a picture instead.",
 };
 
 export class Camera {
@@ -20,12 +20,12 @@ export class Camera {
 
   async start() {
     if (!navigator.mediaDevices?.getUserMedia) {
-      throw new Error("The browser gives the camera only to pages over https or on this very machine. Choose a picture instead.");
+      throw new Error("The camera needs a page over https or on this machine. Choose a picture instead.");
     }
     try {
       this.stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     } catch (error) {
-      throw new Error(REASONS[error.name] ?? "The camera does not start. Choose a picture instead.");
+      throw new Error(REASONS[error.name] ?? "The camera cannot be started. Choose a picture instead.");
     }
     this.video.srcObject = this.stream;
     await this.video.play();
@@ -37,12 +37,12 @@ export class Camera {
     this.video.srcObject = null;
   }
 
-  // The middle square of what is seen, as base64 of a JPEG.
-  shoot() {
+  // The central square of the image, as base64 of a JPEG.
+  capture() {
     const { videoWidth: width, videoHeight: height } = this.video;
     const side = Math.min(width, height);
-    const sheet = Object.assign(document.createElement("canvas"), { width: SIDE, height: SIDE });
-    sheet.getContext("2d").drawImage(this.video, (width - side) / 2, (height - side) / 2, side, side, 0, 0, SIDE, SIDE);
-    return sheet.toDataURL("image/jpeg", 0.92).split(",")[1];
+    const canvas = Object.assign(document.createElement("canvas"), { width: SIDE, height: SIDE });
+    canvas.getContext("2d").drawImage(this.video, (width - side) / 2, (height - side) / 2, side, side, 0, 0, SIDE, SIDE);
+    return canvas.toDataURL("image/jpeg", 0.92).split(",")[1];
   }
 }

@@ -1,48 +1,48 @@
-// The list of classes: how many examples, since when, how small the summary is, and a way to forget.
+// The list of classes, with a button to forget each.
 
-import { byId, make } from "./dom.js";
-import { many, size, when } from "./words.js";
+import { byId, element } from "./dom.js";
+import { plural, size, when } from "./format.js";
 
-// A colour a class, far from those taught just before it; it stays when others come.
+// Hues by the golden angle, in the order of learning: neighbors differ, and a class keeps its hue.
 export function huesOf(classes) {
   const inOrder = [...classes].sort((a, b) => (a.learned < b.learned ? -1 : a.learned > b.learned ? 1 : 0));
-  return new Map(inOrder.map(({ label }, at) => [String(label), Math.round(190 + 137.5 * at) % 360]));
+  return new Map(inOrder.map(({ label }, i) => [String(label), Math.round(190 + 137.5 * i) % 360]));
 }
 
 export function showClasses(classes, hues, forget) {
   byId("classes-none").hidden = classes.length > 0;
   byId("classes-hint").hidden = classes.length === 0;
-  const held = document.activeElement.dataset.forget; // a list that is made anew must not lose the focus
-  byId("classes").replaceChildren(...classes.map((one) => entry(one, hues, forget)));
-  if (held !== undefined) byId("classes").querySelector(`[data-forget="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
-  byId("labels").replaceChildren(...classes.map(({ label }) => make("option", { value: String(label) })));
+  const focused = document.activeElement.dataset.forget; // restored after the list is replaced
+  byId("classes").replaceChildren(...classes.map((record) => entry(record, hues, forget)));
+  if (focused !== undefined) byId("classes").querySelector(`[data-forget="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  byId("labels").replaceChildren(...classes.map(({ label }) => element("option", { value: String(label) })));
 }
 
 function entry({ label, count, batches, learned, changed, note, bytes }, hues, forget) {
   const name = String(label);
-  const dot = make("span", { class: "dot", "aria-hidden": "true" });
+  const dot = element("span", { class: "dot", "aria-hidden": "true" });
   dot.style.setProperty("--hue", hues.get(name));
-  const times = when(changed) === when(learned) ? `taught ${when(learned)}` : `taught ${when(learned)}, last ${when(changed)}`;
-  return make("li", {},
+  const times = when(changed) === when(learned) ? `learned ${when(learned)}` : `learned ${when(learned)}, changed ${when(changed)}`;
+  return element("li", {},
     dot,
-    make("div", { class: "about" },
-      make("strong", { dir: "auto" }, name),
-      make("p", {}, `${many(count, "example")} in ${many(batches ?? 1, "batch", "batches")}, ${times}`),
-      make("p", {}, `Its summary takes ${size(bytes)}.`),
-      note ? make("p", { dir: "auto" }, note) : null),
-    make("button", { type: "button", "data-forget": name, "aria-label": `Forget ${name}`, onclick: () => forget(name, count) }, "Forget"));
+    element("div", { class: "about" },
+      element("strong", { dir: "auto" }, name),
+      element("p", {}, `${plural(count, "example")} in ${plural(batches ?? 1, "batch", "batches")}, ${times}`),
+      element("p", {}, `Its statistics take ${size(bytes)}.`),
+      note ? element("p", { dir: "auto" }, note) : null),
+    element("button", { type: "button", "data-forget": name, "aria-label": `Forget ${name}`, onclick: () => forget(name, count) }, "Forget"));
 }
 
-// Resolves to null (keep it) or {purge}.
+// Resolves to null (cancel) or {purge}.
 export function confirmForget(label, count) {
   const dialog = byId("forget-dialog");
   byId("forget-label").textContent = label;
-  byId("forget-said").textContent = `All it learnt from ${many(count, "example")} goes. An undo brings it back.`;
-  byId("forget-good").checked = false;
+  byId("forget-message").textContent = `This removes what was learned from ${plural(count, "example")}. It can be undone.`;
+  byId("forget-purge").checked = false;
   dialog.returnValue = "cancel";
   dialog.showModal();
-  return new Promise((answer) => {
+  return new Promise((resolve) => {
     dialog.addEventListener("close", () =>
-      answer(dialog.returnValue === "forget" ? { purge: byId("forget-good").checked } : null), { once: true });
+      resolve(dialog.returnValue === "forget" ? { purge: byId("forget-purge").checked } : null), { once: true });
   });
 }

@@ -1,11 +1,9 @@
-// Examples: what a person gives, and how it is sent.
-//
-// An example is {kind, payload, picture, name}: payload as the server takes it (base64, a text or a
-// row of numbers), picture the address of something to look at, or null.
+// Examples: {kind, payload, picture, name}. `payload` is what the server takes: base64, a text or a
+// row of numbers. `picture` is the URL of a preview, or null.
 
-const LARGE = 1_000_000; // bytes: larger files are made smaller before they travel
+const LARGE = 1_000_000; // bytes: larger files are downscaled before they are sent
 const SIDE = 1024; // px
-const KEPT_SIDE = 320; // px, for what is kept back: the browser's store is small
+const STORED_SIDE = 320; // px, of held-out examples: sessionStorage is small
 
 export const image = (payload, type, name) =>
   ({ kind: "images", payload, picture: `data:${type};base64,${payload}`, name });
@@ -14,44 +12,44 @@ export const text = (payload) => ({ kind: "texts", payload, picture: null, name:
 
 export const row = (payload) => ({ kind: "features", payload, picture: null, name: payload.join(", ") });
 
-const base64 = (blob) => new Promise((done, failed) => {
+const base64 = (blob) => new Promise((resolve, reject) => {
   const reader = new FileReader();
-  reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
-  reader.onerror = () => failed(new Error(`${blob.name ?? "A file"} cannot be read.`));
+  reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
+  reader.onerror = () => reject(new Error(`${blob.name ?? "A file"} cannot be read.`));
   reader.readAsDataURL(blob);
 });
 
-async function smaller(blob, side) {
+async function downscale(blob, side) {
   const bitmap = await createImageBitmap(blob);
   const scale = Math.min(1, side / Math.max(bitmap.width, bitmap.height));
-  const sheet = Object.assign(document.createElement("canvas"), {
+  const canvas = Object.assign(document.createElement("canvas"), {
     width: Math.max(1, Math.round(bitmap.width * scale)),
     height: Math.max(1, Math.round(bitmap.height * scale)),
   });
-  const context = sheet.getContext("2d");
-  context.fillStyle = "#ffffff"; // what is transparent becomes white, as it does on the server
-  context.fillRect(0, 0, sheet.width, sheet.height);
-  context.drawImage(bitmap, 0, 0, sheet.width, sheet.height);
-  return new Promise((done) => sheet.toBlob(done, "image/jpeg", 0.92));
+  const context = canvas.getContext("2d");
+  context.fillStyle = "#ffffff"; // transparent pixels become white, as on the server
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", 0.92));
 }
 
-// What the browser cannot read, the server may: then the file travels as it is.
+// A file that the browser cannot read is sent unchanged: the server may read it.
 export async function fromFile(file) {
   const name = file.name || "picture";
   if (file.size > LARGE) {
     try {
-      return image(await base64(await smaller(file, SIDE)), "image/jpeg", name);
-    } catch { /* as it is */ }
+      return image(await base64(await downscale(file, SIDE)), "image/jpeg", name);
+    } catch { /* send it unchanged */ }
   }
   return image(await base64(file), file.type || "image/png", name);
 }
 
-// A copy to be kept in the browser.
-export async function keepable(example) {
+// The payload to store in the browser; null if it cannot be downscaled.
+export async function toStorable(example) {
   if (example.kind !== "images" || example.payload.length < 40_000) return example.payload;
   try {
-    const bytes = Uint8Array.from(atob(example.payload), (letter) => letter.charCodeAt(0));
-    return await base64(await smaller(new Blob([bytes]), KEPT_SIDE));
+    const bytes = Uint8Array.from(atob(example.payload), (char) => char.charCodeAt(0));
+    return await base64(await downscale(new Blob([bytes]), STORED_SIDE));
   } catch {
     return null;
   }
@@ -61,16 +59,16 @@ export const texts = (value) => value.split("\n").map((line) => line.trim()).fil
 
 export function rows(value) {
   const lines = value.split("\n").map((line) => line.trim()).filter(Boolean);
-  const found = lines.map((line, at) => {
+  const parsed = lines.map((line, i) => {
     const numbers = line.split(/[\s,;]+/).filter(Boolean).map(Number);
     if (numbers.some((number) => !Number.isFinite(number))) {
-      throw new Error(`Line ${at + 1} is not a row of numbers: ${line.slice(0, 60)}`);
+      throw new Error(`Line ${i + 1} is not a row of numbers: ${line.slice(0, 60)}`);
     }
     return numbers;
   });
-  const odd = found.findIndex((numbers) => numbers.length !== found[0].length);
+  const odd = parsed.findIndex((numbers) => numbers.length !== parsed[0].length);
   if (odd > 0) {
-    throw new Error(`Line ${odd + 1} has ${found[odd].length} numbers, line 1 has ${found[0].length}. They must be equally many.`);
+    throw new Error(`Line ${odd + 1} has ${parsed[odd].length} numbers, line 1 has ${parsed[0].length}. All rows must have the same length.`);
   }
-  return found.map(row);
+  return parsed.map(row);
 }

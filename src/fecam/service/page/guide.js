@@ -1,87 +1,87 @@
-// The first minute: two classes, three examples each, and a question.
+// A guide for the first visit: two classes, three examples each, and a prediction.
 
-import { byId, make } from "./dom.js";
+import { byId, element } from "./dom.js";
 
-const TIMES = 3;
+const EXAMPLES_PER_CLASS = 3;
+const N_EXAMPLES = 2 * EXAMPLES_PER_CLASS;
 const SEEN = "fecam.guided";
 
-const LESSONS = {
+const CLASSES = {
   images: [
-    { label: "circle", say: ["Draw a circle and press Teach.", "Draw another circle, as different as you like.", "And one more circle."] },
-    { label: "square", say: ["Now draw a square and press Teach.", "Another square.", "And a last one."] },
+    { label: "circle", prompts: ["Draw a circle and press Teach.", "Draw another circle.", "Draw a third circle."] },
+    { label: "square", prompts: ["Now draw a square and press Teach.", "Draw another square.", "Draw a third square."] },
   ],
   texts: [
-    { label: "praise", say: ["Write a kind sentence about a meal and press Teach.", "Another kind one.", "And one more."] },
-    { label: "complaint", say: ["Now write a complaint about a meal and press Teach.", "Another complaint.", "And a last one."] },
+    { label: "praise", prompts: ["Write a positive sentence about a meal and press Teach.", "Write another one.", "Write a third one."] },
+    { label: "complaint", prompts: ["Now write a complaint about a meal and press Teach.", "Write another one.", "Write a third one."] },
   ],
   features: [
-    { label: "first", say: ["Enter a row of numbers of one class and press Teach.", "Another row of it.", "And one more."] },
-    { label: "second", say: ["Now a row of another class, and press Teach.", "Another row of it.", "And a last one."] },
+    { label: "first", prompts: ["Enter a row of numbers of one class and press Teach.", "Enter another row.", "Enter a third row."] },
+    { label: "second", prompts: ["Now enter a row of another class and press Teach.", "Enter another row.", "Enter a third row."] },
   ],
 };
-const ASK = {
-  images: "Now draw either of them, and press Ask what it is.",
-  texts: "Now write another sentence, and press Ask what it is.",
-  features: "Now enter another row, and press Ask what it is.",
+const PREDICT = {
+  images: "Now draw a circle or a square and press Predict.",
+  texts: "Now write another sentence and press Predict.",
+  features: "Now enter another row and press Predict.",
 };
-const END = "That is all there is to it. If it was wrong, one click below the answer corrects it. Now teach it what you like.";
+const END = "Done. If a prediction is wrong, correct it with one click below it. Now teach your own classes.";
 
 export class Guide {
-  constructor(intake) {
-    this.intake = intake;
-    this.given = null; // how many examples so far; null while nobody is guided
+  constructor(input) {
+    this.input = input;
+    this.count = null; // examples taught so far; null while the guide is closed
     byId("guide-open").addEventListener("click", () => this.start(true));
     byId("guide-close").addEventListener("click", () => this.stop());
   }
 
-  offer(classes) {
-    if (classes === 0 && this.given === null && !sessionStorage.getItem(SEEN)) this.start(false);
+  offer(nClasses) {
+    if (nClasses === 0 && this.count === null && !sessionStorage.getItem(SEEN)) this.start(false);
   }
 
-  get lessons() {
-    return LESSONS[this.intake.kind];
+  get classes() {
+    return CLASSES[this.input.kind];
   }
 
-  start(asked) {
-    this.given = 0;
-    if (this.intake.kind === "images") this.intake.choose("draw");
+  start(scroll) {
+    this.count = 0;
+    if (this.input.kind === "images") this.input.choose("draw");
     this.show();
-    if (asked) byId("guide").scrollIntoView({ block: "start" });
+    if (scroll) byId("guide").scrollIntoView({ block: "start" });
   }
 
   stop() {
-    this.given = null;
+    this.count = null;
     sessionStorage.setItem(SEEN, "yes");
     byId("guide").hidden = true;
     byId("label").focus({ preventScroll: true });
   }
 
-  taught(label, count) {
-    if (this.given === null || this.given >= 2 * TIMES) return;
-    const at = Math.floor(this.given / TIMES);
-    if (label !== this.lessons[at].label) return;
-    this.given = Math.min(this.given + count, TIMES * (at + 1));
+  onLearned(label, count) {
+    if (this.count === null || this.count >= N_EXAMPLES) return;
+    const index = Math.floor(this.count / EXAMPLES_PER_CLASS);
+    if (label !== this.classes[index].label) return;
+    this.count = Math.min(this.count + count, EXAMPLES_PER_CLASS * (index + 1));
     this.show();
   }
 
-  asked() {
-    if (this.given !== 2 * TIMES) return;
-    this.given += 1;
+  onPredicted() {
+    if (this.count !== N_EXAMPLES) return;
+    this.count += 1;
     sessionStorage.setItem(SEEN, "yes");
     this.show();
   }
 
   show() {
-    const all = 2 * TIMES;
-    const lesson = this.lessons[Math.floor(this.given / TIMES)];
     byId("guide").hidden = false;
-    if (this.given < all) {
-      byId("label").value = lesson.label;
-      byId("guide-step").textContent = lesson.say[this.given % TIMES];
-    } else byId("guide-step").textContent = this.given === all ? ASK[this.intake.kind] : END;
-    byId("guide-close").textContent = this.given > all ? "Done" : "Skip this";
-    const dot = (at) => make("li", { class: at < this.given ? "full" : null });
-    byId("guide-dots").replaceChildren(...[0, 1, 2].map(dot), make("li", { class: "gap" }),
-      ...[3, 4, 5].map(dot), make("li", { class: "gap" }), dot(6));
+    if (this.count < N_EXAMPLES) {
+      const { label, prompts } = this.classes[Math.floor(this.count / EXAMPLES_PER_CLASS)];
+      byId("label").value = label;
+      byId("guide-step").textContent = prompts[this.count % EXAMPLES_PER_CLASS];
+    } else byId("guide-step").textContent = this.count === N_EXAMPLES ? PREDICT[this.input.kind] : END;
+    byId("guide-close").textContent = this.count > N_EXAMPLES ? "Close" : "Skip";
+    const dot = (i) => element("li", { class: i < this.count ? "full" : null });
+    byId("guide-dots").replaceChildren(...[0, 1, 2].map(dot), element("li", { class: "gap" }),
+      ...[3, 4, 5].map(dot), element("li", { class: "gap" }), dot(6));
   }
 }

@@ -1,50 +1,48 @@
-// The page: what the person does, what the server says, and the parts that show it.
+// The page: connects the inputs, the server and the views.
 
 import * as server from "./api.js";
-import { said as answerSaid, showAnswers } from "./answers.js";
+import { describe, showPredictions } from "./predictions.js";
 import { confirmForget, huesOf, showClasses } from "./classes.js";
 import { showCurve } from "./curve.js";
-import { byId, make } from "./dom.js";
+import { byId, element } from "./dom.js";
 import { Guide } from "./guide.js";
 import { nextToUndo, showHistory } from "./history.js";
-import { Intake } from "./intake.js";
-import { Kept } from "./kept.js";
+import { ExampleInput } from "./example_input.js";
+import { Holdout } from "./holdout.js";
 import { showMap } from "./map.js";
-import { counted, many, step } from "./words.js";
+import { classCounts, plural, step } from "./format.js";
 
-const PULSE = 5000; // ms between looks for what others have taught
-const BATCH = 64; // examples a request
-const BATCH_LETTERS = 12_000_000; // base64 letters a request
+const POLL_MS = 5000; // between checks for changes by other clients
+const MAX_BATCH = 64; // examples per request
+const MAX_BATCH_CHARS = 12_000_000; // base64 characters per request
 
 const state = { model: null, classes: [], steps: [], map: null };
-const kept = new Kept();
-const intake = new Intake(complain);
-const guide = new Guide(intake);
+const holdout = new Holdout();
+const input = new ExampleInput(showError);
+const guide = new Guide(input);
 
-// ---------------------------------------------------------------------- saying
-
-function say(text) {
-  byId("said").textContent = text;
-  byId("wrong").textContent = "";
+function showStatus(text) {
+  byId("status").textContent = text;
+  byId("error").textContent = "";
 }
 
-function complain(text) {
-  byId("wrong").textContent = text;
-  if (text) byId("said").textContent = "";
+function showError(text) {
+  byId("error").textContent = text;
+  if (text) byId("status").textContent = "";
 }
 
-// One thing at a time: a second click while the first is under way is a slip of the hand.
+// Runs one action at a time; ignores clicks while it runs.
 let busy = false;
-async function during(work) {
+async function run(action) {
   if (busy) return false;
   busy = true;
   document.body.classList.add("busy");
   document.body.setAttribute("aria-busy", "true");
   try {
-    await work();
+    await action();
     return true;
   } catch (error) {
-    complain(error.message);
+    showError(error.message);
     return false;
   } finally {
     busy = false;
@@ -53,217 +51,209 @@ async function during(work) {
   }
 }
 
-// ---------------------------------------------------------------------- what there is
-
 const labels = () => state.classes.map(({ label }) => String(label));
 
 async function refresh() {
   const [model, { classes }, { steps }, map] = await Promise.all(
     [server.getModel(), server.getClasses(), server.getHistory(), server.getMap()]);
-  if (state.model?.name !== model.name) kept.open(model.name);
+  if (state.model?.name !== model.name) holdout.open(model.name);
   Object.assign(state, { model, classes, steps, map });
   show();
 }
 
-const title = () => state.model.name.replace(/\.fecam$/, "");
+const modelName = () => state.model.name.replace(/\.fecam$/, "");
 
 function show() {
   const { model, classes, steps } = state;
-  byId("model-name").textContent = title();
-  document.title = `Teach ${title()}`;
+  byId("model-name").textContent = modelName();
+  document.title = `Teach ${modelName()}`;
   byId("model-line").textContent = classes.length
-    ? `It knows ${many(classes.length, "class", "classes")} from ${many(model.samples, "example")}.`
-    : "It knows nothing yet.";
+    ? `${plural(classes.length, "class", "classes")} from ${plural(model.samples, "example")}`
+    : "No classes yet";
   const hues = huesOf(classes);
-  intake.allow(model.kind);
+  input.restrictTo(model.kind);
   showClasses(classes, hues, forget);
   showHistory(steps);
-  showDrawings();
+  showCharts();
   guide.offer(classes.length);
 }
 
-function showDrawings() {
+function showCharts() {
   if (state.map === null) return;
   showMap(state.map, huesOf(state.classes));
-  showCurve(kept.points);
+  showCurve(holdout.points);
 }
 
-// After each change: is it still right on what was kept back?
+// Measures the accuracy on the held-out examples after each change.
 async function measure(what) {
   await refresh();
-  const known = new Set(labels());
-  const usable = kept.items.filter((item) => item.kind === state.model.kind && known.has(item.label));
+  const classNames = new Set(labels());
+  const usable = holdout.items.filter((item) => item.kind === state.model.kind && classNames.has(item.label));
   if (usable.length === 0) return;
   try {
-    const found = await server.evaluate(state.model.kind, usable.map((item) => item.payload), usable.map((item) => item.label));
-    if (found.count > 0) kept.add({ version: found.version, what, accuracy: found.accuracy, count: found.count });
-    showCurve(kept.points);
+    const result = await server.evaluate(state.model.kind, usable.map((item) => item.payload), usable.map((item) => item.label));
+    if (result.count > 0) holdout.addPoint({ version: result.version, what, accuracy: result.accuracy, count: result.count });
+    showCurve(holdout.points);
   } catch (error) {
-    complain(`The lesson is taught, but it could not be measured: ${error.message}`);
+    showError(`The change was saved, but the accuracy could not be measured: ${error.message}`);
   }
 }
 
-// ---------------------------------------------------------------------- asking and teaching
-
 function* batches(examples) {
   let batch = [];
-  let letters = 0;
+  let chars = 0;
   for (const example of examples) {
     const length = example.payload.length;
-    if (batch.length && (batch.length === BATCH || letters + length > BATCH_LETTERS)) {
+    if (batch.length && (batch.length === MAX_BATCH || chars + length > MAX_BATCH_CHARS)) {
       yield batch;
-      [batch, letters] = [[], 0];
+      [batch, chars] = [[], 0];
     }
     batch.push(example);
-    letters += length;
+    chars += length;
   }
   if (batch.length) yield batch;
 }
 
 const payloads = (examples) => examples.map((example) => example.payload);
 
-// What is given leaves the sheet at once, so that the next can be drawn; if it is in vain, it comes back.
-async function withExamples(what, work) {
-  const given = intake.take();
+// The input is cleared at once, so that the next example can be drawn, and restored after an error.
+async function withExamples(verb, work) {
+  const taken = input.take();
   try {
-    if (given.examples.length === 0) throw new Error(`There is nothing to ${what} yet. Draw, choose or write something above.`);
-    return await work(given.examples);
+    if (taken.examples.length === 0) throw new Error(`There is no example to ${verb}. Draw, choose or write one above.`);
+    return await work(taken.examples);
   } catch (error) {
-    given.back();
+    taken.restore();
     throw error;
   }
 }
 
-async function ask() {
+async function predict() {
   const reject = byId("reject").value;
-  const { examples, answers } = await withExamples("ask about", async (examples) => {
-    if (state.classes.length === 0) throw new Error("It knows nothing yet. Say what this is, and press Teach.");
-    say("Looking …");
+  const { examples, answers } = await withExamples("predict", async (examples) => {
+    if (state.classes.length === 0) throw new Error("The model has no classes yet. Enter a class and press Teach.");
+    showStatus("Predicting …");
     const answers = [];
     for (const batch of batches(examples)) {
-      const found = await server.predict(batch[0].kind, payloads(batch),
+      const response = await server.predict(batch[0].kind, payloads(batch),
         { reject: reject ? Number(reject) : null, version: state.model.version });
-      answers.push(...found.answers);
+      answers.push(...response.answers);
     }
     return { examples, answers };
   });
-  showAnswers(examples, answers, labels(), correct);
-  say(answers.length === 1 ? answerSaid(answers[0]) : `${many(answers.length, "answer")} below.`);
-  byId("answers-card").scrollIntoView({ block: "nearest" });
-  guide.asked();
+  showPredictions(examples, answers, labels(), correct);
+  showStatus(answers.length === 1 ? describe(answers[0]) : `${plural(answers.length, "prediction")} below.`);
+  byId("predictions-card").scrollIntoView({ block: "nearest" });
+  guide.onPredicted();
 }
 
 async function teach() {
   const label = byId("label").value.trim();
-  const { count, split, lesson } = await withExamples("teach", async (examples) => {
+  const { count, split, message } = await withExamples("teach", async (examples) => {
     if (!label) {
       byId("label").focus();
-      throw new Error("What is it? Give the class a name.");
+      throw new Error("Enter the name of the class.");
     }
-    say("Teaching …");
-    const split = byId("keep").checked
-      ? kept.split(examples, labels().includes(label))
-      : { taught: examples, held: [], given: kept.given };
-    const lesson = await lessons(split.taught, label, byId("note").value.trim());
-    return { count: examples.length, split, lesson };
+    showStatus("Learning …");
+    const split = byId("holdout").checked
+      ? holdout.split(examples, labels().includes(label))
+      : { learn: examples, heldOut: [], counter: holdout.counter };
+    const message = await learn(split.learn, label, byId("note").value.trim());
+    return { count: examples.length, split, message };
   });
-  await kept.take(split.held, label, split.given);
+  await holdout.add(split.heldOut, label, split.counter);
   byId("note").value = "";
-  const back = split.held.length ? ` ${split.held.length} kept back, to measure.` : "";
-  say(`${lesson}${back}`.trim());
-  await measure(`${label} (${split.taught.length})`);
-  guide.taught(label, count);
+  const suffix = split.heldOut.length ? ` ${split.heldOut.length} held out.` : "";
+  showStatus(`${message}${suffix}`.trim());
+  await measure(`${label} (${split.learn.length})`);
+  guide.onLearned(label, count);
 }
 
-async function lessons(examples, label, note = "") {
+async function learn(examples, label, note = "") {
   const total = { learned: {}, duplicates: 0, unreadable: [] };
   for (const batch of batches(examples)) {
-    const done = await server.teach(batch[0].kind, payloads(batch), label, note);
-    for (const [name, count] of Object.entries(done.learned)) total.learned[name] = (total.learned[name] ?? 0) + count;
-    total.duplicates += Object.values(done.duplicates).reduce((sum, count) => sum + count, 0);
-    total.unreadable.push(...done.unreadable);
+    const result = await server.teach(batch[0].kind, payloads(batch), label, note);
+    for (const [name, count] of Object.entries(result.learned)) total.learned[name] = (total.learned[name] ?? 0) + count;
+    total.duplicates += Object.values(result.duplicates).reduce((sum, count) => sum + count, 0);
+    total.unreadable.push(...result.unreadable);
   }
   return [
-    Object.keys(total.learned).length ? `Taught ${counted(total.learned)}.` : "",
-    total.duplicates ? `${many(total.duplicates, "example")} it knew before.` : "",
+    Object.keys(total.learned).length ? `Learned ${classCounts(total.learned)}.` : "",
+    total.duplicates ? `Skipped ${plural(total.duplicates, "duplicate")}.` : "",
     total.unreadable.length ? `Not readable: ${total.unreadable.join("; ")}` : "",
   ].filter(Boolean).join(" ");
 }
 
-// A correction is always taught: it is too good an example to be kept back.
+// A correction is never held out.
 function correct(example, label) {
-  return during(async () => {
-    say("Teaching …");
-    say(await lessons([example], label));
+  return run(async () => {
+    showStatus("Learning …");
+    showStatus(await learn([example], label));
     await measure(`${label} (1), corrected`);
   });
 }
 
-// ---------------------------------------------------------------------- taking back
-
 async function forget(label, count) {
   const chosen = await confirmForget(label, count);
   if (chosen === null) return;
-  await during(async () => {
+  await run(async () => {
     await server.forget(label, chosen.purge);
-    say(`Forgot ${label}.${chosen.purge ? "" : " An undo brings it back."}`);
+    showStatus(`Forgot ${label}.${chosen.purge ? "" : " This can be undone."}`);
     await measure(`forgot ${label}`);
-    byId("undo").focus({ preventScroll: true }); // its button is gone; this is the way back
+    byId("undo").focus({ preventScroll: true }); // the button of the class is gone
   });
 }
 
 async function undo() {
-  const shown = nextToUndo(state.steps);
+  const expected = nextToUndo(state.steps);
   await refresh();
-  if (nextToUndo(state.steps)?.number !== shown?.number) {
-    throw new Error("Meanwhile something else was taught. The button says what an undo would take back now.");
+  if (nextToUndo(state.steps)?.number !== expected?.number) {
+    throw new Error("The model was changed by another client. The button now shows the step that an undo reverts.");
   }
   const { undone } = await server.undo();
-  say(`Taken back: ${undone.map(step).join(", ")}.`);
-  await measure("an undo");
+  showStatus(`Undone: ${undone.map(step).join(", ")}.`);
+  await measure("undo");
 }
 
 async function download() {
   const file = await server.getFile();
-  const link = make("a", { href: URL.createObjectURL(file), download: `${title()}.fecam` });
+  const link = element("a", { href: URL.createObjectURL(file), download: `${modelName()}.fecam` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-// ---------------------------------------------------------------------- beginning
-
-byId("ask").addEventListener("click", () => during(ask));
+byId("predict").addEventListener("click", () => run(predict));
 byId("teach-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  during(teach);
+  run(teach);
 });
-byId("undo").addEventListener("click", () => during(undo));
-byId("download").addEventListener("click", () => during(download));
-byId("kept-clear").addEventListener("click", () => {
-  kept.clear();
-  showCurve(kept.points);
+byId("undo").addEventListener("click", () => run(undo));
+byId("download").addEventListener("click", () => run(download));
+byId("holdout-clear").addEventListener("click", () => {
+  holdout.clear();
+  showCurve(holdout.points);
 });
 
-addEventListener("resize", showDrawings);
+addEventListener("resize", showCharts);
 
-let reached = true;
-server.onReach((now) => {
-  if (now === reached) return;
-  reached = now;
+let reachable = true;
+server.onReachable((now) => {
+  if (now === reachable) return;
+  reachable = now;
   byId("banner").hidden = now;
-  byId("banner").textContent = now ? "" : "The server does not answer. This page goes on as soon as it does.";
+  byId("banner").textContent = now ? "" : "The server does not respond. The page reconnects automatically.";
 });
 
-// Others may teach the same model, and a server may be started anew.
-async function pulse() {
+// Other clients may change the model, and the server may restart.
+async function poll() {
   if (document.hidden || busy || document.querySelector("dialog[open]")) return;
   try {
-    const waited = !reached || state.model === null;
+    const stale = !reachable || state.model === null;
     const model = await server.getModel(true);
-    if (waited || model.version !== state.model.version) await refresh();
-  } catch { /* the banner says it */ }
+    if (stale || model.version !== state.model.version) await refresh();
+  } catch { /* the banner shows it */ }
 }
 
-await during(refresh);
-setInterval(pulse, PULSE);
-document.addEventListener("visibilitychange", pulse);
+await run(refresh);
+setInterval(poll, POLL_MS);
+document.addEventListener("visibilitychange", poll);
