@@ -1,18 +1,16 @@
-r"""What can be said of a model without any samples: how large it is, and where it will err.
+r"""Estimates from the statistics of a model, without samples: which classes it will confuse.
 
-Two classes :math:`a` and :math:`b` are confused where they lie close together for how much their
-samples vary. With :math:`D` the squared distance between their prototypes, measured by one class
-and by the other, and :math:`E` the squared distance expected of a class's own sample, both summed
-over the two,
+Two classes :math:`a` and :math:`b` are confused if they are close relative to the variance of their
+samples. With :math:`D` the squared distance between their prototypes, measured by either class, and
+:math:`E` the expected squared distance of a class's own sample, both summed over the two classes,
 
 .. math:: r = D / E, \qquad r_0 = \max(r - 1/n_a - 1/n_b,\ 0), \qquad
           p = \Phi(-r_0 / \sqrt{2 r v})
 
-is an estimate of how probable a confusion is: the textbook's error of two Gaussians, in as many
-dimensions as the spread :math:`v` of distances tells (`fecam.core.calibration`). What the
-prototypes lie apart by chance alone, because they come of few samples, does not count as a
-distance. The estimate is good for telling which pairs to look at, and within a factor of a few of
-what is measured; the measured number is that of an evaluation on samples.
+estimates the probability of a confusion. It is the error of two Gaussians in as many dimensions as
+the relative variance :math:`v` of distances implies (`fecam.core.calibration`). The distance that
+prototypes of few samples have by chance is subtracted. The estimate ranks pairs, and is within a
+small factor of the measured confusions; an evaluation on samples gives the exact number.
 """
 
 from __future__ import annotations
@@ -32,80 +30,62 @@ from fecam.core.arrays import namespace, to_backend_of, to_numpy
 from fecam.core.calibration import relative_variance
 from fecam.core.statistics import ClassStatistics, scatter_diagonal
 
+__all__ = ["Pair", "Weakness", "close_pairs", "overlaps", "weak_classes"]
+
 ALL_PAIRS = 256
-"""Up to so many classes every pair is measured."""
+"""Number of classes up to which every pair is measured."""
 CANDIDATES = 32
-"""Of more classes, each is measured against so many whose prototypes are nearest (Euclidean)."""
-FEW = 10
-"""Fewer samples than this are worth a word."""
-OVERLAP = 0.05
-"""So probable a confusion is worth a word."""
+"""With more classes, number of nearest prototypes (Euclidean) that each class is compared with."""
+FEW_SAMPLES = 10
+"""A class with fewer samples is reported."""
+MIN_OVERLAP = 0.05
+"""A pair with a higher probability of confusion is reported."""
 WIDE = 2.0
-"""A class that varies so many times as much as the one in the middle is worth a word."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much a model holds."""
-
-    classes: int
-    samples: int
-    width: int
-    bytes: int
-    """Of all statistics in memory; what is derived from them comes on top."""
-    by_shape: dict[str, int]
-    """How many classes keep a triangle, a few rows, a diagonal, or no scatter at all."""
+"""A class whose variance exceeds the median by this factor is reported."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two classes, the first label first."""
+    """Two classes, in the order of the labels."""
 
     first: Hashable
     second: Hashable
     overlap: float
-    """How probable a confusion is: 0.5 for classes that cannot be told apart."""
+    """Probability of a confusion: 0.5 for identical classes."""
     apart: float
-    """The squared distance of the prototypes, relative to that expected of an own sample."""
+    """Squared distance of the prototypes, relative to the expected one of a sample."""
 
 
 @dataclass(frozen=True)
 class Weakness:
-    """A class that will not be recognised well, and why."""
+    """A class that will be recognized badly, with the reasons."""
 
     label: Hashable
     count: int
     risk: float
-    """How probable it is that a sample is taken for one of any other class."""
+    """Probability that a sample is predicted as another class."""
     reasons: tuple[str, ...]
 
 
-def sizes(classifier: FeCAMClassifier) -> Sizes:
-    """How much a model holds.
-
-    >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["cat", "cat", "dog"])
-    >>> sizes(clf).classes, sizes(clf).samples, sizes(clf).width
-    (2, 3, 2)
-    """
-    known = classifier.state_
-    classes = known.classes.values()
-    shapes = ["none" if one.scatter is None else one.scatter.storage for one in classes]
-    return Sizes(
-        classes=len(classes),
-        samples=sum(one.count for one in classes),
-        width=known.n_features,
-        bytes=sum(map(_bytes_of, classes)),
-        by_shape={shape: shapes.count(shape) for shape in dict.fromkeys(shapes)},
-    )
-
-
 def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
-    """The pairs of classes by how probable a confusion is, the most probable first.
+    """Return the pairs of classes by their probability of confusion.
 
-    All pairs of up to `ALL_PAIRS` classes; of more, those of each class with its `CANDIDATES`
-    nearest by prototype, so that time and memory grow with the number of classes and not with its
-    square (but for one product of all prototypes).
+    Of more than `ALL_PAIRS` classes, only the pairs of each class with its `CANDIDATES` nearest
+    prototypes are measured, so that the cost is linear in the number of classes except for one
+    product of all prototypes.
 
+    Parameters
+    ----------
+    classifier : FeCAMClassifier
+        A fitted classifier.
+
+    Returns
+    -------
+    list of Pair
+        The most probable confusion first.
+
+    Examples
+    --------
     >>> rows = [[0.0, 1.0], [0.2, 1.1], [0.1, 0.9], [0.1, 1.2], [0.3, 1.0], [0.2, 0.8],
     ...         [5.0, 0.0], [5.2, 0.1], [5.0, 0.2]]
     >>> clf = FeCAMClassifier().fit(rows, ["cat"] * 3 + ["lynx"] * 3 + ["dog"] * 3)
@@ -113,139 +93,134 @@ def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
     >>> pair.first, pair.second
     ('cat', 'lynx')
     """
-    known = classifier.state_
-    labels = list(known.classes)
+    state, metric = classifier.state_, classifier.metric_
+    labels = list(state.classes)
     if len(labels) < 2:
         return []
-    metric = classifier.metric_
-    factors = classifier._derived.factors(known, metric)
-    expected = np.asarray(classifier._derived.expected(known, metric, range(len(labels))))
-    centres = np.stack([to_numpy(factor.centre).astype(np.float64) for factor in factors])
-    pairs = _candidates(centres)
-    there_and_back = np.concatenate([pairs, pairs[:, ::-1]])
-    measured = _distances(there_and_back, factors, centres, known.like)
-    apart = measured.reshape(2, -1).sum(axis=0) / expected[pairs].sum(axis=1)
+    factors = classifier._derived.factors(state, metric)
+    expected = np.asarray(classifier._derived.expected(state, metric, range(len(labels))))
+    prototypes = np.stack([to_numpy(factor.centre).astype(np.float64) for factor in factors])
+    pairs = _candidate_pairs(prototypes)
+    both_ways = np.concatenate([pairs, pairs[:, ::-1]])
+    distances = _distances(both_ways, factors, prototypes, state.like)
+    apart = distances.reshape(2, -1).sum(axis=0) / expected[pairs].sum(axis=1)
     chance = (1 / classifier.class_count_)[pairs].sum(axis=1)
-    overlap = overlaps(apart, chance, relative_variance(known.classes.values()))
-    order = np.lexsort((apart, -overlap))
+    overlap = overlaps(apart, chance, relative_variance(state.classes.values()))
     return [
-        Pair(labels[pairs[at, 0]], labels[pairs[at, 1]], float(overlap[at]), float(apart[at]))
-        for at in order
+        Pair(labels[pairs[i, 0]], labels[pairs[i, 1]], float(overlap[i]), float(apart[i]))
+        for i in np.lexsort((apart, -overlap))
     ]
 
 
 def overlaps(
     apart: NDArray[np.float64], chance: NDArray[np.float64], variance: float
 ) -> NDArray[np.float64]:
-    """How probable a confusion is; ``chance`` is what would lie between prototypes by itself.
+    """Return the probability of confusion of each pair.
 
+    Parameters
+    ----------
+    apart : ndarray
+        Relative squared distances of the prototypes.
+    chance : ndarray
+        The part of each that is expected by chance.
+    variance : float
+        Relative variance of the distances of samples.
+
+    Returns
+    -------
+    ndarray
+        Probabilities up to 0.5.
+
+    Examples
+    --------
     >>> overlaps(np.array([0.0, 0.1, 4.0]), np.array([0.2, 0.2, 0.2]), 0.1).round(3).tolist()
     [0.5, 0.5, 0.0]
     """
-    real = np.maximum(apart - chance, 0.0)
     scale = np.sqrt(2 * apart * variance)
-    return np.asarray(ndtr(-real / np.where(scale > 0, scale, 1.0)))
+    return np.asarray(ndtr(-np.maximum(apart - chance, 0.0) / np.where(scale > 0, scale, 1.0)))
 
 
 def weak_classes(classifier: FeCAMClassifier, pairs: list[Pair]) -> list[Weakness]:
-    """The classes of which something can be said against, the weakest first.
+    """Return the classes with few samples, close neighbors or a large variance.
 
-    ``pairs`` is what `close_pairs` has found. The order is that of the risk of a confusion, to
-    which one over the number of samples is added: what the prototype is off by, for all we know.
+    Parameters
+    ----------
+    classifier : FeCAMClassifier
+        A fitted classifier.
+    pairs : list of Pair
+        The result of `close_pairs`.
+
+    Returns
+    -------
+    list of Weakness
+        By risk plus ``1 / count``, the expected error of the prototype; the largest first.
     """
-    close: dict[Hashable, list[tuple[Hashable, float]]] = {}
-    for pair in pairs:
-        close.setdefault(pair.first, []).append((pair.second, pair.overlap))
-        close.setdefault(pair.second, []).append((pair.first, pair.overlap))
-    spreads = {label: _spread(one) for label, one in classifier.state_.classes.items()}
-    varying = [value for value in spreads.values() if value]
-    usual = float(np.median(varying)) if varying else 0.0
-    found = []
-    for label, one in classifier.state_.classes.items():
-        others = sorted(close.get(label, []), key=lambda other: -other[1])
-        reasons = [*_of_count(one.count), *_of_overlap(others), *_of_spread(spreads[label], usual)]
-        if reasons:
-            risk = 1 - math.prod(1 - overlap for _, overlap in others)
-            found.append(Weakness(label, one.count, risk, tuple(reasons)))
-    return sorted(found, key=lambda weak: -(weak.risk + 1 / weak.count))
+    neighbors: dict[Hashable, list[tuple[float, Hashable]]] = {}
+    for pair in sorted(pairs, key=lambda pair: -pair.overlap):
+        neighbors.setdefault(pair.first, []).append((pair.overlap, pair.second))
+        neighbors.setdefault(pair.second, []).append((pair.overlap, pair.first))
+    classes = classifier.state_.classes
+    spreads = {label: _spread(stats) for label, stats in classes.items()}
+    median = float(np.median([spread for spread in spreads.values() if spread] or [0.0]))
+    weak = []
+    for label, stats in classes.items():
+        close = neighbors.get(label, [])
+        if reasons := _reasons(stats.count, close, spreads[label], median):
+            risk = 1 - math.prod(1 - overlap for overlap, _ in close)
+            weak.append(Weakness(label, stats.count, risk, reasons))
+    return sorted(weak, key=lambda weakness: -(weakness.risk + 1 / weakness.count))
 
 
-# -- pairs -----------------------------------------------------------------------------------------
-
-
-def _candidates(centres: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Pairs of positions, the smaller one first: all of them, or those of near prototypes."""
-    count = len(centres)
+def _candidate_pairs(prototypes: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return pairs of indices, the smaller one first: all, or those of near prototypes."""
+    count = len(prototypes)
     if count <= ALL_PAIRS:
         return np.stack(np.triu_indices(count, 1), axis=1)
-    search = NearestNeighbors(n_neighbors=CANDIDATES + 1, algorithm="brute").fit(centres)
-    near = search.kneighbors(centres, return_distance=False)
-    pairs = np.stack([np.repeat(np.arange(count), CANDIDATES + 1), near.ravel()], axis=1)
-    pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
-    return np.asarray(np.unique(pairs, axis=0))
+    search = NearestNeighbors(n_neighbors=CANDIDATES, algorithm="brute").fit(prototypes)
+    near = search.kneighbors(return_distance=False)  # without the prototype itself
+    pairs = np.stack([np.repeat(np.arange(count), CANDIDATES), near.ravel()], axis=1)
+    return np.asarray(np.unique(np.sort(pairs, axis=1), axis=0))
 
 
 def _distances(
-    directed: NDArray[np.intp], factors: list[Any], centres: NDArray[np.float64], anchor: Any
+    directed: NDArray[np.intp], factors: list[Any], prototypes: NDArray[np.float64], like: Any
 ) -> NDArray[np.float64]:
-    """The squared distance from each first prototype to the second class; class by class."""
+    """Return the squared distance from each first prototype to the second class."""
+    distances = np.empty(len(directed))
     order = np.argsort(directed[:, 1], kind="stable")
-    bounds = np.searchsorted(directed[order, 1], np.arange(len(factors) + 1))
-    found = np.empty(len(directed))
-    for at, factor in enumerate(factors):
-        rows = order[bounds[at] : bounds[at + 1]]
+    bounds = np.searchsorted(directed[order, 1], np.arange(1, len(factors)))
+    for i, (factor, rows) in enumerate(zip(factors, np.split(order, bounds), strict=True)):
         if len(rows):
-            steps = to_backend_of(centres[directed[rows, 0]] - centres[at], anchor)
-            lengths = factor.lengths(namespace(anchor).astype(steps, anchor.dtype))
-            found[rows] = to_numpy(lengths) * factor.scale
-    return found
+            differences = to_backend_of(prototypes[directed[rows, 0]] - prototypes[i], like)
+            lengths = factor.lengths(namespace(like).astype(differences, like.dtype))
+            distances[rows] = to_numpy(lengths) * factor.scale
+    return distances
 
 
-# -- reasons ---------------------------------------------------------------------------------------
-
-
-def _of_count(count: int) -> list[str]:
-    if count == 1:
-        return ["one sample only"]
-    return [f"few samples: {count}"] if count < FEW else []
-
-
-def _of_overlap(others: list[tuple[Hashable, float]]) -> list[str]:
-    """The closest classes by name, and how many more there are."""
-    close = [
-        f"{label!r} ({100 * overlap:.0f} %)" for label, overlap in others if overlap >= OVERLAP
+def _reasons(
+    count: int, close: list[tuple[float, Hashable]], spread: float | None, median: float
+) -> tuple[str, ...]:
+    """Return why a class is weak; ``close`` holds overlaps and labels, the largest first."""
+    reasons = []
+    if count < FEW_SAMPLES:
+        reasons.append("one sample only" if count == 1 else f"few samples: {count}")
+    names = [
+        f"{label!r} ({100 * overlap:.0f} %)" for overlap, label in close if overlap >= MIN_OVERLAP
     ]
-    if not close:
-        return []
-    more = f" and {len(close) - 3} more" if len(close) > 3 else ""
-    return [f"overlaps with {', '.join(close[:3])}{more}"]
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        reasons.append(f"overlaps with {', '.join(names[:3])}{more}")
+    if spread == 0 and median:
+        reasons.append("all samples are the same")
+    elif spread is not None and median and spread >= WIDE * median:
+        ratio = spread / median
+        reasons.append(f"much wider than the others: its samples vary {ratio:.1f} times as much")
+    return tuple(reasons)
 
 
-def _of_spread(spread: float | None, usual: float) -> list[str]:
-    if spread is None or not usual:
-        return []
-    if spread == 0:
-        return ["all samples are the same"]
-    if spread < WIDE * usual:
-        return []
-    return [f"much wider than the others: its samples vary {spread / usual:.1f} times as much"]
-
-
-def _spread(one: ClassStatistics) -> float | None:
-    """The variance of a class, summed over features; None of too few samples to tell."""
-    along = scatter_diagonal(one)
-    if along is None or one.count < 3:
+def _spread(stats: ClassStatistics) -> float | None:
+    """Return the variance of a class summed over features; None below three samples."""
+    diagonal = scatter_diagonal(stats)
+    if diagonal is None or stats.count < 3:
         return None
-    return float(np.sum(to_numpy(along), dtype=np.float64)) / (one.count - 1)
-
-
-def _bytes_of(one: ClassStatistics) -> int:
-    arrays = [one.raw_mean, one.mean]
-    arrays += [
-        scatter.data for scatter in (one.scatter, one.domain_mean_covariance) if scatter is not None
-    ]
-    return sum(math.prod(array.shape) * _itemsize(array) for array in arrays)
-
-
-def _itemsize(array: Any) -> int:
-    return int(namespace(array).finfo(array.dtype).bits) // 8
+    return float(np.sum(to_numpy(diagonal), dtype=np.float64)) / (stats.count - 1)

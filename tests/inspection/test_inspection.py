@@ -1,4 +1,4 @@
-"""What is said of a model without samples: against slow literal versions and hand-made classes."""
+"""Estimates without samples, against slow literal versions and classes made by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier, inspection
 from fecam.core.calibration import relative_variance
-from fecam.inspection import close_pairs, overlaps, sizes, weak_classes
+from fecam.inspection import close_pairs, overlaps, weak_classes
 from helpers.features import relu_features, signed_features
 
 PLAIN = {"tukey": None, "l2": None}
@@ -150,17 +150,6 @@ def test_many_overlaps_are_counted():
     weak = weak_classes(clf, close_pairs(clf))
     assert len(weak) == 6
     assert all("and 2 more" in one.reasons[0] for one in weak)
-
-
-def test_sizes_are_those_of_the_arrays():
-    X, y = relu_features(4, 30, 16, 0)
-    clf = FeCAMClassifier().partial_fit(X, y).partial_fit(X[:3], [9, 9, 9])
-    size = sizes(clf)
-    assert (size.classes, size.samples, size.width) == (5, 123, 16)
-    assert size.by_shape == {"packed": 4, "low_rank": 1}
-    assert size.bytes == 5 * (16 * 4 + 16 * 8) + 4 * (16 * 17 // 2) * 4 + 2 * 16 * 4
-    lean = FeCAMClassifier(covariance="identity").fit(X, y)
-    assert sizes(lean).by_shape == {"none": 4}
 
 
 def test_one_class_has_no_neighbour():
