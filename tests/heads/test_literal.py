@@ -15,13 +15,13 @@ from fecam import FeCAMClassifier
 from fecam.core.statistics import summarize_class
 from fecam.errors import SingularMatrixError
 from fecam.heads import make
-from fecam.heads.fenec import cluster
-from fecam.heads.fetril import translated
-from fecam.heads.gaussian_linear import _factor, gaussian_samples
-from fecam.heads.linear import train
+from fecam.heads.fenec import cluster_points
+from fecam.heads.fetril import translate_features
+from fecam.heads.gaussian_linear import _cholesky, sample_gaussian
+from fecam.heads.linear import fit_linear
 from fecam.heads.moments import add_moments, gram, means_of, moments_of
-from fecam.heads.rehearsal import draw_rows
-from fecam.heads.ridge import RIDGES, is_held_out, projection
+from fecam.heads.rehearsal import subsample_rows
+from fecam.heads.ridge import RIDGES, held_out_mask, random_projection
 from helpers import literal
 from helpers.features import relu_features, signed_features
 
@@ -109,7 +109,7 @@ def test_streaming_lda_is_shrunk_lda():
 
 def test_a_singular_covariance_is_explained():
     head = make("slda", shrinkage=0).fit(X[:3], y[:3])
-    with pytest.raises(SingularMatrixError, match=r"shrinkage=0.*Raise"):
+    with pytest.raises(SingularMatrixError, match=r"shrinkage=0.*Increase"):
         head.predict(X)
 
 
@@ -122,12 +122,12 @@ def unit(x):
 
 def test_linear_classifiers_are_those_of_scikit_learn():
     logistic = LogisticRegression(C=10.0, tol=1e-5, max_iter=100).fit(unit(X), y)
-    ours = train(X, y, "linear")
+    ours = fit_linear(X, y, "linear")
     np.testing.assert_allclose(
         ours.scores(QUERIES), logistic.decision_function(unit(QUERIES)), atol=1e-5
     )
     svm = LinearSVC(C=1.0, tol=1e-6, max_iter=100_000).fit(unit(X), y)
-    gap = train(X, y, "svm").scores(QUERIES) - svm.decision_function(unit(QUERIES))
+    gap = fit_linear(X, y, "svm").scores(QUERIES) - svm.decision_function(unit(QUERIES))
     assert np.abs(gap).mean() < 0.05  # ours stops early
 
 
@@ -179,7 +179,7 @@ def test_deesil_averages_the_visits_of_a_class():
 
 def test_pseudo_features():
     past, task = y < 2, y >= 2
-    made_up, labels = translated(
+    made_up, labels = translate_features(
         means_of(X[past], y[past]), X[task], y[task], 1000, np.random.default_rng(0)
     )
     expected, of = [], []
@@ -198,7 +198,7 @@ def test_pseudo_features():
 
 
 def test_pseudo_features_have_the_mean_of_the_past_class():
-    made_up, labels = translated(
+    made_up, labels = translate_features(
         means_of(X[y < 4], y[y < 4]), X[y == 4], y[y == 4], 1000, np.random.default_rng(0)
     )
     for p in range(4):
@@ -209,14 +209,14 @@ def test_pseudo_features_have_the_mean_of_the_past_class():
 
 def test_a_class_that_comes_back_needs_no_pseudo_features():
     past = means_of(X[y < 3], y[y < 3])
-    _, labels = translated(past, X[y > 1], y[y > 1], 7, np.random.default_rng(0))
+    _, labels = translate_features(past, X[y > 1], y[y > 1], 7, np.random.default_rng(0))
     assert np.bincount(labels).tolist() == [7, 7]
 
 
 def test_fetril_is_a_classifier_on_pseudo_features():
     head = make("fetril", samples=1000)
     head.partial_fit(X[y < 3], y[y < 3]).partial_fit(X[y > 2], y[y > 2])
-    made_up, labels = translated(
+    made_up, labels = translate_features(
         means_of(X[y < 3], y[y < 3]), X[y > 2], y[y > 2], 1000, np.random.default_rng(0)
     )
     reference = LogisticRegression(C=10.0, tol=1e-5, max_iter=100).fit(
@@ -228,9 +228,9 @@ def test_fetril_is_a_classifier_on_pseudo_features():
 
 
 def test_rows_are_drawn_without_repeating():
-    rows = draw_rows(y, 7, np.random.default_rng(0))
+    rows = subsample_rows(y, 7, np.random.default_rng(0))
     assert np.bincount(y[rows]).tolist() == [7] * 5 and len(set(rows.tolist())) == 35
-    assert draw_rows(y, 20, np.random.default_rng(0)).tolist() == list(range(100))
+    assert subsample_rows(y, 20, np.random.default_rng(0)).tolist() == list(range(100))
 
 
 # ---------------------------------------------------------------------- Gaussians
@@ -242,7 +242,7 @@ def test_rows_are_drawn_without_repeating():
 def test_gaussian_samples(count, width):
     rows = signed_features(1, count, width, 7)[0].astype(np.float64)
     one = summarize_class(rows, rows, "full", np.float64)
-    samples = gaussian_samples(one, 40_000, np.random.default_rng(0))
+    samples = sample_gaussian(one, 40_000, np.random.default_rng(0))
     np.testing.assert_allclose(samples.mean(axis=0), rows.mean(axis=0), atol=0.02)
     covariance = np.cov(rows, rowvar=False) if count > 1 else np.zeros((width, width))
     np.testing.assert_allclose(np.cov(samples, rowvar=False), covariance, atol=0.02)
@@ -275,10 +275,10 @@ def test_ridge_is_that_of_scikit_learn(ridge):
     )
 
 
-def test_what_is_held_out():
+def test_what_held_out_mask():
     labels = np.repeat([3, 1, 2, 0], [11, 5, 2, 1])
     shuffled = np.random.default_rng(0).permutation(19)
-    held = is_held_out(labels[shuffled])
+    held = held_out_mask(labels[shuffled])
     for label, count in ((3, 2), (1, 1), (2, 1), (0, 0)):
         mine = np.flatnonzero(labels[shuffled] == label)
         assert np.flatnonzero(held[mine]).tolist() == [1, 6][:count]
@@ -308,7 +308,7 @@ def test_ranpac(projections):
     else:
         head = make("ranpac", projections=projections, seed=5)
         matrix = np.random.default_rng(5).normal(size=(6, projections))
-        np.testing.assert_array_equal(matrix, projection(6, projections, 5))
+        np.testing.assert_array_equal(matrix, random_projection(6, projections, 5))
         expand = lambda x: np.where(x @ matrix > 0, x @ matrix, 0)  # noqa: E731
     taught(head)
     ridge, expected = literal_ranpac(TASKS, expand)
@@ -383,13 +383,13 @@ def test_several_centroids():
 
 def test_clusters_are_means_and_count_their_samples():
     points = np.array([[0.0, 0], [0, 1], [9, 9], [9, 8], [9, 7]])
-    found = cluster(points, np.ones(5), 2, 0)
+    found = cluster_points(points, np.ones(5), 2, 0)
     order = np.argsort(found.counts)
     np.testing.assert_allclose(found.points[order], [[0, 0.5], [9, 8]])
     assert found.counts[order].tolist() == [2, 3]
-    weighted = cluster(np.array([[0.0], [1.0], [8.0]]), np.array([1.0, 3.0, 5.0]), 2, 0)
+    weighted = cluster_points(np.array([[0.0], [1.0], [8.0]]), np.array([1.0, 3.0, 5.0]), 2, 0)
     np.testing.assert_allclose(np.sort(weighted.points[:, 0]), [0.75, 8])
-    assert len(cluster(np.ones((4, 2)), np.ones(4), 3, 0).points) == 1
+    assert len(cluster_points(np.ones((4, 2)), np.ones(4), 3, 0).points) == 1
 
 
 # ---------------------------------------------------------------------- calibrated FeCAM
@@ -452,9 +452,9 @@ def test_a_singular_covariance_kept_in_float32_can_be_sampled():
     head.partial_fit(X, y).partial_fit(loud + 1, np.full(42, 2))
     assert (head.predict(X) == y).mean() > 0.9
     rotten = np.diag(np.array([1.0, 1.0, 1.0, -1e-6 * 3]))  # as rounding leaves it
-    assert np.isfinite(_factor(rotten)).all()
-    with pytest.raises(SingularMatrixError, match="Teach a new model"):
-        _factor(np.diag([1.0, -1.0]))
+    assert np.isfinite(_cholesky(rotten)).all()
+    with pytest.raises(SingularMatrixError, match="Learn a new model"):
+        _cholesky(np.diag([1.0, -1.0]))
 
 
 @pytest.mark.parametrize("kind", ["linear", "svm"])
@@ -464,5 +464,5 @@ def test_linear_classifiers_also_learn_many_classes_from_few_samples(kind):
     means = rng.random((150, 64)) * (rng.random((150, 64)) < 0.3)
     X = np.repeat(means, 4, axis=0) + 0.02 * rng.random((600, 64))
     y = np.repeat(np.arange(150), 4)
-    found = train(X, y, kind)
+    found = fit_linear(X, y, kind)
     assert (found.labels[found.scores(X).argmax(1)] == y).mean() > 0.95

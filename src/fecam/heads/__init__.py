@@ -1,4 +1,4 @@
-"""The other classifiers on features, with the same contract as FeCAM."""
+"""Classifiers on features for comparison with FeCAM, with the same interface."""
 
 from fecam.heads.catalogue import Entry, available, make
 from fecam.heads.memory import state_nbytes

@@ -1,11 +1,12 @@
-"""FeCAM with few-shot calibration: classes of few samples borrow from those of the first task."""
+"""FeCAM with few-shot calibration by base classes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from fecam.core.cache import FactorCache
 from fecam.core.covariance import scatter_of
@@ -14,34 +15,33 @@ from fecam.core.scatter import Scatter, to_dense
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import unit_length
-from fecam.heads.head import Floats, Head, Labels, softmax
-from fecam.heads.mahalanobis import labels_of, learn, metric_of, queries_of
+from fecam.heads.head import Floats, Labels, MergeableHead
+from fecam.heads.mahalanobis import labels_of, metric_of, summarize_task, transform_queries
 from fecam.validation import check_int, check_number
 
 
-class CalibratedFeCAM(Head[ClassifierState]):
-    r"""FeCAM whose few-shot classes borrow from similar base classes (Goswami et al. 2024).
+class CalibratedFeCAM(MergeableHead[ClassifierState]):
+    r"""FeCAM with calibrated few-shot classes (Goswami et al. 2024).
 
-    Base classes are those of the first task. A later class n of few samples looks at base class b
-    with the weight :math:`w_b = \mathrm{softmax}(s \cos(\mu_n, \mu_b))`. Its matrix becomes
-    :math:`\Sigma_n + \sum_b w_b \Sigma_b`, its mean
-    :math:`\alpha \mu_n + (1 - \alpha) \lVert \mu_n \rVert u` with :math:`u` the direction of
-    :math:`\sum_b w_b \mu_b / \lVert \mu_b \rVert`. All else is the paper's setting: query and
-    prototype of unit length, shrinkage, correlation. Only what was taught is kept; what was
-    borrowed is derived from it when it is needed.
+    Base classes b are those of the first task. A later class n with few samples has the weights
+    :math:`w_b = \mathrm{softmax}(s \cos(\mu_n, \mu_b))`. Its covariance becomes
+    :math:`\Sigma_n + \sum_b w_b \Sigma_b` and its mean
+    :math:`\alpha \mu_n + (1 - \alpha) \lVert \mu_n \rVert u`, where :math:`u` is the direction of
+    :math:`\sum_b w_b \mu_b / \lVert \mu_b \rVert`. Otherwise as in the FeCAM paper: unit length,
+    shrinkage, correlation. The state has the original statistics; the calibration is derived.
 
     Parameters
     ----------
     alpha : float
-        How much of its own mean a class keeps; the original takes 0.9, or 0.75 on CIFAR-100.
+        :math:`\alpha`, the weight of the own mean; 0.9 in the original, 0.75 on CIFAR-100.
     softmax_scale : float
-        s above, 16 in the original.
+        :math:`s`; 16 in the original.
     max_samples : int
-        Classes of at most so many samples borrow.
+        Classes with at most this many samples are calibrated.
     tukey : float, "auto" or None
-        As in FeCAM.
+        As in `FeCAMClassifier`.
     shrinkage : (float, float)
-        As in FeCAM. Less favours the classes that borrow, more those of the first task.
+        As in `FeCAMClassifier`. Smaller values favor calibrated classes, larger ones base classes.
 
     Examples
     --------
@@ -68,13 +68,8 @@ class CalibratedFeCAM(Head[ClassifierState]):
         self.shrinkage = shrinkage
 
     def _fecam_settings(self) -> dict[str, Any]:
-        return {
-            "tukey": self.tukey,
-            "shrinkage": self.shrinkage,
-            "l2": "compare",
-            "pooling": 0.0,
-            "mean_uncertainty": 0.0,
-        }
+        own = {"tukey": self.tukey, "shrinkage": self.shrinkage}
+        return {**own, "l2": "compare", "pooling": 0.0, "mean_uncertainty": 0.0}
 
     def _check_settings(self) -> None:
         check_number("alpha", self.alpha, maximum=1.0)
@@ -82,60 +77,58 @@ class CalibratedFeCAM(Head[ClassifierState]):
         check_int("max_samples", self.max_samples, minimum=0)
         metric_of(self._fecam_settings())
 
-    def _learn(self, before: ClassifierState | None, X: Floats, y: Labels) -> ClassifierState:
-        return learn(before, X, y, self._fecam_settings())
+    def _summarize(self, X: Floats, y: Labels, state: ClassifierState | None) -> ClassifierState:
+        return summarize_task(X, y, self._fecam_settings(), state)
 
-    def merge(self, other: Self) -> Self:
-        """Add all that another head was taught, exactly as if it had been taught here."""
-        return self._combine(other, ClassifierState.merge)
+    def _add(self, a: ClassifierState, b: ClassifierState) -> ClassifierState:
+        return a.merge(b)
 
-    def _labels(self, known: ClassifierState) -> Labels:
-        return labels_of(known)
+    def _labels(self, state: ClassifierState) -> Labels:
+        return labels_of(state)
 
-    def _derive(self, known: ClassifierState) -> tuple[ClassifierState, Panel]:
-        borrowed = calibrated(known, self.alpha, self.softmax_scale, self.max_samples)
-        return known, FactorCache().panel(borrowed, metric_of(self._fecam_settings()))
+    def _derive(self, state: ClassifierState) -> tuple[ClassifierState, Panel]:
+        calibrated = calibrate(state, self.alpha, self.softmax_scale, self.max_samples)
+        return state, FactorCache().panel(calibrated, metric_of(self._fecam_settings()))
 
     def _score(self, derived: tuple[ClassifierState, Panel], X: Floats) -> Floats:
-        known, panel = derived
-        queries = queries_of(X, known, metric_of(self._fecam_settings()))
+        state, panel = derived
+        queries = transform_queries(X, state, metric_of(self._fecam_settings()))
         return -np.asarray(panel.distances(queries), np.float64)
 
 
-def calibrated(
-    known: ClassifierState, alpha: float, softmax_scale: float, max_samples: int
+def calibrate(
+    state: ClassifierState, alpha: float, softmax_scale: float, max_samples: int
 ) -> ClassifierState:
-    """The same knowledge, but with what the later classes of few samples borrow."""
-    first = min(known.tasks.values())
-    base = [one for label, one in known.classes.items() if known.tasks[label] == first]
+    """Return the state with calibrated statistics of few-shot classes."""
+    first = min(state.tasks.values())
+    base = [stats for label, stats in state.classes.items() if state.tasks[label] == first]
     few_shot = {
-        label: one
-        for label, one in known.classes.items()
-        if known.tasks[label] != first and one.count <= max_samples
+        label: stats
+        for label, stats in state.classes.items()
+        if state.tasks[label] != first and stats.count <= max_samples
     }
     if not few_shot:
-        return known
-    directions = unit_length(np.stack([one.mean for one in base]))
-    means = np.stack([one.mean for one in few_shot.values()])
-    weights = softmax(softmax_scale * unit_length(means) @ directions.T)
+        return state
+    directions = unit_length(np.stack([stats.mean for stats in base]))
+    means = np.stack([stats.mean for stats in few_shot.values()])
+    weights = softmax(softmax_scale * unit_length(means) @ directions.T, axis=1)
     lengths = np.linalg.norm(means, axis=1, keepdims=True)
     means = alpha * means + (1 - alpha) * lengths * unit_length(weights @ directions)
-    upper = np.triu_indices(known.n_features)
-    lent = weights.astype(known.like.dtype) @ np.stack([_covariance(one)[upper] for one in base])
-    changed = {
-        label: _with_moments(one, mean, numbers + _covariance(one)[upper], known)
-        for (label, one), mean, numbers in zip(few_shot.items(), means, lent, strict=True)
+    borrowed = weights.astype(state.like.dtype) @ np.stack([_covariance(stats) for stats in base])
+    calibrated = {
+        label: _with_moments(stats, mean, _covariance(stats) + covariance)
+        for (label, stats), mean, covariance in zip(few_shot.items(), means, borrowed, strict=True)
     }
-    return replace(known, classes={**known.classes, **changed})
+    return replace(state, classes={**state.classes, **calibrated})
 
 
-def _covariance(one: ClassStatistics) -> Floats:
-    return np.asarray(to_dense(scatter_of(one)) / max(one.count - 1, 1), one.raw_mean.dtype)
+def _covariance(stats: ClassStatistics) -> Floats:
+    """Return the upper triangle of the covariance matrix, row by row."""
+    scatter = to_dense(scatter_of(stats))[np.triu_indices(len(stats.mean))]
+    return np.asarray(scatter / max(stats.count - 1, 1), stats.raw_mean.dtype)
 
 
-def _with_moments(
-    one: ClassStatistics, mean: Floats, covariance: Floats, known: ClassifierState
-) -> ClassStatistics:
-    """Statistics that give this mean and, by its upper triangle, this covariance."""
-    numbers = covariance * max(one.count - 1, 1)
-    return replace(one, mean=mean, scatter=Scatter(numbers, "packed", known.n_features))
+def _with_moments(stats: ClassStatistics, mean: Floats, covariance: Floats) -> ClassStatistics:
+    """Return statistics with this mean and this covariance, given by its upper triangle."""
+    scatter = Scatter(covariance * max(stats.count - 1, 1), "packed", len(mean))
+    return replace(stats, mean=mean, scatter=scatter)

@@ -1,4 +1,4 @@
-"""Every head by name."""
+"""Registry of heads."""
 
 from __future__ import annotations
 
@@ -26,53 +26,54 @@ from fecam.validation import check_keys
 
 @dataclass(frozen=True)
 class Entry:
-    """A head that can be asked for."""
+    """A head in the registry.
+
+    Parameters
+    ----------
+    name : str
+        Name for `make`.
+    description : str
+        One line.
+    mergeable : bool
+        Whether two heads can be merged exactly.
+    options : mapping
+        Options of `make`, with their defaults.
+    """
 
     name: str
-    """As `make` knows it."""
     description: str
     mergeable: bool
-    """Whether two of them can be merged, exactly."""
     options: Mapping[str, Any]
-    """What `make` takes, with the defaults."""
-
-
-def _fecam(*, preset: str | None = None, **parameters: Any) -> FeCAMClassifier:
-    if preset is None:
-        return FeCAMClassifier(**parameters)
-    return FeCAMClassifier.from_preset(preset, **parameters)
 
 
 _HEADS: Registry[tuple[Callable[..., Any], str]] = Registry(
     "head",
     {
-        "fecam": (
-            FeCAMClassifier,
-            "Mahalanobis distance, a matrix a class; all variants by options",
-        ),
+        "fecam": (FeCAMClassifier, "Mahalanobis distance, one covariance matrix per class"),
         "ncm": (NearestMean, "nearest class mean, Euclidean or cosine"),
-        "slda": (StreamingLDA, "linear discriminant analysis with one running covariance"),
-        "deesil": (DeeSIL, "one linear SVM a class, trained on its own task"),
-        "fetril": (FeTrIL, "a linear classifier; new samples, moved, stand for past classes"),
-        "gaussian-linear": (
-            GaussianLinear,
-            "a linear classifier; Gaussians stand for past classes",
-        ),
-        "ridge": (Ridge, "ridge regression, the ridge chosen on samples held out"),
+        "slda": (StreamingLDA, "streaming linear discriminant analysis"),
+        "deesil": (DeeSIL, "one linear SVM per class, trained on its own task"),
+        "fetril": (FeTrIL, "linear classifier; translated features of past classes"),
+        "gaussian-linear": (GaussianLinear, "linear classifier; Gaussian samples of past classes"),
+        "ridge": (Ridge, "ridge regression, ridge selected on held-out samples"),
         "ranpac": (RanPAC, "ridge regression on random features"),
-        "fenec": (FeNeC, "several centroids a class under FeCAM's distance"),
-        "calibrated-fecam": (
-            CalibratedFeCAM,
-            "FeCAM; classes of few samples borrow from the first task",
-        ),
+        "fenec": (FeNeC, "several centroids per class under FeCAM's distance"),
+        "calibrated-fecam": (CalibratedFeCAM, "FeCAM with few-shot calibration by base classes"),
     },
     note="A class of your own is written package.module:Class.",
 )
 
 
 def available() -> list[Entry]:
-    """All heads.
+    """Return all heads of the registry.
 
+    Returns
+    -------
+    list of Entry
+        In the order of the documentation.
+
+    Examples
+    --------
     >>> [entry.name for entry in available()][:3]
     ['fecam', 'ncm', 'slda']
     """
@@ -83,52 +84,62 @@ def available() -> list[Entry]:
 
 
 def make(name: str, **options: Any) -> Any:
-    """A new head of that name; an option that it does not have, or cannot have so, is refused.
+    """Create a head.
 
-    ``package.module:Class`` is a head of your own: any estimator with ``partial_fit``, ``predict``
-    and ``classes_`` that takes new labels at any call.
+    Parameters
+    ----------
+    name : str
+        A name from `available`, or ``package.module:Class`` for any estimator with ``partial_fit``,
+        ``predict`` and ``classes_`` that accepts new labels at any call.
+    **options : object
+        Parameters of the head; for ``"fecam"`` also ``preset``.
 
+    Returns
+    -------
+    estimator
+        A head that is not fitted.
+
+    Raises
+    ------
+    SettingsError
+        If the name, an option or a value is invalid.
+
+    Examples
+    --------
     >>> make("ncm", metric="cosine")
     NearestMean(metric='cosine')
-    >>> make("ncm", metrik="cosine")
-    Traceback (most recent call last):
-    ...
-    fecam.errors.SettingsError: the head 'ncm' has no option 'metrik'. Did you mean 'metric'? Available: metric.
-    """  # noqa: E501
-    kind = _own(name) if ":" in str(name) else _HEADS[name][0]
+    """
+    kind = _import_class(name) if ":" in str(name) else _HEADS[name][0]
     check_keys(f"the head {name!r}", options, _options(kind))
-    head = _fecam(**options) if kind is FeCAMClassifier else kind(**options)
-    _check_values(head)
+    preset = options.pop("preset", None) if kind is FeCAMClassifier else None
+    head = kind(**options) if preset is None else FeCAMClassifier.from_preset(preset, **options)
+    # Estimators check their parameters when they learn, which may be hours later.
+    if isinstance(head, FeCAMClassifier):
+        read_metric(head.get_params())
+    elif isinstance(head, Head):
+        head._check_settings()
     return head
 
 
-def _own(name: str) -> Callable[..., Any]:
-    """A class of the user's, from a module that Python finds."""
+def _import_class(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     try:
         kind: Callable[..., Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingsError(
-            f"the head {name!r} cannot be had: {error}. Write package.module:Class, of a module "
-            "that is installed or lies in the current folder."
+            f"the head {name!r} cannot be imported: {error}. Write package.module:Class, of a "
+            "module that is installed or in the current folder."
         ) from error
-    for verb in ("partial_fit", "predict", "get_params"):
-        if not hasattr(kind, verb):
+    for method in ("partial_fit", "predict", "get_params"):
+        if not hasattr(kind, method):
             raise SettingsError(
-                f"the head {name!r} has no {verb}: it must be a class with partial_fit(X, y), "
-                "predict(X) and classes_; scikit-learn's BaseEstimator brings get_params."
+                f"the head {name!r} has no {method}: it must be a class with partial_fit(X, y), "
+                "predict(X) and classes_; scikit-learn's BaseEstimator has get_params."
             )
     return kind
 
 
-def _check_values(head: Any) -> None:
-    """Estimators look at their parameters only when they learn: here, that may be hours away."""
-    if isinstance(head, FeCAMClassifier):
-        read_metric(head.get_params())
-    elif isinstance(head, Head):
-        head._check_settings()
-
-
 def _options(kind: Callable[..., Any]) -> dict[str, Any]:
-    own = {one.name: one.default for one in inspect.signature(kind).parameters.values()}
-    return {"preset": None, **own} if kind is FeCAMClassifier else own
+    parameters = inspect.signature(kind).parameters.values()
+    defaults = {parameter.name: parameter.default for parameter in parameters}
+    return {"preset": None, **defaults} if kind is FeCAMClassifier else defaults

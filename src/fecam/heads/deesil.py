@@ -1,23 +1,20 @@
-"""One linear SVM a class, each trained on the data of its own task."""
+"""DeeSIL: one linear SVM per class, trained on the task of the class."""
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 
-from fecam.heads.head import Floats, Head, Labels
-from fecam.heads.linear import Linear, hyperplanes, train
+from fecam.heads.head import Floats, Labels, MergeableHead
+from fecam.heads.linear import LinearClassifier, fit_hyperplanes, fit_linear
 from fecam.heads.moments import ClassMeans, add_means
 
 
-class DeeSIL(Head[ClassMeans]):
-    """One linear SVM a class (Belouadah and Popescu 2018), kept as it is ever after.
+class DeeSIL(MergeableHead[ClassMeans]):
+    """One linear SVM per class (Belouadah and Popescu 2018), never updated.
 
-    A class is separated from the other classes *of its task*; what came before or comes later it
-    has never met. Features are brought to unit length. A class that is alone in its task is
-    separated from the mirror image of its samples, which is the one-class SVM. For a class that
-    comes back, the scores of its SVMs are averaged, weighted by their numbers of samples.
+    Each class is separated from the other classes *of its task* only. Features have unit length. A
+    single class in a task is separated from its mirror image, which is the one-class SVM. If a
+    class occurs in several tasks, the scores of its SVMs are averaged, weighted by samples.
 
     Examples
     --------
@@ -26,27 +23,26 @@ class DeeSIL(Head[ClassMeans]):
     ['a', 'c']
     """
 
-    def _learn(self, before: ClassMeans | None, X: Floats, y: Labels) -> ClassMeans:
-        # An average weighted by counts is what class means are: the rows here are hyperplanes.
+    def _summarize(self, X: Floats, y: Labels, state: ClassMeans | None) -> ClassMeans:
+        # `ClassMeans` averages rows weighted by counts; these rows are hyperplanes.
         labels, counts = np.unique(y, return_counts=True)
-        task = ClassMeans(labels, counts.astype(np.int64), separate(X, y))
-        return task if before is None else add_means(before, task)
+        return ClassMeans(labels, counts.astype(np.int64), fit_svms(X, y))
 
-    def merge(self, other: Self) -> Self:
-        """Add all that another head was taught, exactly as if it had been taught here."""
-        return self._combine(other, add_means)
+    def _add(self, a: ClassMeans, b: ClassMeans) -> ClassMeans:
+        return add_means(a, b)
 
-    def _derive(self, known: ClassMeans) -> Linear:
-        return Linear(known.labels, known.means[:, :-1].T, known.means[:, -1])
+    def _derive(self, state: ClassMeans) -> LinearClassifier:
+        return LinearClassifier(state.labels, state.means[:, :-1].T, state.means[:, -1])
 
-    def _score(self, derived: Linear, X: Floats) -> Floats:
+    def _score(self, derived: LinearClassifier, X: Floats) -> Floats:
         return derived.scores(X)
 
 
-def separate(X: Floats, y: Labels) -> Floats:
-    """One row a class: the weights of its SVM and, last, the offset."""
+def fit_svms(X: Floats, y: Labels) -> Floats:
+    """Return one row per class: the weights of its SVM and, last, the intercept."""
     if len(np.unique(y)) == 1:
-        weights, offsets = hyperplanes(np.concatenate([X, -X]), np.repeat([1, 0], len(X)), "svm")
-        return np.concatenate([weights, offsets[:, None]], axis=1)
-    linear = train(X, y, "svm")
-    return np.concatenate([linear.weights, linear.offsets[None]]).T.astype(np.float64)
+        mirrored, sides = np.concatenate([X, -X]), np.repeat([1, 0], len(X))
+        weights, intercepts = fit_hyperplanes(mirrored, sides, "svm")
+        return np.concatenate([weights, intercepts[:, None]], axis=1)
+    linear = fit_linear(X, y, "svm")
+    return np.concatenate([linear.weights, linear.intercepts[None]]).T.astype(np.float64)

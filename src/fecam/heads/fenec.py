@@ -1,11 +1,11 @@
-"""Several centroids a class under FeCAM's distance."""
+"""FeNeC: several centroids per class under FeCAM's distance."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -15,51 +15,57 @@ from fecam.core.batches import group_by_label
 from fecam.core.panel import Panel
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import unit_length
-from fecam.heads.head import Floats, Head, Labels
-from fecam.heads.mahalanobis import factors_of, labels_of, learn, metric_of, queries_of
+from fecam.heads.head import Floats, Labels, MergeableHead
+from fecam.heads.mahalanobis import (
+    factors_of,
+    labels_of,
+    metric_of,
+    summarize_task,
+    transform_queries,
+)
 from fecam.presets import preset
 from fecam.validation import check_int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Centroids:
-    """Some points of a class, and for how many samples each stands."""
+    """Centroids of a class, and the number of samples of each."""
 
     points: Floats
     counts: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Clusters:
-    """FeCAM's statistics, and the centroids of each class in its transformed features."""
+class FeNeCState:
+    """FeCAM's statistics, and the centroids of each class in transformed features."""
 
     statistics: ClassifierState
     centroids: Mapping[Hashable, Centroids]
 
     @property
     def labels(self) -> Labels:
-        """The labels, sorted."""
+        """Labels, sorted."""
         return labels_of(self.statistics)
 
 
-class FeNeC(Head[Clusters]):
+class FeNeC(MergeableHead[FeNeCState]):
     r"""Nearest centroid under FeCAM's distance (Ksiazek et al. 2025).
 
-    The transformed features of a class are clustered by k-means; the matrix stays that of the whole
-    class. The score of a class is minus the squared distance to its nearest centroid. A class that
-    comes back has the centroids of both visits clustered again, weighted by their samples.
+    k-means clusters the transformed features of each class; all centroids of a class share its
+    covariance matrix. The score of a class is minus the squared distance to its nearest centroid.
+    If a class occurs in several tasks, its centroids are clustered again, weighted by samples.
 
     Parameters
     ----------
     n_centroids : int
-        How many a class; one is FeCAM.
+        Centroids per class; 1 is FeCAM.
     n_neighbors : int
-        1 takes the nearest centroid. With more, so many nearest centroids of all classes vote, and
-        the nearer of two classes wins a tie: then a score is the number of votes and a fraction.
+        With 1, the nearest centroid decides. Otherwise the nearest centroids of all classes vote,
+        and the nearer class wins a tie; the score is the number of votes plus a fraction.
     preset : str or None
-        FeCAM's settings by name; None for its defaults.
+        Preset of FeCAM's parameters; None for the defaults.
     seed : int
-        Of k-means.
+        Seed of k-means.
 
     Examples
     --------
@@ -85,7 +91,7 @@ class FeNeC(Head[Clusters]):
 
     def _fecam_settings(self) -> dict[str, Any]:
         settings = {} if self.preset is None else preset(self.preset)
-        return {**settings, "prototype": "mean-of-transforms"}  # centroids are nothing else
+        return {**settings, "prototype": "mean-of-transforms"}  # as k-means centroids are
 
     def _check_settings(self) -> None:
         check_int("n_centroids", self.n_centroids)
@@ -93,70 +99,59 @@ class FeNeC(Head[Clusters]):
         check_int("seed", self.seed, minimum=0)
         self._fecam_settings()
 
-    def _learn(self, before: Clusters | None, X: Floats, y: Labels) -> Clusters:
-        known = learn(None if before is None else before.statistics, X, y, self._fecam_settings())
-        rows = group_by_label(X, y, known.transform)
-        task = {
-            label: cluster(some.features, np.ones(len(some.features)), self.n_centroids, self.seed)
-            for label, some in rows.items()
+    def _summarize(self, X: Floats, y: Labels, state: FeNeCState | None) -> FeNeCState:
+        before = None if state is None else state.statistics
+        statistics = summarize_task(X, y, self._fecam_settings(), before)
+        centroids = {
+            label: self._cluster(rows.features, np.ones(len(rows.features)))
+            for label, rows in group_by_label(X, y, statistics.transform).items()
         }
-        return Clusters(known, self._joined({} if before is None else before.centroids, task))
+        return FeNeCState(statistics, centroids)
 
-    def merge(self, other: Self) -> Self:
-        """Add all that another head was taught, exactly as if it had been taught here."""
+    def _add(self, a: FeNeCState, b: FeNeCState) -> FeNeCState:
+        centroids = {**a.centroids, **b.centroids}
+        for label in a.centroids.keys() & b.centroids.keys():
+            both = a.centroids[label], b.centroids[label]
+            points = np.concatenate([each.points for each in both])
+            centroids[label] = self._cluster(points, np.concatenate([each.counts for each in both]))
+        return FeNeCState(a.statistics.merge(b.statistics), centroids)
 
-        def both(a: Clusters, b: Clusters) -> Clusters:
-            statistics = a.statistics.merge(b.statistics)
-            return Clusters(statistics, self._joined(a.centroids, b.centroids))
+    def _cluster(self, points: Floats, counts: Floats) -> Centroids:
+        return cluster_points(points, counts, self.n_centroids, self.seed)
 
-        return self._combine(other, both)
-
-    def _joined(
-        self, before: Mapping[Hashable, Centroids], task: Mapping[Hashable, Centroids]
-    ) -> dict[Hashable, Centroids]:
-        joined = {**before, **task}
-        for label in before.keys() & task.keys():
-            a, b = before[label], task[label]
-            points = np.concatenate([a.points, b.points])
-            counts = np.concatenate([a.counts, b.counts])
-            joined[label] = cluster(points, counts, self.n_centroids, self.seed)
-        return joined
-
-    def _derive(self, known: Clusters) -> tuple[Clusters, Panel]:
+    def _derive(self, state: FeNeCState) -> tuple[FeNeCState, Panel]:
         metric = metric_of(self._fecam_settings())
         factors = []
         for label, factor in zip(
-            known.statistics.classes, factors_of(known.statistics, metric), strict=True
+            state.statistics.classes, factors_of(state.statistics, metric), strict=True
         ):
-            points = np.asarray(known.centroids[label].points, np.float64)
+            points = np.asarray(state.centroids[label].points, np.float64)
             points = unit_length(points) if metric.unit_compare else points
             factors += [replace(factor, centre=point) for point in points]
-        return known, Panel(factors, known.statistics.like.dtype)
+        return state, Panel(factors, state.statistics.like.dtype)
 
-    def _score(self, derived: tuple[Clusters, Panel], X: Floats) -> Floats:
-        known, panel = derived
-        queries = queries_of(X, known.statistics, metric_of(self._fecam_settings()))
+    def _score(self, derived: tuple[FeNeCState, Panel], X: Floats) -> Floats:
+        state, panel = derived
+        queries = transform_queries(X, state.statistics, metric_of(self._fecam_settings()))
         distances = np.asarray(panel.distances(queries), np.float64)
-        sizes = [len(known.centroids[label].points) for label in known.statistics.classes]
+        sizes = [len(state.centroids[label].points) for label in state.statistics.classes]
         starts = np.cumsum([0, *sizes[:-1]])
         nearest: Floats = np.minimum.reduceat(distances, starts, axis=1)
         if self.n_neighbors == 1:
             return -nearest
+        neighbors = np.argsort(distances, axis=1, kind="stable")[:, : self.n_neighbors]
         votes = np.zeros(distances.shape)
-        most = min(self.n_neighbors, distances.shape[1])
-        near = np.argsort(distances, axis=1, kind="stable")[:, :most]
-        np.put_along_axis(votes, near, 1.0, axis=1)
-        voted: Floats = np.add.reduceat(votes, starts, axis=1) + 1 / (2 + nearest)
-        return voted
+        np.put_along_axis(votes, neighbors, 1.0, axis=1)
+        scores: Floats = np.add.reduceat(votes, starts, axis=1) + 1 / (2 + nearest)
+        return scores
 
 
-def cluster(points: Floats, counts: Floats, most: int, seed: int) -> Centroids:
-    """At most so many centroids of weighted points, by k-means; few points are kept as means."""
-    most = min(most, len(points))
-    model = KMeans(most, n_init=1, random_state=seed)
+def cluster_points(points: Floats, counts: Floats, max_centroids: int, seed: int) -> Centroids:
+    """Return at most ``max_centroids`` k-means centroids of weighted points."""
+    model = KMeans(min(max_centroids, len(points)), n_init=1, random_state=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # points that are the same
+        warnings.simplefilter("ignore", ConvergenceWarning)  # raised for equal points
         members = model.fit(np.asarray(points, np.float64), sample_weight=counts).labels_
-    belongs = (members[:, None] == np.unique(members)) * counts[:, None]
-    sizes = belongs.sum(axis=0)
-    return Centroids((belongs.T @ points / sizes[:, None]).astype(np.float32), sizes)
+    weights = (members[:, None] == np.unique(members)) * counts[:, None]
+    sizes = weights.sum(axis=0)
+    return Centroids((weights.T @ points / sizes[:, None]).astype(np.float32), sizes)

@@ -1,4 +1,4 @@
-"""Feature translation: past classes borrow the samples of new ones."""
+"""FeTrIL: pseudo-features of past classes by translation."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import numpy as np
 from fecam.core.transforms import unit_length
 from fecam.heads.head import Floats, Labels
 from fecam.heads.moments import ClassMeans, add_means, means_of
-from fecam.heads.rehearsal import RehearsalHead, draw_rows
+from fecam.heads.rehearsal import RehearsalHead, subsample_rows
 
 
 class FeTrIL(RehearsalHead[ClassMeans]):
-    r"""Feature translation (Petit et al. 2023): a mean a class, and a linear classifier.
+    r"""Feature translation (Petit et al. 2023): one mean per class, and a linear classifier.
 
-    At each task a past class p is stood for by the samples of the most similar new class n, moved
-    to its place: :math:`x + \mu_p - \mu_n`. Similar is the cosine of the means. On these and the
-    new samples a linear classifier over all classes is trained from scratch.
+    At each task, the pseudo-features of a past class p are the samples of the new class n with the
+    most similar mean (cosine), translated: :math:`x + \mu_p - \mu_n`. A linear classifier over all
+    classes is trained from scratch on these and on the new samples.
 
     Parameters
     ----------
     classifier : {"linear", "svm"}
-        Multinomial logistic regression, or one linear SVM a class. Both see features of unit
-        length, as the SVM of the original does.
+        Multinomial logistic regression, or one-vs-rest linear SVMs. Features have unit length, as
+        for the SVM of the original.
     samples : int
-        At most so many samples a class, past or new, drawn at random: it bounds the time.
+        Maximum number of samples per class, drawn at random; bounds the training time.
     seed : int
-        Of these draws.
+        Seed of the draws.
 
     Examples
     --------
@@ -41,22 +41,22 @@ class FeTrIL(RehearsalHead[ClassMeans]):
     def _pseudo_samples(
         self, memory: ClassMeans, X: Floats, y: Labels, rng: np.random.Generator
     ) -> tuple[Floats, Labels]:
-        return translated(memory, X, y, self.samples, rng)
+        return translate_features(memory, X, y, self.samples, rng)
 
 
-def translated(
-    past: ClassMeans, X: Floats, y: Labels, most: int, rng: np.random.Generator
+def translate_features(
+    past: ClassMeans, X: Floats, y: Labels, max_samples: int, rng: np.random.Generator
 ) -> tuple[Floats, Labels]:
-    """Samples of each past class: those of the most similar new class, moved to its mean."""
+    """Return pseudo-features of past classes: samples of the most similar new class, translated."""
     new = means_of(X, y)
-    gone = ~np.isin(past.labels, new.labels)  # a class that comes back needs no stand-ins
+    absent = ~np.isin(past.labels, new.labels)
     similar = (unit_length(past.means) @ unit_length(new.means).T).argmax(axis=1)
-    made_up, labels = [X[:0].astype(np.float64)], [past.labels[:0]]
+    features, labels = [X[:0].astype(np.float64)], [past.labels[:0]]
     for label, mean, nearest in zip(
-        past.labels[gone], past.means[gone], similar[gone], strict=True
+        past.labels[absent], past.means[absent], similar[absent], strict=True
     ):
         rows = np.flatnonzero(y == new.labels[nearest])
-        rows = rows[draw_rows(y[rows], most, rng)]
-        made_up.append(X[rows] + (mean - new.means[nearest]))
+        rows = rows[subsample_rows(y[rows], max_samples, rng)]
+        features.append(X[rows] + (mean - new.means[nearest]))
         labels.append(np.full(len(rows), label))
-    return np.concatenate(made_up), np.concatenate(labels)
+    return np.concatenate(features), np.concatenate(labels)

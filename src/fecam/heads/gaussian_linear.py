@@ -1,4 +1,4 @@
-"""A linear classifier trained on samples of the Gaussians that FeCAM keeps."""
+"""A linear classifier trained on samples of one Gaussian per class."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fecam.heads.head import Floats, Labels
 from fecam.heads.rehearsal import RehearsalHead
 
 JITTERS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Added to the variances, in parts of their mean, so that a covariance has a Cholesky factor."""
+"""Fractions of the mean variance, tried in turn on the diagonal until Cholesky succeeds."""
 
 
 class GaussianLinear(RehearsalHead[ClassifierState]):
-    """A mean and a covariance a class, and a linear classifier: the paper's counter-example.
+    """Mean and covariance per class, and a linear classifier: the baseline of the FeCAM paper.
 
-    At each task a past class is stood for by samples of the Gaussian with its mean and covariance.
-    On these and the new samples a linear classifier over all classes is trained from scratch. It
-    knows as much of the classes as FeCAM does.
+    At each task, the pseudo-samples of a past class are drawn from the Gaussian with its mean and
+    covariance. A linear classifier over all classes is trained from scratch on these and on the
+    new samples. The head stores the same statistics as FeCAM.
 
     Parameters
     ----------
     classifier : {"linear", "svm"}
-        Multinomial logistic regression, or one linear SVM a class, on features of unit length.
+        Multinomial logistic regression, or one-vs-rest linear SVMs, on features of unit length.
     samples : int
-        So many samples of each past class, and at most so many of a new one.
+        Number of samples per past class, and maximum number per new class.
     seed : int
-        Of these draws.
+        Seed of the draws.
 
     Examples
     --------
@@ -45,47 +45,46 @@ class GaussianLinear(RehearsalHead[ClassifierState]):
         self, memory: ClassifierState | None, X: Floats, y: Labels
     ) -> ClassifierState:
         if memory is None:
-            anchor = np.zeros(0, np.float32)
-            memory = ClassifierState(Transform(None, unit=False), "full", X.shape[1], anchor)
+            like = np.zeros(0, np.float32)
+            memory = ClassifierState(Transform(None, unit=False), "full", X.shape[1], like)
         rows = group_by_label(X, y, memory.transform)
         return memory.learn(summarize_batch(rows, memory.scatter_kind, memory.like.dtype))
 
     def _pseudo_samples(
         self, memory: ClassifierState, X: Floats, y: Labels, rng: np.random.Generator
     ) -> tuple[Floats, Labels]:
-        here = set(np.unique(y).tolist())
-        past = {label: one for label, one in memory.classes.items() if label not in here}
-        made_up = [gaussian_samples(one, self.samples, rng) for one in past.values()]
-        empty = X[:0].astype(np.float64)
+        present = set(np.unique(y).tolist())
+        past = {label: stats for label, stats in memory.classes.items() if label not in present}
+        samples = [sample_gaussian(stats, self.samples, rng) for stats in past.values()]
         labels = np.asarray(list(past), dtype=None if past else y.dtype)
-        return np.concatenate([empty, *made_up]), np.repeat(labels, self.samples)
+        empty = X[:0].astype(np.float64)
+        return np.concatenate([empty, *samples]), np.repeat(labels, self.samples)
 
 
-def gaussian_samples(one: ClassStatistics, count: int, rng: np.random.Generator) -> Floats:
-    """Samples of the Gaussian with the mean and the covariance of a class."""
-    mean, freedom = np.asarray(one.mean), max(one.count - 1, 1)
-    scatter = scatter_of(one)
+def sample_gaussian(stats: ClassStatistics, count: int, rng: np.random.Generator) -> Floats:
+    """Return samples of the Gaussian with the mean and covariance of a class."""
+    scatter = scatter_of(stats)
     factor: Floats
-    if scatter.storage == "low_rank":  # already a factor: R^T R is the scatter
+    if scatter.storage == "low_rank":  # the data R is a factor: the scatter is R^T R
         factor = np.asarray(scatter.data, np.float64)
     else:
-        factor = _factor(np.asarray(to_dense(scatter), np.float64))
-    samples: Floats = mean + rng.normal(size=(count, len(factor))) @ factor / freedom**0.5
+        factor = _cholesky(np.asarray(to_dense(scatter), np.float64))
+    scale = max(stats.count - 1, 1) ** 0.5
+    noise = rng.normal(size=(count, len(factor))) @ factor / scale
+    samples: Floats = np.asarray(stats.mean) + noise
     return samples
 
 
-def _factor(covariance: Floats) -> Floats:
-    """A square root, from the first jitter that outweighs the rounding of what was kept."""
-    mean_variance = max(covariance.diagonal().mean(), np.finfo(np.float64).tiny)
+def _cholesky(matrix: Floats) -> Floats:
+    """Return an upper factor, with the first jitter that outweighs the rounding of the storage."""
+    mean_variance = max(matrix.diagonal().mean(), np.finfo(np.float64).tiny)
     for jitter in JITTERS:
         try:
-            lower = np.linalg.cholesky(
-                covariance + jitter * mean_variance * np.eye(len(covariance))
-            )
+            lower = np.linalg.cholesky(matrix + jitter * mean_variance * np.eye(len(matrix)))
         except np.linalg.LinAlgError:
             continue
         return np.asarray(lower.T)
     raise SingularMatrixError(
-        "the covariance of a class has a negative eigenvalue far beyond rounding: it was not "
-        "learnt from finite features. Teach a new model."
+        "the covariance of a class has a large negative eigenvalue: it was not computed from "
+        "finite features. Learn a new model."
     )

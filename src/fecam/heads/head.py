@@ -1,7 +1,8 @@
-"""What all heads share: input that is checked first, knowledge that is replaced as a whole.
+"""Base classes of the heads: input checks, immutable state, merging.
 
-A head says what it keeps of a task (`_learn`), what follows from that (`_derive`) and how it scores
-a sample (`_score`). Like FeCAM's, its knowledge is immutable: a call that fails changes nothing.
+A subclass defines the state after one more task, the values derived from it (`_derive`) and the
+scores of samples (`_score`). A call replaces the state as a whole, so a call that raises changes
+nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
@@ -21,131 +23,110 @@ from fecam.inputs import check_features, check_labels, check_range, kind_of
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Labels = np.ndarray[Any, Any]
-K = TypeVar("K")
-"""What a head knows: a value that holds all of it, in arrays."""
+S = TypeVar("S")
+"""State of a head: an immutable value that holds all its arrays."""
 
 
-class Head(ClassifierMixin, BaseEstimator, Generic[K]):
-    """A classifier on features that learns task by task. One call of `partial_fit` is one task."""
+class Head(ClassifierMixin, BaseEstimator, Generic[S]):
+    """A classifier on features that learns task by task; one call of `partial_fit` is one task.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels learned so far, sorted.
+    state_ : object
+        All values that are stored between tasks.
+    n_features_in_ : int
+        Number of features.
+    """
 
     n_features_in_: int
-    """How many features a sample has."""
-
     _fixed: ClassVar[tuple[str, ...]] = ()
-    """Parameters that what was learnt depends on."""
-
-    # ------------------------------------------------------------------ what a head fills in
+    """Parameters that cannot change after the first task, because the state depends on them."""
+    _state: S | None = None
 
     def _check_settings(self) -> None:
-        """Refuse parameters that cannot be."""
+        """Raise for invalid parameters."""
 
     @abstractmethod
-    def _learn(self, before: K | None, X: Floats, y: Labels) -> K:
-        """What is known after one more task."""
+    def _learn(self, state: S | None, X: Floats, y: Labels) -> S:
+        """Return the state after one more task."""
 
-    def _labels(self, known: Any) -> Labels:
-        """The labels in what is known, sorted."""
-        labels: Labels = known.labels
+    def _labels(self, state: Any) -> Labels:
+        """Return the sorted labels of a state."""
+        labels: Labels = state.labels
         return labels
 
-    def _derive(self, known: K) -> Any:
-        """What `_score` needs, made once for what is known."""
-        return known
+    def _derive(self, state: S) -> Any:
+        """Return what `_score` needs; computed once per state."""
+        return state
 
     @abstractmethod
     def _score(self, derived: Any, X: Floats) -> Floats:
-        """How near each sample is to each class."""
+        """Return the scores of samples, shape (n_samples, n_classes)."""
 
     # ------------------------------------------------------------------ learning
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Forget everything and learn this task."""
-        return self._teach(X, y, None)
+        """Learn this task only; earlier tasks are discarded."""
+        return self._update(X, y, None)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn one more task; new labels may come at any call.
+        """Learn one more task; labels may be new. ``classes`` is ignored, as scikit-learn passes it."""
+        return self._update(X, y, self._state)
 
-        ``classes`` is accepted because scikit-learn's tools pass it; nothing has to be declared.
-        """
-        return self._teach(X, y, self._known)
-
-    def _teach(self, X: Any, y: Any, before: K | None) -> Self:
+    def _update(self, X: Any, y: Any, state: S | None) -> Self:
         self._check_settings()
         array = check_features(X)
         labels = check_labels(y, array.shape[0])
-        if before is not None:
+        if state is not None:
             self._check_fixed()
             validate_data(self, X=X, reset=False, skip_check_array=True)
-            self._check_kind(labels, before)
-        after = self._learn(before, _numbers(array), labels)
-        if before is None:
+            self._check_kind(labels, state)
+        state_after = self._learn(state, _to_floats(array), labels)
+        if state is None:
             validate_data(self, X=X, reset=True, skip_check_array=True)
             self._settings = {name: getattr(self, name) for name in self._fixed}
-        return self._hold(after)
+        return self._set_state(state_after)
 
-    def _combine(self, other: Self, combine: Any) -> Self:
-        """Add what another head was taught: the common part of every `merge`."""
-        if type(other) is not type(self):
-            raise TypeError(
-                f"merge takes another {type(self).__name__}, not {type(other).__name__}."
-            )
-        theirs = other._known
-        if theirs is None:
-            return self
-        here, there = self.get_params(), other.get_params()
-        if different := [name for name in here if here[name] != there[name]]:
-            name = different[0]
-            raise SettingsError(
-                f"cannot merge heads with different settings: {name}={here[name]!r} here, "
-                f"{name}={there[name]!r} there. Teach one of them anew."
-            )
-        ours = self._known
-        if ours is None:
-            self._settings, self.n_features_in_ = other._settings, other.n_features_in_
-            return self._hold(theirs)
-        if self.n_features_in_ != other.n_features_in_:
-            raise InputError(
-                f"cannot merge heads of {self.n_features_in_} and {other.n_features_in_} features. "
-                "Use the same encoder."
-            )
-        self._check_kind(self._labels(theirs), ours)
-        return self._hold(combine(ours, theirs))
-
-    def _hold(self, known: K) -> Self:
-        self._taught = known
-        self._made: list[Any] = []  # what was derived, and from what
+    def _set_state(self, state: S) -> Self:
+        self._state = state
+        self._cache: list[Any] = []  # mutated in place: `predict` must not assign attributes
         return self
 
-    # ------------------------------------------------------------------ answering
+    # ------------------------------------------------------------------ prediction
 
     @property
     def classes_(self) -> Labels:
-        """The labels taught so far, sorted."""
+        """Labels learned so far, sorted."""
         return self._labels(self.state_)
 
     @property
-    def state_(self) -> K:
-        """All that is kept between tasks, as one value."""
-        known = self._known
-        if known is None:
+    def state_(self) -> S:
+        """All values that are stored between tasks."""
+        if self._state is None:
             raise NotFittedError(
-                f"This {type(self).__name__} knows no class yet: call partial_fit(X, y) first."
+                f"This {type(self).__name__} has no classes yet: call partial_fit(X, y) first."
             )
-        return known
+        return self._state
 
     def predict(self, X: Any) -> Any:
-        """The nearest class of each sample."""
+        """Return the class with the highest score of each sample."""
         array = self._checked(X)
         labels = self.classes_[self._scores(array).argmax(axis=1)]
         return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
 
     def decision_function(self, X: Any) -> Any:
-        """How near each sample is to each class, (n, n_classes), also for two classes."""
+        """Return the scores, (n_samples, n_classes), also for two classes."""
         array = self._checked(X)
         return to_backend_of(self._scores(array), array)
 
+    def _softmax(self, X: Any) -> Any:
+        array = self._checked(X)
+        return to_backend_of(softmax(self._scores(array), axis=1), array)
+
     def _checked(self, X: Any) -> Array:
-        _ = self.state_  # before anything is said about X
+        _ = self.state_  # raises before X is checked
         self._check_settings()
         self._check_fixed()
         array = check_features(X)
@@ -153,58 +134,79 @@ class Head(ClassifierMixin, BaseEstimator, Generic[K]):
         return array
 
     def _scores(self, array: Array) -> Floats:
-        return self._score(self._derived, np.asarray(_numbers(array), np.float64))
-
-    @property
-    def _derived(self) -> Any:
-        """Made anew when the knowledge is another, or a setting."""
-        known, settings = self.state_, self.get_params()
-        made = self._made
-        if not made or made[0] is not known or made[1] != settings:
-            made[:] = known, settings, self._derive(known)
-        return made[2]
-
-    # ------------------------------------------------------------------ state
-
-    @property
-    def _known(self) -> K | None:
-        return self.__dict__.get("_taught")
+        """Return the scores; derived values are cached for the same state and parameters."""
+        state, params, cache = self.state_, self.get_params(), self._cache
+        if not cache or cache[0] is not state or cache[1] != params:
+            cache[:] = state, params, self._derive(state)
+        return self._score(cache[2], np.asarray(_to_floats(array), np.float64))
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._known is not None
+        return self._state is not None
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        if "_made" in state:
-            state["_made"] = []  # derived again where it is needed
-        return state
+        return {**state, "_cache": []} if "_cache" in state else state
 
     def _check_fixed(self) -> None:
         for name, value in self._settings.items():
             if getattr(self, name) != value:
                 raise SettingsError(
-                    f"{name}={getattr(self, name)!r} cannot be set any more: what was learnt was "
-                    f"learnt with {name}={value!r}. Teach a new head."
+                    f"{name}={getattr(self, name)!r} cannot be changed after learning with "
+                    f"{name}={value!r}. Create a new head."
                 )
 
-    def _check_kind(self, labels: Labels, known: K) -> None:
-        taught = self._labels(known)
-        if kind_of(taught) != kind_of(labels):
+    def _check_kind(self, labels: Labels, state: S) -> None:
+        learned = self._labels(state)
+        if kind_of(learned) != kind_of(labels):
             raise InputError(
-                f"y has {kind_of(labels)} ({labels.tolist()[0]!r}, ...) but the head was taught "
-                f"with {kind_of(taught)} ({taught.tolist()[0]!r}, ...). "
-                "Use one kind of label throughout."
+                f"y has {kind_of(labels)} ({labels.tolist()[0]!r}, ...) but the head has learned "
+                f"{kind_of(learned)} ({learned.tolist()[0]!r}, ...). Use one kind of label."
             )
 
 
-def _numbers(array: Array) -> Floats:
-    numbers: Floats = to_numpy(array)
-    check_range(numbers, Transform(None, unit=False), np.float64)
-    return numbers
+class MergeableHead(Head[S]):
+    """A head whose state is a sum over tasks, so that two heads can be merged exactly."""
+
+    @abstractmethod
+    def _summarize(self, X: Floats, y: Labels, state: S | None) -> S:
+        """Return the state of one task; ``state`` has the choices made at the first task."""
+
+    @abstractmethod
+    def _add(self, a: S, b: S) -> S:
+        """Return the state of both."""
+
+    def _learn(self, state: S | None, X: Floats, y: Labels) -> S:
+        task = self._summarize(X, y, state)
+        return task if state is None else self._add(state, task)
+
+    def merge(self, other: Self) -> Self:
+        """Add all tasks of another head, exactly as if this one had learned them."""
+        if type(other) is not type(self):
+            raise TypeError(
+                f"merge takes another {type(self).__name__}, not {type(other).__name__}."
+            )
+        if other._state is None:
+            return self
+        ours, theirs = self.get_params(), other.get_params()
+        for name, value in ours.items():
+            if value != theirs[name]:
+                raise SettingsError(
+                    f"cannot merge heads with different parameters: {name}={value!r} and "
+                    f"{name}={theirs[name]!r}. Use the same parameters for both."
+                )
+        if self._state is None:
+            self._settings, self.n_features_in_ = other._settings, other.n_features_in_
+            return self._set_state(other._state)
+        if self.n_features_in_ != other.n_features_in_:
+            raise InputError(
+                f"cannot merge heads of {self.n_features_in_} and {other.n_features_in_} features. "
+                "Use the same encoder."
+            )
+        self._check_kind(other.classes_, self._state)
+        return self._set_state(self._add(self._state, other._state))
 
 
-def softmax(scores: Floats) -> Floats:
-    """Rows of scores as probabilities."""
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    chances: Floats = weights / weights.sum(axis=1, keepdims=True)
-    return chances
+def _to_floats(array: Array) -> Floats:
+    values: Floats = to_numpy(array)
+    check_range(values, Transform(None, unit=False), np.float64)
+    return values

@@ -1,4 +1,4 @@
-"""What the heads that build on FeCAM's statistics share."""
+"""FeCAM's statistics and factors for the heads that extend FeCAM."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ from fecam.settings import read_metric
 
 
 def metric_of(settings: Mapping[str, Any]) -> Metric:
-    """The metric of a `FeCAMClassifier` with these settings; `SettingsError` if it cannot be."""
+    """Return the metric of a `FeCAMClassifier`; raise `SettingsError` for invalid settings."""
     return read_metric(FeCAMClassifier(**settings).get_params())
 
 
-def learn(
-    before: ClassifierState | None, X: Floats, y: Labels, settings: Mapping[str, Any]
+def summarize_task(
+    X: Floats, y: Labels, settings: Mapping[str, Any], before: ClassifierState | None
 ) -> ClassifierState:
-    """What a `FeCAMClassifier` with these settings would know after one more task."""
-    if before is None:
-        return FeCAMClassifier(**settings).fit(X, y).state_
-    settings = {**settings, "tukey": before.transform.power}  # "auto" decides once
-    return before.merge(FeCAMClassifier(**settings).fit(X, y).state_)
+    """Return the state of a `FeCAMClassifier` fitted on one task, with the power of the first."""
+    fixed = {} if before is None else {"tukey": before.transform.power}
+    return FeCAMClassifier(**{**settings, **fixed}).fit(X, y).state_
 
 
-def labels_of(known: ClassifierState) -> Labels:
-    """The labels, sorted."""
-    return np.asarray(list(known.classes))
+def labels_of(state: ClassifierState) -> Labels:
+    """Return the labels, sorted."""
+    return np.asarray(list(state.classes))
 
 
-def queries_of(X: Floats, known: ClassifierState, metric: Metric) -> Floats:
-    """Samples as factors take them."""
-    check_range(X, known.transform, known.like.dtype)
-    queries: Floats = known.transform(np.asarray(X, known.like.dtype))
+def transform_queries(X: Floats, state: ClassifierState, metric: Metric) -> Floats:
+    """Return samples transformed like the statistics."""
+    check_range(X, state.transform, state.like.dtype)
+    queries: Floats = state.transform(np.asarray(X, state.like.dtype))
     return unit_length(queries) if metric.unit_compare else queries
 
 
-def factors_of(known: ClassifierState, metric: Metric) -> list[Factor]:
-    """One factor a class, each a whitening and nothing else, so that its centre can be moved."""
-    statistics = list(known.classes.values())
+def factors_of(state: ClassifierState, metric: Metric) -> list[Factor]:
+    """Return one factor per class, each a plain whitening, so that its center can be replaced."""
+    statistics = list(state.classes.values())
     if metric.is_shared:
-        whitening = FactorCache().factors(known, metric)[0].whitening  # type: ignore[union-attr]
+        whitening = FactorCache().factors(state, metric)[0].whitening  # type: ignore[union-attr]
         whitenings = [whitening] * len(statistics)
     else:
         prior = make_prior(statistics, metric.pooling) if metric.has_prior else None
-        spare = mean_variance(statistics)
-        dtype = known.like.dtype
+        variance = mean_variance(statistics)
+        dtype = state.like.dtype
         precision = float(np.finfo(dtype).eps)
         whitenings = [
-            whiten(class_covariance(one, metric, prior, spare), precision).astype(dtype)
-            for one in statistics
+            whiten(class_covariance(stats, metric, prior, variance), precision).astype(dtype)
+            for stats in statistics
         ]
     return [
-        Factor(prototype_of(one, metric, known.transform), whitening, distance_scale(one, metric))
-        for one, whitening in zip(statistics, whitenings, strict=True)
+        Factor(
+            prototype_of(stats, metric, state.transform), whitening, distance_scale(stats, metric)
+        )
+        for stats, whitening in zip(statistics, whitenings, strict=True)
     ]

@@ -1,8 +1,8 @@
-"""How much a head keeps between tasks."""
+"""Memory that a head needs between tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -12,12 +12,23 @@ from fecam.core.arrays import is_array
 
 
 def state_nbytes(head: Any) -> int:
-    """The bytes of all arrays that a head must keep between tasks; 0 before it has learnt.
+    """Return the bytes of all arrays that a head stores between tasks; 0 if it is not fitted.
 
-    What is derived from them, and can be derived again, does not count: FeCAM's factors, the
-    inverse of a matrix, a random projection that follows from its seed. Of an estimator that is
-    not ours, all arrays among its attributes count.
+    Derived values do not count: factors, inverses, a random projection that follows from its seed.
+    For estimators of other libraries, all arrays among the attributes count.
 
+    Parameters
+    ----------
+    head : estimator
+        A head, or any estimator.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Examples
+    --------
     >>> from fecam.heads import make
     >>> state_nbytes(make("ncm").fit([[0.0, 1.0], [2.0, 1.0]], ["a", "b"]))
     56
@@ -28,29 +39,27 @@ def state_nbytes(head: Any) -> int:
 
 
 def array_nbytes(value: Any) -> int:
-    """The bytes of every array in nested dataclasses, mappings and sequences, each counted once.
+    """Return the bytes of the distinct arrays in nested dataclasses, mappings and sequences.
 
     >>> array_nbytes({"a": np.zeros(3), "b": [np.zeros((2, 2), np.float32)]})
     40
     """
-    return sum(_sizes(value, {}).values())
+    return sum({id(array): array.nbytes for array in _arrays(value)}.values())
 
 
-def _sizes(value: Any, found: dict[int, int]) -> dict[int, int]:
-    """Sizes by identity; a view counts as the array whose memory it keeps alive."""
-    if isinstance(value, np.ndarray):
-        while isinstance(value.base, np.ndarray):
+def _arrays(value: Any) -> Iterator[Any]:
+    """Yield all arrays; a view yields the array that owns its memory."""
+    if isinstance(value, np.ndarray) or is_array(value):
+        while isinstance(value, np.ndarray) and isinstance(value.base, np.ndarray):
             value = value.base
-        found[id(value)] = value.nbytes
-    elif is_array(value):
-        found[id(value)] = value.nbytes
-    elif is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            _sizes(getattr(value, one.name), found)
+        yield value
+        return
+    children: Any = ()
+    if is_dataclass(value) and not isinstance(value, type):
+        children = [getattr(value, field.name) for field in fields(value)]
     elif isinstance(value, Mapping):
-        for one in value.values():
-            _sizes(one, found)
+        children = value.values()
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            _sizes(one, found)
-    return found
+        children = value
+    for child in children:
+        yield from _arrays(child)

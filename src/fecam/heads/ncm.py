@@ -1,21 +1,24 @@
-"""The nearest class mean."""
+"""Nearest class mean."""
 
 from __future__ import annotations
-
-from typing import Self
 
 from sklearn.metrics.pairwise import euclidean_distances
 
 from fecam.core.transforms import unit_length
-from fecam.heads.head import Floats, Head, Labels
+from fecam.heads.head import Floats, Labels, MergeableHead
 from fecam.heads.moments import ClassMeans, add_means, means_of
 from fecam.validation import check_choice
 
 
-class NearestMean(Head[ClassMeans]):
-    """The nearest class mean, by Euclidean distance or by the angle.
+class NearestMean(MergeableHead[ClassMeans]):
+    r"""Nearest class mean.
 
-    Scores are minus the squared distance to the mean, or the cosine between sample and mean.
+    The score of class y is :math:`-\lVert x - \mu_y \rVert^2` or :math:`\cos(x, \mu_y)`.
+
+    Parameters
+    ----------
+    metric : {"euclidean", "cosine"}
+        Which of the two scores.
 
     Examples
     --------
@@ -30,13 +33,11 @@ class NearestMean(Head[ClassMeans]):
     def _check_settings(self) -> None:
         check_choice("metric", self.metric, ("euclidean", "cosine"))
 
-    def _learn(self, before: ClassMeans | None, X: Floats, y: Labels) -> ClassMeans:
-        task = means_of(X, y)
-        return task if before is None else add_means(before, task)
+    def _summarize(self, X: Floats, y: Labels, state: ClassMeans | None) -> ClassMeans:
+        return means_of(X, y)
 
-    def merge(self, other: Self) -> Self:
-        """Add all that another head was taught, exactly as if it had been taught here."""
-        return self._combine(other, add_means)
+    def _add(self, a: ClassMeans, b: ClassMeans) -> ClassMeans:
+        return add_means(a, b)
 
     def _score(self, derived: ClassMeans, X: Floats) -> Floats:
         if self.metric == "cosine":

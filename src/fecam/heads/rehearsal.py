@@ -1,4 +1,4 @@
-"""Linear classifiers that are trained anew at each task, with stand-ins for past samples."""
+"""Linear classifiers that are retrained at each task with pseudo-samples of past classes."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from fecam.core.arrays import to_backend_of
-from fecam.heads.head import Floats, Head, Labels, softmax
-from fecam.heads.linear import KINDS, Linear, train
+from fecam.heads.head import Floats, Head, Labels
+from fecam.heads.linear import ESTIMATORS, LinearClassifier, fit_linear
 from fecam.validation import check_choice, check_int
 
 M = TypeVar("M")
-"""What is remembered of the classes."""
+"""Statistics of the classes, from which pseudo-samples are drawn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rehearsed(Generic[M]):
-    """What stand-ins are made from, and the classifier that was trained with them."""
+class RehearsalState(Generic[M]):
+    """Statistics of the classes, and the current classifier."""
 
     memory: M
-    linear: Linear
-    tasks: int
+    linear: LinearClassifier
+    n_tasks: int
 
     @property
     def labels(self) -> Labels:
-        """The labels, sorted."""
+        """Labels, sorted."""
         return self.linear.labels
 
 
-class RehearsalHead(Head[Rehearsed[M]], Generic[M]):
-    """A linear classifier over all classes, trained on the new samples and on stand-ins."""
+class RehearsalHead(Head[RehearsalState[M]], Generic[M]):
+    """A linear classifier over all classes, trained on new samples and on pseudo-samples."""
 
     _fixed = ("classifier",)
 
@@ -44,50 +43,52 @@ class RehearsalHead(Head[Rehearsed[M]], Generic[M]):
 
     @abstractmethod
     def _update_memory(self, memory: M | None, X: Floats, y: Labels) -> M:
-        """What is remembered after one more task."""
+        """Return the statistics after one more task."""
 
     @abstractmethod
     def _pseudo_samples(
         self, memory: M, X: Floats, y: Labels, rng: np.random.Generator
     ) -> tuple[Floats, Labels]:
-        """Made-up samples of all classes in memory that are not in this task."""
+        """Return pseudo-samples of all past classes that are not in this task."""
 
     def _check_settings(self) -> None:
-        check_choice("classifier", self.classifier, tuple(KINDS))
+        check_choice("classifier", self.classifier, tuple(ESTIMATORS))
         check_int("samples", self.samples)
         check_int("seed", self.seed, minimum=0)
 
-    def _learn(self, before: Rehearsed[M] | None, X: Floats, y: Labels) -> Rehearsed[M]:
-        tasks = 0 if before is None else before.tasks
-        rng = np.random.default_rng([self.seed, tasks])
-        some = draw_rows(y, self.samples, rng)
-        learnt, labels = X[some], y[some]
-        if before is not None:
-            made_up, of = self._pseudo_samples(before.memory, X, y, rng)
-            learnt, labels = np.concatenate([made_up, learnt]), np.concatenate([of, labels])
-        memory = self._update_memory(None if before is None else before.memory, X, y)
-        return Rehearsed(memory, train(learnt, labels, self.classifier), tasks + 1)
+    def _learn(self, state: RehearsalState[M] | None, X: Floats, y: Labels) -> RehearsalState[M]:
+        memory, n_tasks = (None, 0) if state is None else (state.memory, state.n_tasks)
+        rng = np.random.default_rng([self.seed, n_tasks])
+        rows = subsample_rows(y, self.samples, rng)
+        train_X, train_y = X[rows], y[rows]
+        if memory is not None:
+            pseudo_X, pseudo_y = self._pseudo_samples(memory, X, y, rng)
+            train_X, train_y = (
+                np.concatenate([pseudo_X, train_X]),
+                np.concatenate([pseudo_y, train_y]),
+            )
+        linear = fit_linear(train_X, train_y, self.classifier)
+        return RehearsalState(self._update_memory(memory, X, y), linear, n_tasks + 1)
 
     def _is_logistic(self) -> bool:
         return self.classifier == "linear"
 
     @available_if(_is_logistic)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """The probability of each class, of the logistic regression only."""
-        array = self._checked(X)
-        return to_backend_of(softmax(self._scores(array)), array)
+        """Return class probabilities; only with ``classifier="linear"``."""
+        return self._softmax(X)
 
-    def _derive(self, known: Rehearsed[M]) -> Linear:
-        return known.linear
-
-    def _score(self, derived: Linear, X: Floats) -> Floats:
-        return derived.scores(X)
+    def _score(self, derived: RehearsalState[M], X: Floats) -> Floats:
+        return derived.linear.scores(X)
 
 
-def draw_rows(
-    y: Labels, most: int, rng: np.random.Generator
+def subsample_rows(
+    y: Labels, max_samples: int, rng: np.random.Generator
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Rows of a batch, at most so many a class, in their order."""
-    rows = [np.flatnonzero(y == label) for label in np.unique(y)]
-    kept = [some if len(some) <= most else rng.choice(some, most, replace=False) for some in rows]
-    return np.sort(np.concatenate(kept))
+    """Return the indices of at most ``max_samples`` random rows per class, sorted."""
+    groups = [np.flatnonzero(y == label) for label in np.unique(y)]
+    drawn = [
+        rows if len(rows) <= max_samples else rng.choice(rows, max_samples, replace=False)
+        for rows in groups
+    ]
+    return np.sort(np.concatenate(drawn))

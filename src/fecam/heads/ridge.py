@@ -1,51 +1,54 @@
-"""Ridge regression to the classes, on features as they are or projected at random."""
+"""Ridge regression to class indicators, on features or on random projections (RanPAC)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from fecam.core.arrays import row_slices
 from fecam.errors import SettingsError
-from fecam.heads.head import Floats, Head, Labels
+from fecam.heads.head import Floats, Labels, MergeableHead
 from fecam.heads.moments import BLOCK_ROWS, Moments, add_moments, gram, moments_of
 from fecam.validation import check_int, check_number
 
 RIDGES = 10.0 ** np.arange(-8, 9)
-"""The ridges that are tried, as in RanPAC."""
+"""Candidates for ``ridge="auto"``, as in RanPAC."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Regression:
-    """The moments of all samples, and how well each ridge did on samples held out."""
+class RidgeState:
+    """Moments of all samples, and the held-out errors of the candidates."""
 
     moments: Moments
     errors: Floats
-    """The sum of squared errors over all samples that were held out, for each of `RIDGES`."""
+    """Sum of squared errors over all held-out samples, for each of `RIDGES`."""
 
     @property
     def labels(self) -> Labels:
-        """The labels, sorted."""
+        """Labels, sorted."""
         return self.moments.labels
 
 
-class Ridge(Head[Regression]):
-    r"""Ridge regression to the classes, one column a class.
+class Ridge(MergeableHead[RidgeState]):
+    r"""Ridge regression to class indicators.
 
-    Kept are the Gram matrix :math:`G = \sum_i x_i x_i^T` (as a scatter and means) and the sums
-    :math:`C` of each class, so tasks add up exactly; the weights are
-    :math:`(G + \lambda I)^{-1} C`.
+    The state is the Gram matrix :math:`G = \sum_i x_i x_i^T` (as scatter and means) and the class
+    sums :math:`C`, so tasks add exactly. The weights are :math:`(G + \lambda I)^{-1} C`.
 
     Parameters
     ----------
     ridge : float or "auto"
-        :math:`\lambda`. "auto" takes the one of 10^-8, ..., 10^8 with the least squared error on a
-        fifth of each task, predicted from the rest of that task. RanPAC decides so by the last task
-        alone; here the errors of all tasks are added up, so that their order does not matter.
+        :math:`\lambda`. "auto" selects from 10^-8, ..., 10^8 by the squared error on a fifth of
+        each task, predicted from the rest of the task. RanPAC uses the last task only; here the
+        errors of all tasks are summed, so that their order does not matter.
+
+    Attributes
+    ----------
+    ridge_ : float
+        :math:`\lambda` in use.
 
     Examples
     --------
@@ -58,50 +61,48 @@ class Ridge(Head[Regression]):
         self.ridge = ridge
 
     def _check_settings(self) -> None:
-        if isinstance(self.ridge, str):
-            if self.ridge != "auto":
-                raise SettingsError(f"ridge={self.ridge!r} must be 'auto' or a number >= 0.")
-        else:
+        if not isinstance(self.ridge, str):
             check_number("ridge", self.ridge)
+        elif self.ridge != "auto":
+            raise SettingsError(f"ridge={self.ridge!r} must be 'auto' or a number >= 0.")
 
     def _expand(self, X: Floats) -> Floats:
-        """The features that the regression is on."""
+        """Return the features of the regression."""
         return X
 
-    def _learn(self, before: Regression | None, X: Floats, y: Labels) -> Regression:
-        task = regression_of(self._expand(X), y)
-        return task if before is None else add_regressions(before, task)
+    def _summarize(self, X: Floats, y: Labels, state: RidgeState | None) -> RidgeState:
+        return summarize_with_holdout(self._expand(X), y)
 
-    def merge(self, other: Self) -> Self:
-        """Add all that another head was taught, exactly as if it had been taught here."""
-        return self._combine(other, add_regressions)
+    def _add(self, a: RidgeState, b: RidgeState) -> RidgeState:
+        return RidgeState(add_moments(a.moments, b.moments), a.errors + b.errors)
 
     @property
     def ridge_(self) -> float:
-        """The ridge in use."""
-        return chosen_ridge(self.state_) if self.ridge == "auto" else float(self.ridge)
+        r""":math:`\lambda` in use."""
+        return select_ridge(self.state_) if self.ridge == "auto" else float(self.ridge)
 
-    def _derive(self, known: Regression) -> Floats:
-        return weights_of(known.moments, self.ridge_)
+    def _derive(self, state: RidgeState) -> Floats:
+        return solve(gram(state.moments), self.ridge_, class_sums(state.moments))
 
     def _score(self, derived: Floats, X: Floats) -> Floats:
-        parts = [self._expand(X[some]) @ derived for some in row_slices(len(X), BLOCK_ROWS)]
-        return np.concatenate(parts)
+        return np.concatenate(
+            [self._expand(X[block]) @ derived for block in row_slices(len(X), BLOCK_ROWS)]
+        )
 
 
 class RanPAC(Ridge):
-    r"""Ridge regression on random features (McDonnell et al. 2023): :math:`\max(x^T W, 0)`.
+    r"""Ridge regression on random features :math:`\max(x^T W, 0)` (McDonnell et al. 2023).
 
-    W is Gaussian, drawn once. It follows from the seed and is not kept.
+    W is Gaussian. It is computed from the seed and not stored.
 
     Parameters
     ----------
     projections : int
-        How many random features. The original takes 10,000; time and memory grow with the square.
+        Number of random features; 10,000 in the original. Time and memory grow quadratically.
     ridge : float or "auto"
-        As for `Ridge`.
+        As in `Ridge`.
     seed : int
-        Of W.
+        Seed of W.
 
     Examples
     --------
@@ -125,82 +126,76 @@ class RanPAC(Ridge):
         check_int("seed", self.seed, minimum=0)
 
     def _expand(self, X: Floats) -> Floats:
-        return np.maximum(X @ projection(X.shape[1], self.projections, self.seed), 0)
+        return np.maximum(X @ random_projection(X.shape[1], self.projections, self.seed), 0)
 
 
 @lru_cache(maxsize=4)
-def projection(width: int, projections: int, seed: int) -> Floats:
-    """The random matrix of RanPAC."""
-    matrix: Floats = np.random.default_rng(seed).normal(size=(width, projections))
+def random_projection(n_features: int, projections: int, seed: int) -> Floats:
+    """Return the random matrix W of RanPAC."""
+    matrix: Floats = np.random.default_rng(seed).normal(size=(n_features, projections))
     matrix.flags.writeable = False
     return matrix
 
 
-def is_held_out(y: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """The second of every five rows of each class: one of two at least, none of one.
+def held_out_mask(y: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return a mask of the second of every five rows of each class.
 
-    >>> is_held_out(np.array([0, 1, 0, 0, 2, 2])).tolist()
+    >>> held_out_mask(np.array([0, 1, 0, 0, 2, 2])).tolist()
     [False, False, True, False, False, True]
     """
     codes = np.unique(y, return_inverse=True)[1]
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], codes[order])
-    held = np.empty(len(y), np.bool_)
-    held[order] = (np.arange(len(y)) - starts) % 5 == 1
-    return held
+    mask = np.empty(len(y), np.bool_)
+    mask[order] = (np.arange(len(y)) - starts) % 5 == 1
+    return mask
 
 
-def regression_of(X: Floats, y: Labels) -> Regression:
-    """The moments of a task, and the errors of each ridge on the part of it that is held out."""
-    held = is_held_out(y)
-    rest = moments_of(X[~held], y[~held])
-    if not held.any():
-        return Regression(rest, np.zeros(len(RIDGES)))
-    errors = held_out_errors(rest, X[~held], y[~held], X[held], y[held])
-    return Regression(add_moments(rest, moments_of(X[held], y[held])), errors)
+def summarize_with_holdout(X: Floats, y: Labels) -> RidgeState:
+    """Return the moments of a task, and the error of each candidate on the held-out rows."""
+    mask = held_out_mask(y)
+    moments = moments_of(X[~mask], y[~mask])
+    if not mask.any():
+        return RidgeState(moments, np.zeros(len(RIDGES)))
+    errors = held_out_errors(moments, X[~mask], y[~mask], X[mask], y[mask])
+    return RidgeState(add_moments(moments, moments_of(X[mask], y[mask])), errors)
 
 
-def held_out_errors(rest: Moments, X: Floats, y: Labels, held: Floats, held_y: Labels) -> Floats:
-    r"""The squared error of each of `RIDGES` on samples held out, when the rest was learnt.
+def held_out_errors(
+    moments: Moments, X: Floats, y: Labels, test_X: Floats, test_y: Labels
+) -> Floats:
+    r"""Return the squared error of each of `RIDGES` on held-out samples.
 
-    With fewer samples than features the same predictions come cheaper out of the products of
-    samples: :math:`h^T (X^T X + \lambda I)^{-1} X^T Y = h^T X^T (X X^T + \lambda I)^{-1} Y`.
+    With fewer samples than features the kernel form is cheaper:
+    :math:`h^T (X^T X + \lambda I)^{-1} X^T Y = h^T X^T (X X^T + \lambda I)^{-1} Y`.
     """
-    matrix, right, left = gram(rest), sums_of(rest), held
+    matrix, right, left = gram(moments), class_sums(moments), test_X
     if len(X) < X.shape[1]:
         X = np.asarray(X, np.float64)
-        matrix, right, left = X @ X.T, np.where(y[:, None] == rest.labels, 1.0, 0.0), held @ X.T
-    targets = held_y[:, None] == rest.labels
+        indicators = np.where(y[:, None] == moments.labels, 1.0, 0.0)
+        matrix, right, left = X @ X.T, indicators, test_X @ X.T
+    targets = test_y[:, None] == moments.labels
     return np.array([np.sum((left @ solve(matrix, r, right) - targets) ** 2) for r in RIDGES])
 
 
-def add_regressions(a: Regression, b: Regression) -> Regression:
-    """What both were taught."""
-    return Regression(add_moments(a.moments, b.moments), a.errors + b.errors)
+def select_ridge(state: RidgeState) -> float:
+    """Return the ridge with the least error; without held-out rows the mean eigenvalue of G."""
+    if state.errors.any():
+        return float(RIDGES[state.errors.argmin()])
+    return float(np.trace(gram(state.moments)) / len(state.moments.scatter)) or 1.0
 
 
-def chosen_ridge(known: Regression) -> float:
-    """The ridge with the least error; the mean eigenvalue of the Gram matrix if none was tried."""
-    if known.errors.any():
-        return float(RIDGES[known.errors.argmin()])
-    return float(np.trace(gram(known.moments)) / len(known.moments.scatter)) or 1.0
-
-
-def weights_of(moments: Moments, ridge: float) -> Floats:
-    r""":math:`(G + \lambda I)^{-1} C`, one column a class."""
-    return solve(gram(moments), ridge, sums_of(moments))
-
-
-def sums_of(moments: Moments) -> Floats:
-    """The sum of each class, one column a class."""
+def class_sums(moments: Moments) -> Floats:
+    """Return the sum of the samples of each class, one column per class."""
     sums: Floats = (moments.classes.means * moments.classes.counts[:, None]).T
     return sums
 
 
 def solve(matrix: Floats, ridge: float, right: Floats) -> Floats:
-    r""":math:`(A + \lambda I)^{-1} B` for a positive semidefinite matrix A."""
-    # A ridge below the rounding of the matrix is none.
-    least = len(matrix) * np.finfo(np.float64).eps * np.trace(matrix)
-    raised = matrix + max(ridge, least, np.finfo(np.float64).tiny) * np.eye(len(matrix))
-    solution: Floats = cho_solve(cho_factor(raised, overwrite_a=True), right)
+    r"""Return :math:`(A + \lambda I)^{-1} B` for a positive semidefinite matrix A."""
+    # A ridge below the rounding error of the matrix would leave it singular.
+    rounding = len(matrix) * np.finfo(np.float64).eps * np.trace(matrix)
+    shift = max(ridge, rounding, np.finfo(np.float64).tiny)
+    factor = cho_factor(matrix + shift * np.eye(len(matrix)), overwrite_a=True)
+    solution: Floats = cho_solve(factor, right)
     return solution
