@@ -72,7 +72,7 @@ class Head(ClassifierMixin, BaseEstimator, Generic[S]):
         return self._update(X, y, None)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn one more task; labels may be new. ``classes`` is ignored, as scikit-learn passes it."""
+        """Learn one more task; labels may be new. scikit-learn may pass ``classes``: ignored."""
         return self._update(X, y, self._state)
 
     def _update(self, X: Any, y: Any, state: S | None) -> Self:
