@@ -45,30 +45,34 @@ class Bin:
 class Evaluation:
     """Result of `evaluate`; shares are from 0 to 1, and None where they are not defined.
 
-    Attributes
+    Parameters
     ----------
     count : int
         Number of samples of learned classes.
     n_correct : int
         Number of them that are predicted correctly.
-    accuracy, top_k_accuracy : float or None
-        Share of them whose label is the nearest, or one of the ``top_k`` nearest.
+    accuracy : float or None
+        Share of them whose nearest class is their label.
     top_k : int
-        Number of nearest classes.
+        Number of nearest classes per sample.
+    top_k_accuracy : float or None
+        Share of them whose label is one of these.
     calibration_error : float or None
         Expected calibration error.
     bins : tuple of Bin
         The bins of confidence that hold samples.
     reject : float
         Share of samples of learned classes that may be rejected.
-    rejected, unknown_rejected : float or None
-        Share that was rejected, of learned and of unknown classes.
+    rejected : float or None
+        Share of them that was rejected.
     classes : tuple of ClassResult
         All classes of the model, in its order.
     confusions : tuple of (label, predicted label, int)
         Wrong predictions, the most frequent first.
     unknown : mapping of label to int
         Number of samples per label that the model has not learned.
+    unknown_rejected : float or None
+        Share of unknown samples that was rejected.
     novelty_auroc : float or None
         Area under the ROC curve of unknown samples by novelty; 0.5 is chance.
     """
@@ -89,7 +93,13 @@ class Evaluation:
     novelty_auroc: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the values as JSON can hold them."""
+        """Return the values as JSON can hold them.
+
+        Returns
+        -------
+        dict
+            The fields, with confusions and unknown labels as lists of objects.
+        """
         values = asdict(self)
         values["confusions"] = [
             {"label": label, "predicted": predicted, "count": count}

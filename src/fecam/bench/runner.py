@@ -137,30 +137,19 @@ def _run(
             yield result
     home.write_metadata(metadata)
     jobs = [(prepared[seed], head) for head, seed in open_jobs]
-    for record in _records(jobs, analyses, prepared.get(spec.seeds[0]), executor, progress):
+    total = sum(len(job.scenario) for job, _ in jobs)
+    for count, record in enumerate(executor(jobs) if jobs else (), start=1):
+        progress(Progress("tasks", count, total))
         home.append(record)
         yield record
+    for count, name in enumerate(analyses):
+        progress(Progress("analyses", count, len(analyses)))
+        record = analyze(name, prepared[spec.seeds[0]])
+        home.append(record)
+        yield record
+        progress(Progress("analyses", count + 1, len(analyses)))
     home.write_csv()
     home.write_metadata({**metadata, "finished": now()})
-
-
-def _records(
-    jobs: Sequence[Job],
-    analyses: Sequence[str],
-    first: PreparedScenario | None,
-    executor: Executor,
-    progress: ProgressCallback,
-) -> Iterator[Record]:
-    """Yield the records of the heads, then those of the analyses."""
-    total = sum(len(prepared.scenario) for prepared, _ in jobs)
-    for count, record in enumerate(executor(jobs) if jobs else ()):
-        progress(Progress("tasks", count + 1, total))
-        yield record
-    for count, name in enumerate(analyses):
-        assert first is not None, "the first seed is prepared for the analyses"
-        progress(Progress("analyses", count, len(analyses)))
-        yield analyze(name, first)
-        progress(Progress("analyses", count + 1, len(analyses)))
 
 
 def run_locally(workers: int | None, jobs: Sequence[Job]) -> Iterator[Record]:

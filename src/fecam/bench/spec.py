@@ -65,7 +65,7 @@ class HeadSpec:
 class Spec:
     """An experiment with all defaults, checked.
 
-    Attributes
+    Parameters
     ----------
     name, title : str
         The name of its folder, and of its report.
@@ -97,7 +97,13 @@ class Spec:
     paper: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the tables of the file, with all defaults."""
+        """Return the tables of the file, with all defaults.
+
+        Returns
+        -------
+        dict
+            The tables and values by key.
+        """
         written: dict[str, Any] = {
             "name": self.name,
             "title": self.title,
@@ -125,11 +131,28 @@ class Spec:
         return written
 
     def as_toml(self) -> str:
-        """Return the text of the file."""
+        """Return the text of the file.
+
+        Returns
+        -------
+        str
+            TOML that `load` reads as the same experiment.
+        """
         return tomli_w.dumps(_plain(self.as_dict()))
 
     def select_heads(self, labels: Iterable[str]) -> Spec:
-        """Return the experiment with some of its heads, by their labels."""
+        """Return the experiment with some of its heads.
+
+        Parameters
+        ----------
+        labels : iterable of str
+            The labels of the heads.
+
+        Returns
+        -------
+        Spec
+            The experiment with these heads alone.
+        """
         selected = list(labels)
         own = [head.label for head in self.heads]
         check_keys(self.name, selected, own, kind="head", error=SpecError)

@@ -63,41 +63,32 @@ def items_of(table: Any, columns: Sequence[str]) -> Any:
     column = table.column(columns[0])
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _matrix(column.combine_chunks(), columns[0])
+        # Arrays of arrays are most likely images.
+        nested = pa.types.is_nested(kind.value_type)
+        return column.to_pylist() if nested else _matrix(column, columns[0])
     if isinstance(kind, pa.BaseExtensionType):
-        whole = column.combine_chunks()
-        chunks = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
-        arrays = [chunk.to_numpy(zero_copy_only=False) for chunk in chunks if len(chunk)]
-        return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+        return _concatenate(column)
     return column.to_pylist()
 
 
 def _matrix(column: Any, name: str) -> Any:
     """Return a column of lists as a matrix, without a copy if it has one chunk."""
-    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    matrices = []
-    for chunk in chunks:
-        if not len(chunk):
-            continue
-        if pa.types.is_nested(chunk.type.value_type):
-            return column.to_pylist()  # arrays of arrays: images, most likely
-        if pa.types.is_fixed_size_list(chunk.type):
-            width = chunk.type.list_size
-        else:
-            lengths = np.unique(np.diff(chunk.offsets.to_numpy()))
-            if len(lengths) > 1:
-                raise InputError(
-                    f"the column {name!r} holds lists of {lengths[0]} and of {lengths[-1]} "
-                    "numbers. Give all the same length."
-                )
-            width = int(lengths[0])
-        numbers = chunk.flatten().to_numpy(zero_copy_only=False)
-        if len(numbers) != width * len(chunk):
-            raise InputError(f"the column {name!r} has rows without a list. Remove them.")
-        matrices.append(numbers.reshape(len(chunk), width))
-    return np.concatenate(matrices) if len(matrices) > 1 else matrices[0]
+    lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+    if None in lengths:
+        raise InputError(f"the column {name!r} has rows without a list. Remove them.")
+    if len(lengths) > 1:
+        raise InputError(
+            f"the column {name!r} holds lists of {min(lengths)} and of {max(lengths)} numbers. "
+            "Give all the same length."
+        )
+    return _concatenate(pc.list_flatten(column)).reshape(len(column), lengths[0])
+
+
+def _concatenate(column: Any) -> Any:
+    arrays = [chunk.to_numpy(zero_copy_only=False) for chunk in column.chunks if len(chunk)]
+    return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
 
 
 class Images(Sequence[Any]):

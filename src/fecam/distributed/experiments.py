@@ -22,27 +22,11 @@ MAX_RETRIES = 10
 
 
 def run_on_ray(jobs: Sequence[Job]) -> Iterator[Record]:
-    """Run each head and seed on one processor of the cluster: an executor for `bench.runner.run`.
+    """Yield the records of each job when it is complete: an executor for `fecam.bench.run`.
 
-    Features are put into the shared memory of the cluster once for all heads. A job requests the
-    memory that it needs, so that no machine gets more than it can hold.
-
-    Parameters
-    ----------
-    jobs : sequence of (PreparedScenario, HeadSpec)
-        The features and tasks of a seed, and the head to evaluate on them.
-
-    Yields
-    ------
-    dict
-        The records of a job, when it is complete.
-
-    Raises
-    ------
-    ClusterError
-        If a job fails on the cluster.
-    SpecError
-        If a head cannot learn the scenario.
+    A job has one processor of the cluster, and the memory that it requests. Features are put into
+    the shared memory once for all heads. Raises `ClusterError` if a job fails on the cluster,
+    `SpecError` if a head cannot learn the scenario.
     """
     ray = require_ray()
     largest = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"])

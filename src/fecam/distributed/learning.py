@@ -37,7 +37,7 @@ MAX_ATTEMPTS = 3
 class LearnSummary:
     """Result of `learn`.
 
-    Attributes
+    Parameters
     ----------
     classifier : FeCAMClassifier
         The classifier after learning.

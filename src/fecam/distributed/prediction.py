@@ -52,7 +52,7 @@ REQUEST_FILE = "_answers.json"
 class PredictionSummary:
     """Result of `predict` or `evaluate`.
 
-    Attributes
+    Parameters
     ----------
     items : int
         Number of items.
@@ -186,7 +186,7 @@ def evaluate(
         As for `predict`.
     label : str
         The column of labels.
-    reject, encoder, item, concurrency, gpus, total, report
+    reject, encoder, item, concurrency, gpus, total, report : optional
         As for `predict`.
 
     Returns
