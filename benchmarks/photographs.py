@@ -20,7 +20,8 @@ import numpy as np
 from fecam import FeCAMClassifier
 from fecam.data import Dataset, load
 from fecam.encoders import load as load_encoder
-from fecam.features import FeatureStore, Progress, extract
+from fecam.features import Progress, extract
+from fecam.features.store import FeatureStore
 from reporting import markdown, once, options, say, write
 from stamps import CLASSIFIER
 

@@ -19,9 +19,10 @@ import pytest
 from fecam.data.dataset import Dataset
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, FecamError, InputError, ItemError
-from fecam.features import FeatureStore, extract
+from fecam.features import extract
 from fecam.features.extraction import encode_readable, key_of
 from fecam.features.saving import save_features
+from fecam.features.store import FeatureStore
 
 
 class Letters(Encoder):

@@ -14,8 +14,9 @@ from typing import Any
 
 import tomli_w
 
-from fecam import heads, scenarios
+from fecam import heads
 from fecam.errors import FecamError, SpecError
+from fecam.scenarios.catalogue import check_options
 from fecam.validation import check_choice, check_int, check_keys, check_number, is_int, suggestion
 
 ANALYSES = ("singular-values", "tsne")
@@ -302,7 +303,7 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         analyses=tuple(analyses),
         paper=_paper(_typed(table, "paper", dict, {})),
     )
-    scenarios.check_options(spec.scenario.name, spec.scenario.options)
+    check_options(spec.scenario.name, spec.scenario.options)
     labels = [head.label for head in spec.heads]
     if repeated := [label for i, label in enumerate(labels) if label in labels[:i]]:
         raise SpecError(f"two heads have the label {repeated[0]!r}: give one of them another")

@@ -17,7 +17,7 @@ from fecam.cli.output import (
     show_result,
     show_table,
 )
-from fecam.features import FeatureStore
+from fecam.features.store import FeatureStore
 
 app = typer.Typer(invoke_without_command=True)
 

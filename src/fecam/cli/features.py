@@ -25,8 +25,9 @@ from fecam.cli.output import AsJson, console, counted, parse_options, show_json
 from fecam.data import Dataset
 from fecam.encoders import load as load_encoder
 from fecam.errors import InputError
-from fecam.features import FeatureStore, Progress, extract
+from fecam.features import Progress, extract
 from fecam.features.saving import save_features
+from fecam.features.store import FeatureStore
 
 
 def features(

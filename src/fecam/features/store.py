@@ -55,35 +55,13 @@ class StoredFeatures:
 
 
 class FeatureStore:
-    """A folder of features; the least recently used are removed beyond a limit.
-
-    Parameters
-    ----------
-    folder : path, optional
-        The folder. Default: ``features`` in `fecam.data.paths.cache_folder`.
-
-    Examples
-    --------
-    >>> FeatureStore("no-such-folder").entries()
-    []
-    """
+    """A folder of features; the least recently used are removed beyond a limit."""
 
     def __init__(self, folder: Path | str | None = None) -> None:
         self.folder = Path(folder) if folder is not None else cache_folder() / "features"
 
     def find(self, key: str) -> StoredFeatures | None:
-        """Return the features of a key, memory-mapped.
-
-        Parameters
-        ----------
-        key : str
-            The key.
-
-        Returns
-        -------
-        StoredFeatures or None
-            None if there are none.
-        """
+        """Return the features of a key, memory-mapped, or None."""
         path = self.folder / key
         try:
             about = json.loads((path / _ABOUT).read_text())
@@ -106,22 +84,7 @@ class FeatureStore:
     def writer(
         self, key: str, count: int, width: int, about: Mapping[str, Any]
     ) -> Iterator[FeatureWriter | None]:
-        """Hold the lock of a key and yield a writer for its features.
-
-        Parameters
-        ----------
-        key : str
-            The key.
-        count, width : int
-            Number of items and of features per item.
-        about : Mapping[str, Any]
-            JSON values that describe the features.
-
-        Yields
-        ------
-        FeatureWriter or None
-            None if another process has written them meanwhile.
-        """
+        """Lock a key and yield a writer; None if another process has written the features."""
         with _write_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.folder / f".{key}.lock")
@@ -147,13 +110,7 @@ class FeatureStore:
             lock.release()
 
     def entries(self) -> list[CacheEntry]:
-        """Return all sets of features, the most recently used first.
-
-        Returns
-        -------
-        list of CacheEntry
-            The readable sets.
-        """
+        """Return all readable sets of features, the most recently used first."""
         entries = []
         for path in self._folders():
             with suppress(OSError, ValueError):
@@ -168,23 +125,11 @@ class FeatureStore:
         return [path for path in sorted(self.folder.glob("*/")) if not path.name.startswith(".")]
 
     def unfinished(self) -> list[Path]:
-        """Return the folders of runs that were interrupted or are in progress.
-
-        Returns
-        -------
-        list of Path
-            The folders.
-        """
+        """Return the folders of runs that were interrupted or are in progress."""
         return sorted(self.folder.glob(f"{_PARTIAL}*")) if self.folder.is_dir() else []
 
     def remove(self, key: str) -> None:
-        """Remove a set; processes that have it open keep their copy.
-
-        Parameters
-        ----------
-        key : str
-            The key.
-        """
+        """Remove a set; processes that have it open keep their copy."""
         keys = [path.name for path in self._folders()]
         if key not in keys:
             raise FecamError(
@@ -194,13 +139,7 @@ class FeatureStore:
         self._discard(self.folder / key)
 
     def clear(self) -> int:
-        """Remove everything that no process is writing.
-
-        Returns
-        -------
-        int
-            The number of removed sets.
-        """
+        """Remove everything that no process is writing; return the number of complete sets."""
         folders = self._folders()
         for path in folders:
             self._discard(path)
@@ -225,18 +164,7 @@ class FeatureStore:
             _write_atomically(self.folder / "limit", str(value).encode())
 
     def shrink(self, keep: str | None = None) -> list[CacheEntry]:
-        """Remove the least recently used sets until the store is within its limit.
-
-        Parameters
-        ----------
-        keep : str, optional
-            A key that is not removed.
-
-        Returns
-        -------
-        list of CacheEntry
-            The removed sets.
-        """
+        """Remove and return the least recently used sets beyond the limit, except ``keep``."""
         entries = self.entries()
         total = sum(entry.bytes for entry in entries)
         removed = []

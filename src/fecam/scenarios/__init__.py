@@ -1,6 +1,6 @@
 """Sequences of tasks: the rows to learn from and to test on at each step, as index arrays."""
 
-from fecam.scenarios.catalogue import KINDS, build, check_options
+from fecam.scenarios.catalogue import KINDS, build
 from fecam.scenarios.classes import class_incremental
 from fecam.scenarios.domains import domain_incremental
 from fecam.scenarios.order import class_order
@@ -12,7 +12,6 @@ __all__ = [
     "Scenario",
     "Task",
     "build",
-    "check_options",
     "class_incremental",
     "class_order",
     "domain_incremental",

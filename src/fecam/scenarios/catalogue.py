@@ -66,20 +66,6 @@ def build(data: Dataset, kind: str, *, seed: int, **options: Any) -> Scenario:
 def check_options(kind: str, options: Collection[str]) -> None:
     """Raise if the kind or an option does not exist, or a required option is missing.
 
-    Parameters
-    ----------
-    kind : str
-        One of `KINDS`.
-    options : collection of str
-        Names of the options.
-
-    Raises
-    ------
-    SettingsError
-        If `build` cannot accept these options.
-
-    Examples
-    --------
     >>> check_options("few-shot", ["base", "ways"])
     Traceback (most recent call last):
     ...
