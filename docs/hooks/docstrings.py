@@ -17,6 +17,7 @@ SYMBOLS = {
     r"\gamma": "&gamma;",
     r"\delta": "&delta;",
     r"\epsilon": "&epsilon;",
+    r"\varepsilon": "&epsilon;",
     r"\lambda": "&lambda;",
     r"\mu": "&mu;",
     r"\rho": "&rho;",

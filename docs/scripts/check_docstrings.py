@@ -3,7 +3,8 @@
     python docs/scripts/check_docstrings.py [PACKAGE ...]
 
 Public are the names in ``__all__`` of the packages below, and the public methods and properties
-that their classes define. Prints one line per violation and exits with 1 if there are any.
+that their classes define or inherit from a class of ours. Prints one line per violation and exits
+with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -69,13 +70,19 @@ def names(package: str) -> Iterator[str]:
         if not (inspect.isclass(value) or inspect.isroutine(value)):
             continue  # a constant, or a module that is in the list itself
         yield f"{package}.{name}"
-        if inspect.isclass(value):
-            for member, attribute in vars(value).items():
-                documented = inspect.isroutine(attribute) or isinstance(
-                    attribute, property | classmethod | staticmethod
-                )
-                if documented and not _is_hidden(member):
-                    yield f"{package}.{name}.{member}"
+        for base in value.__mro__ if inspect.isclass(value) else ():
+            if base.__module__.startswith("fecam"):
+                yield from (f"{package}.{name}.{member}" for member in _members(base))
+
+
+def _members(kind: type) -> list[str]:
+    """Return the public methods and properties that a class defines itself."""
+    kinds = (property, classmethod, staticmethod)
+    return [
+        name
+        for name, value in vars(kind).items()
+        if (inspect.isroutine(value) or isinstance(value, kinds)) and not _is_hidden(name)
+    ]
 
 
 def _is_hidden(member: str) -> bool:
@@ -99,18 +106,10 @@ def main() -> None:
     """Print all violations."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("packages", nargs="*", default=PACKAGES)
-    seen: set[object] = set()
-    count = failed = 0
-    for package in parser.parse_args().packages:
-        for name in names(package):
-            count += 1
-            for line in violations(name):
-                if line not in seen:
-                    seen.add(line)
-                    failed += 1
-                    print(line)
-    print(f"{count} public names, {failed} violations")
-    raise SystemExit(failed > 0)
+    public = [name for package in parser.parse_args().packages for name in names(package)]
+    lines = sorted({line for name in public for line in violations(name)})
+    print(*lines, f"{len(public)} public names, {len(lines)} violations", sep="\n")
+    raise SystemExit(bool(lines))
 
 
 if __name__ == "__main__":
