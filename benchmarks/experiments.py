@@ -2,11 +2,10 @@
 
     python benchmarks/experiments.py [NAME ...] [--root FOLDER] [--output FOLDER] [--quick]
 
-NAMES are experiments that come with the package (``fecam bench --list``), by default those in the
-docs. FOLDER holds the official ``cifar-100-python``, by default the environment variable
-FECAM_CIFAR100 names it; QuickDraw has to be there, as ``fecam bench quickdraw --download`` leaves
-it. Runs go on where they were stopped. Each leaves ``docs/tables/NAME.md``; nothing in these tables
-is typed in by hand.
+NAMES are experiments of the package (``fecam bench --list``), by default those in the docs. FOLDER
+holds the official ``cifar-100-python``, by default that of the environment variable FECAM_CIFAR100;
+``fecam bench quickdraw --download`` downloads QuickDraw. Interrupted runs resume. Each writes
+``docs/tables/NAME.md``; no number in these tables is typed by hand.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SHOWN = (
 
 
 def main() -> None:
-    """Run, and write a table each."""
+    """Run the experiments, and write their tables."""
     parser = options(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--root", default=os.environ.get("FECAM_CIFAR100"), help="of CIFAR-100")

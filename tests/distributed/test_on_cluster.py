@@ -1,7 +1,6 @@
-"""A cluster does what one machine does. Ray runs for real: two nodes with a processor each.
+"""A cluster gives the same results as one machine. Ray runs two nodes with a processor each.
 
-All of it shares one cluster, which takes longer to start than most tests take: run this file in one
-process, as `make test` does, and not spread over several.
+All tests share one cluster, which starts slowly: run this file in one process, as `make test` does.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def cluster():
 
 
 def program(*commands, folder):
-    """What a real process says to commands: JSON documents and nothing else; and to people."""
+    """Run commands in a process; return the JSON documents of its stdout, and its stderr."""
     script = "import json, sys; from fecam.cli.app import app\n"
     script += "for one in json.loads(sys.argv[1]): app(one, standalone_mode=False)"
     done = subprocess.run(
@@ -56,7 +55,7 @@ def program(*commands, folder):
 
 
 def blocks(columns, count=6):
-    """A data set of so many blocks."""
+    """Return a data set of ``count`` blocks."""
     import ray
 
     tables = [
@@ -71,7 +70,7 @@ def lists(X):
 
 
 def assert_same(found, expected, X):
-    """The same statistics, to rounding, and the same answers."""
+    """Assert equal statistics, to rounding, and equal predictions."""
     assert found.classes_.tolist() == expected.classes_.tolist()
     assert found.class_count_.tolist() == expected.class_count_.tolist()
     for label, one in expected.state_.classes.items():
@@ -84,7 +83,7 @@ def assert_same(found, expected, X):
         ):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * np.abs(b).max())
     assert (found.predict(X) == expected.predict(X)).all()
-    # It is calibrated with other rows of each class, so it agrees as two samples of 32 do.
+    # Calibrated with other rows of each class, so it agrees as two samples of 32 do.
     np.testing.assert_allclose(found.novelty(X), expected.novelty(X), atol=0.15, rtol=0.2)
 
 
@@ -125,12 +124,12 @@ def test_embeddings_in_parquet(cluster, tmp_path, monkeypatch):
     assert all(one.total == len(y) for one in heard)
     assert (heard[-1].done, heard[-1].skipped) == (len(y), 1)
 
-    # The file remembers its items: they are not taught twice. And it knows what they are like, so
-    # nothing is looked at beforehand; no more is where the transform is given.
-    def look(*arguments):
+    # The file has the hashes of its items: they are not learned twice. Neither a file nor a given
+    # transform needs a probe.
+    def no_probe(*arguments):
         raise AssertionError("the first rows were read apart")
 
-    monkeypatch.setattr(learning, "probe", look)
+    monkeypatch.setattr(learning, "probe", no_probe)
     again = learn(data, into=file)
     assert (again.n_learned, again.n_duplicates, again.unreadable) == ({}, len(y) - 1, 1)
     given = learn(data, classifier=FeCAMClassifier(tukey=0.5)).classifier
@@ -190,7 +189,7 @@ def test_invalid_data_are_errors(cluster):
 
 
 def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
-    """It dies with a block that it has made and with one that it is making; both are made again."""
+    """It dies with a complete block and with one that it computes; both are recomputed."""
     import ray
 
     from fecam.distributed import learn, learning
@@ -251,7 +250,7 @@ def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
 
 
 def test_lost_results_are_recomputed(cluster, monkeypatch, tmp_path):
-    """Where Ray cannot make them from what it has: the run begins anew, three times at most."""
+    """Where Ray cannot recompute them alone, the run is repeated, three times at most."""
     import ray
 
     from fecam.distributed import learn, learning
@@ -389,7 +388,7 @@ trace = "TRACE"
 
 
 def test_commands(cluster, place, monkeypatch):
-    """They say what one machine says, and nothing else, though a worker dies."""
+    """They print what one machine prints, although a worker dies."""
     X, y = relu_features(3, 40, 8, 6)
     y[0] = 1  # something to get wrong
     pq.write_table(pa.table({"label": y, "embedding": lists(X)}), place / "rows.parquet")

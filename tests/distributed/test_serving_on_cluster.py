@@ -1,4 +1,4 @@
-"""A service on a real cluster of Ray: replicas on two nodes, one writer, and what dies."""
+"""A service on a Ray cluster: replicas on two nodes, one writer, and their failures."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def known_everywhere(http, body, version):
         assert {answer["label"] for answer in found["answers"]} == {body["label"]}
 
 
-def test_what_one_replica_is_taught_all_know(http):
+def test_all_replicas_predict_what_one_has_learned(http):
     assert http.get("/v1/model").json()["name"] == "animals.fecam"
     body, taught = teach(http, "robin")
     with package.open(http.path, readonly=True) as model:  # acknowledged is on the disk
@@ -112,7 +112,7 @@ def test_what_one_replica_is_taught_all_know(http):
     known_everywhere(http, body, undone["version"])
 
 
-def test_who_may_not_is_refused(http):
+def test_requests_without_permission_are_rejected(http):
     with httpx.Client(base_url=http.base_url) as stranger:
         assert stranger.get("/v1/model").status_code == 401
         assert stranger.post("/v1/teach", json=new_lesson("spy")).status_code == 401
@@ -125,7 +125,7 @@ def test_who_may_not_is_refused(http):
         assert reader.delete("/v1/classes/cat").status_code == 403
 
 
-def test_errors_are_those_of_any_service(http):
+def test_errors_are_the_same_as_without_ray(http):
     found = http.delete("/v1/classes/nobody")
     assert found.status_code == 404 and found.json()["error"]["code"] == "unknown_label"
     assert str(http.path.parent) not in found.text
@@ -136,7 +136,7 @@ def test_errors_are_those_of_any_service(http):
     assert found.status_code == 409 and found.json()["error"]["code"] == "version"
 
 
-def test_a_killed_writer_is_replaced_and_nothing_is_lost(http):
+def test_a_killed_writer_is_replaced_without_loss(http):
     body, taught = teach(http, "wren", key="once")
     (writer,) = actors("fecam-writer")
     kill(writer)

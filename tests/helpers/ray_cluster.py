@@ -1,4 +1,4 @@
-"""A real cluster of Ray with two nodes on this machine, for tests."""
+"""A real Ray cluster with two nodes on this machine, for tests."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 STORE = 80 * 2**20
-"""Bytes that a node shares."""
+"""Object store of a node, in bytes."""
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # or a busy machine would let workers starve
-    "RAY_memory_monitor_refresh_ms": "0",  # what else runs here must not cost a worker its life
-    "RAY_health_check_period_ms": "500",  # a node that is gone is noticed soon ...
-    "RAY_health_check_timeout_ms": "30000",  # ... and one that is only slow is left alone
+    "RAY_worker_niceness": "0",  # on a busy machine, nice workers would starve
+    "RAY_memory_monitor_refresh_ms": "0",  # other processes must not cause Ray to kill a worker
+    "RAY_health_check_period_ms": "500",  # detect a dead node soon ...
+    "RAY_health_check_timeout_ms": "30000",  # ... but do not declare a slow node dead
     "OPENBLAS_NUM_THREADS": "1",
-    # Workers find the encoders of the tests.
+    # Workers import the encoders of the tests.
     "PYTHONPATH": os.pathsep.join(
         [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     ),
 }
 
-# Threads of Ray outlive what they were made for, and say so.
+# Threads of Ray outlive their test, and warn.
 threads_outlive_it = pytest.mark.filterwarnings(
     "ignore::ResourceWarning",
     "ignore::DeprecationWarning",
@@ -38,7 +38,7 @@ threads_outlive_it = pytest.mark.filterwarnings(
 
 @contextmanager
 def two_nodes() -> Iterator[Any]:
-    """A processor each; this process has joined them."""
+    """Yield a cluster of two nodes with one processor each; this process has joined it."""
     before = dict(os.environ)
     os.environ.update(SETTINGS)
     os.environ.pop("RAY_ADDRESS", None)
@@ -50,13 +50,13 @@ def two_nodes() -> Iterator[Any]:
         from fecam.distributed.cluster import connect
 
         head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
-        found = Cluster(initialize_head=True, head_node_args=head)
+        cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
-            found.add_node(num_cpus=1, object_store_memory=STORE)
-            connect(found.address)
-            yield found
+            cluster.add_node(num_cpus=1, object_store_memory=STORE)
+            connect(cluster.address)
+            yield cluster
         finally:
             ray.shutdown()
-            found.shutdown()
+            cluster.shutdown()
             os.environ.clear()
             os.environ.update(before)

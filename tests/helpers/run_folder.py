@@ -1,4 +1,4 @@
-"""A run's folder as the runner leaves it, small but complete, for the tests of reports."""
+"""A small, complete folder of a run, for the tests of reports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SPEC = 'dataset = "cifar100"\n\n[scenario]\nkind = "class-incremental"\nbase = 5
 
 
 def task_records(heads=HEADS, seeds=(1993, 1994, 1995), sizes=SIZES, options=None):
-    """Accuracies that fall with every task; later heads forget less."""
+    """Return task records whose accuracy falls with every task; later heads forget less."""
     records = []
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -90,7 +90,7 @@ def task_records(heads=HEADS, seeds=(1993, 1994, 1995), sizes=SIZES, options=Non
 
 
 def domain_records(heads=HEADS[:2], domains=3):
-    """Every task is judged on the same two domains."""
+    """Return task records that are all tested on the same two domains."""
     return [
         {**record, "parts": [["indoors", 100, 0.5 + 0.1 * at], ["outdoors", 300, 0.7]]}
         for record in task_records(heads, (0,), (10,) * domains)
@@ -128,7 +128,7 @@ def analysis_records(points=60, width=32):
 
 
 def grid_records(first=(0, 1, 3), second=(0, 1, 10)):
-    """Heads that differ in their shrinkage alone."""
+    """Return records of heads that differ in their shrinkage alone."""
     options = {
         f"({a}, {b})": {"covariance": "class", "shrinkage": [a, b]} for a in first for b in second
     }
@@ -136,7 +136,7 @@ def grid_records(first=(0, 1, 3), second=(0, 1, 10)):
 
 
 def write_run(folder, records=None, *, spec=SPEC, **about):
-    """Write a folder as a runner does; the folder comes back."""
+    """Write a folder as the runner does, and return it."""
     records = [*task_records(), *analysis_records()] if records is None else records
     folder.mkdir(parents=True, exist_ok=True)
     seeds = sorted({record["seed"] for record in records if isinstance(record.get("seed"), int)})

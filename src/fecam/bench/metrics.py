@@ -215,8 +215,8 @@ def run_metrics(tasks: Sequence[Record]) -> dict[str, float | None]:
 
     def share(chosen: slice) -> float | None:
         """Accuracy on several parts, weighted by their rows."""
-        known = growing and sum(rows[chosen])
-        return float(np.average(parts[chosen], weights=rows[chosen])) if known else None
+        defined = growing and sum(rows[chosen])
+        return float(np.average(parts[chosen], weights=rows[chosen])) if defined else None
 
     return {
         "average": float(np.mean(accuracies)),

@@ -193,7 +193,7 @@ def _exit_with(parent: int) -> None:
 
 def _worker_count(prepared: Sequence[PreparedScenario]) -> int:
     """Return one worker per seed, limited by the cores and by half of the memory."""
-    seeds = len({one.scenario.seed for one in prepared})
+    seeds = len({seed_data.scenario.seed for seed_data in prepared})
     if seeds <= 1:
         return 1
     need = bytes_to_run(prepared[0])

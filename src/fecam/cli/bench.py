@@ -72,9 +72,9 @@ def bench(
 
     if listing:
         bundled = [specs.load(name) for name in specs.available()]
-        rows = [[one.name, one.title, one.dataset.name, _features_by(one)] for one in bundled]
+        rows = [[x.name, x.title, x.dataset.name, _features_by(x)] for x in bundled]
         if as_json:
-            show_json([one.as_dict() for one in bundled])
+            show_json([x.as_dict() for x in bundled])
         else:
             show_table(["experiment", "title", "data", "features by"], rows)
         return
@@ -84,11 +84,11 @@ def bench(
     sys.path.insert(0, str(Path.cwd()))  # an experiment may name a head in a file of the user
     experiments = [specs.load(name, changes) for name in spec]
     if head:
-        experiments = [one.select_heads(head) for one in experiments]
+        experiments = [experiment.select_heads(head) for experiment in experiments]
     if show and as_json:
-        show_json([one.as_dict() for one in experiments])
+        show_json([x.as_dict() for x in experiments])
     elif show:
-        print("\n".join(one.as_toml() for one in experiments), end="")
+        print("\n".join(experiment.as_toml() for experiment in experiments), end="")
     if show:
         return
     if ray is not None and workers is not None:
@@ -151,11 +151,11 @@ def list_heads(as_json: AsJson = False) -> None:
 
     entries = heads.available()
     if as_json:
-        show_json([{**asdict(one), "options": _json_options(one.options)} for one in entries])
+        show_json([{**asdict(entry), "options": _json_options(entry.options)} for entry in entries])
         return
     show_table(
         ["head", "what it is", "options"],
-        [[one.name, one.description, ", ".join(one.options)] for one in entries],
+        [[entry.name, entry.description, ", ".join(entry.options)] for entry in entries],
     )
 
 

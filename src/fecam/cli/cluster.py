@@ -101,7 +101,7 @@ def learn_on(
     integers = _has_integer_labels(model)
     kind = {"text": "texts", "image": "images"}.get(next(iter(columns.keys() - {"label"}), ""), "")
     work = [(path, kind, _from_parquet(path, columns, integers)) for path in parquet]
-    work += [(one.name, one.kind, _from_dataset(one, "train", integers)) for one in data]
+    work += [(x.name, x.kind, _from_dataset(x, "train", integers)) for x in data]
     summaries = []
     for name, kind, rows in work:
         new = not model.exists()
@@ -145,7 +145,7 @@ def predict_on(
     items: list[tuple[str, Any]] = []
     if not parquet:
         bursts = iter_items(paths, kind, width, texts=texts, options=columns)
-        items = [one for burst in bursts for one in burst if not isinstance(one[1], ItemError)]
+        items = [item for burst in bursts for item in burst if not isinstance(item[1], ItemError)]
     _join(address)
     if parquet:
         rows, total = to_ray.read_parquet(paths), to_ray.count_parquet(paths)
@@ -218,7 +218,7 @@ def _has_integer_labels(model: Path) -> bool:
     if not model.exists():
         return False
     with open_existing(model) as opened:
-        return any(isinstance(one.label, int) for one in opened.classes)
+        return any(isinstance(record.label, int) for record in opened.classes)
 
 
 def _from_parquet(path: str, columns: dict[str, Any], integers: bool) -> dict[str, Any]:

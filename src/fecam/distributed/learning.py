@@ -298,7 +298,7 @@ def _fetch(results: list[Any]) -> Partials:
 
 
 def _without_samples(partials: Partials) -> Partials:
-    return {label: replace(one, sample=one.sample[:0]) for label, one in partials.items()}
+    return {label: replace(x, sample=x.sample[:0]) for label, x in partials.items()}
 
 
 def _samples(results: list[Any]) -> Iterator[tuple[Hashable, NDArray[Any]]]:

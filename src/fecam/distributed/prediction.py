@@ -267,7 +267,7 @@ def _put_model(model: str | os.PathLike[str] | FeCAMClassifier) -> tuple[Any, st
             if snapshot is None or not snapshot.rows:
                 raise ModelFileError(f"{model} has no class. Learn some first.")
             encoder = "" if snapshot.encoder is None else snapshot.encoder.fingerprint
-            rows = (one.row for one in snapshot.rows.values())
+            rows = (stored.row for stored in snapshot.rows.values())
             classes = sorted(row.matrices.hex() + row.label for row in rows)
         checksum = hashlib.sha256("".join([encoder, *classes]).encode()).hexdigest()[:32]
         # A write-ahead log may belong to the file, so its bytes alone are not the model.
@@ -322,7 +322,7 @@ class _PredictWorker:
     def _count(self, table: Any, stats: ReadStats) -> list[list[Any]]:
         block, predictions = self._predict(table, stats)
         labels = [] if block.labels is None else block.labels.tolist()
-        pairs = Counter(zip(labels, (one.label for one in predictions), strict=True))
+        pairs = Counter(zip(labels, (prediction.label for prediction in predictions), strict=True))
         return [[*pair, count] for pair, count in pairs.items()]
 
     def _write(self, table: Any, folder: OutputFolder, stats: ReadStats) -> dict[str, Any]:
