@@ -24,7 +24,7 @@ import numpy as np
 
 import fecam
 from fecam import FeCAMClassifier
-from fecam.model_file import check
+from fecam.model_file.integrity import check
 from reporting import markdown, options, say, write
 from stamps import MODEL_FILE
 

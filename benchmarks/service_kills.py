@@ -23,7 +23,7 @@ import numpy as np
 
 import fecam
 from fecam.client import Client
-from fecam.model_file import check
+from fecam.model_file.integrity import check
 from reporting import markdown, options, say, write
 from serving import Served, service
 from stamps import SERVICE

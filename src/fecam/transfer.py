@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import MissingPackageError, ModelFileError, SettingsError
 from fecam.model_file.creation import atomic_file, create_file
-from fecam.model_file.file import ModelFile, translate_errors
+from fecam.model_file.file import translate_errors
 from fecam.model_file.records import EncoderRecord
 from fecam.model_file.settings import (
     FITTED,
@@ -34,7 +34,7 @@ from fecam.model_file.settings import (
     unpack_encoder,
     unpack_settings,
 )
-from fecam.model_file.snapshot import check_labels
+from fecam.model_file.snapshot import build_state
 from fecam.model_file.writing import WorkingCopy, layout_of
 from fecam.model_rows import (
     LABEL_RULE,
@@ -49,7 +49,7 @@ from fecam.model_rows import (
     unpack_class,
 )
 
-__all__ = ["ImportedModel", "export_file", "export_model", "import_file", "import_model"]
+__all__ = ["ImportedModel", "export_model", "import_file", "import_model"]
 
 FORMAT, VERSION = "fecam", 1
 MAX_MATRIX_WIDTH = 2**14
@@ -160,20 +160,6 @@ def import_model(path: str | os.PathLike[str]) -> ImportedModel:
             f"{path} cannot be imported: it is no safetensors file, or a damaged one ({error}). "
             f"{_NOT_OURS}"
         ) from None
-
-
-def export_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Write the current model of a ``.fecam`` file to a safetensors file.
-
-    Parameters
-    ----------
-    source : str or os.PathLike
-        The ``.fecam`` file.
-    path : str or os.PathLike
-        The safetensors file; an existing one is replaced.
-    """
-    with ModelFile(source) as file:
-        export_model(file.snapshot.classifier, path, encoder=file.snapshot.encoder)
 
 
 def import_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> ImportedModel:
@@ -295,21 +281,15 @@ def _read(file: Any) -> ImportedModel:
     for name in names & scatters:
         _check_tensor(file, name, layout.dtype, _scatter_shapes(file, name, layout))
     table = {name: file.get_tensor(name) for name in columns}
-    classes: dict[Any, ClassStatistics] = {}
-    tasks: dict[Any, int] = {}
-    for i, text in enumerate(map(json.dumps, labels)):
-        blobs = [
+    classes = []
+    for i, label in enumerate(map(json.dumps, labels)):
+        scatter, averaged = (
             _to_bytes(file.get_tensor(name)) if name in names else None
             for name in (f"scatter.{i}", f"averaged.{i}")
-        ]
+        )
         values = {name: column[i] for name, column in table.items()}
-        label, stats, task = _unpack(text, values, (blobs[0], blobs[1]), layout)
-        if label in classes:
-            raise file_error(f"class {text[:80]} comes twice.", _EXPORT_AGAIN)
-        classes[label], tasks[label] = stats, task
-    check_labels(classes)
-    state = replace(empty, classes=dict(sorted(classes.items())), tasks=dict(sorted(tasks.items())))
-    _ = classifier.set_state(state).metric_  # checks the settings
+        classes.append(_unpack(label, values, (scatter, averaged), layout))
+    _ = classifier.set_state(build_state(empty, classes)).metric_  # checks the settings
     encoder = json.dumps(_parse(metadata, "encoder"))
     return ImportedModel(classifier, unpack_encoder(encoder, layout.n_features))
 
@@ -318,15 +298,13 @@ def _check_version(metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise file_error("it holds tensors of another program.", _NOT_OURS)
     version = metadata.get("version", "")
-    if not version.isascii() or not version.isdigit() or len(version) > 8:
-        raise file_error(f"its version {version[:80]!r} is no number.", _EXPORT_AGAIN)
+    if not re.fullmatch("[1-9][0-9]{0,7}", version):
+        raise file_error(f"its version cannot be {version[:80]!r}.", _EXPORT_AGAIN)
     if int(version) > VERSION:
         raise file_error(
             f"it has version {version} of the layout; this fecam reads versions up to {VERSION}.",
             "Upgrade fecam.",
         )
-    if int(version) < 1:
-        raise file_error(f"its version cannot be {version}.", _EXPORT_AGAIN)
 
 
 def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, ClassifierState]:
@@ -361,14 +339,11 @@ def _parse(metadata: Mapping[str, str], name: str, kind: type = object) -> Any:
 
 def _scatter_shapes(file: Any, name: str, layout: Layout) -> list[tuple[int, ...]]:
     """Return the shapes that a scatter may have."""
-    width = layout.n_features
-    if layout.scatter_kind == "none":
-        return []
-    if layout.scatter_kind == "diagonal":
-        return [(width,)]
-    shape = tuple(file.get_slice(name).get_shape())
+    width, shape = layout.n_features, tuple(file.get_slice(name).get_shape())
+    packed = {"full": [(width * (width + 1) // 2,)], "diagonal": [(width,)], "none": []}
     is_low_rank = len(shape) == 2 and shape[1] == width and shape[0] <= width // 2
-    return [(width * (width + 1) // 2,), *([shape] if is_low_rank else [])]
+    low_rank = [shape] if layout.scatter_kind == "full" and is_low_rank else []
+    return [*packed[layout.scatter_kind], *low_rank]
 
 
 def _check_tensor(file: Any, name: str, dtype: str, shapes: list[tuple[int, ...]]) -> None:

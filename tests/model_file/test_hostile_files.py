@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier, load, model_rows
 from fecam.errors import ModelFileError
-from fecam.model_file import check
 from fecam.model_file.file import ModelFile
+from fecam.model_file.integrity import check
 from helpers.features import relu_features
 from helpers.same_models import X, Y, arrays_of, assert_same
 
@@ -397,6 +397,22 @@ def test_a_journal_that_was_left_behind_is_not_played_back(path):
     with suppress(ModelFileError):
         assert_same(load(path), FeCAMClassifier(domains="average").fit(X, Y))
     assert path.read_bytes() == before
+
+
+def test_a_reader_rolls_back_an_unfinished_transaction(path, tmp_path):
+    """The files of a writer that was killed while its transaction was partly written."""
+    expected = arrays_of(load(changed(path)))
+    killed = tmp_path / "killed.fecam"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA cache_size = 1")
+        db.execute("BEGIN")
+        db.execute("UPDATE settings SET value = '\"' || hex(randomblob(2000)) || '\"'")
+        for name in ("", "-journal"):
+            killed.with_name(killed.name + name).write_bytes(Path(f"{path}{name}").read_bytes())
+        db.execute("ROLLBACK")
+    assert killed.read_bytes() != path.read_bytes(), "pages were written before the end"
+    assert arrays_of(load(killed)) == expected
+    assert killed.read_bytes() == path.read_bytes()
 
 
 def test_the_file_is_not_touched_by_loading(path):

@@ -14,7 +14,7 @@ def labels(context: typer.Context, incomplete: str) -> list[str]:
     path = context.params.get("model") or os.environ.get("FECAM_MODEL")
     if path is None or not os.path.isfile(path):
         return []
-    from fecam.model_file import file_info
+    from fecam.model_file.integrity import file_info
 
     try:
         names = [str(record.label) for record in file_info(path).classes]

@@ -76,8 +76,8 @@ def doctor(
 
 
 def _check_file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
-    from fecam.model_file import check, file_info
     from fecam.model_file.header import wal_size
+    from fecam.model_file.integrity import check, file_info
 
     name = str(path)
     problems = check(path)
@@ -121,7 +121,7 @@ def _check_encoder(path: Path, name: str) -> Finding:
 
 
 def _compact(path: Path, yes: bool) -> Finding:
-    from fecam.model_file import compact
+    from fecam.model_file.integrity import compact
 
     if sys.stdin.isatty() and not yes:
         typer.confirm(f"Compact {path}? This removes the undo history.", abort=True, err=True)

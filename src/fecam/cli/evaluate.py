@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fecam.data import Dataset
     from fecam.inspection import Pair, Weakness
     from fecam.model import Model
-    from fecam.model_file import FileInfo
+    from fecam.model_file.records import FileInfo
 
 BATCH_SIZE = 1024
 """Samples per prediction."""
@@ -204,7 +204,7 @@ def classes(
     Example: `fecam classes -m birds.fecam --sort count`
     """
     with open_existing(model):  # raises with a hint if the file does not exist
-        from fecam.model_file import file_info
+        from fecam.model_file.integrity import file_info
 
         records = file_info(model).classes
     if sort is not Order.label:
@@ -250,7 +250,7 @@ def inspect(
     """
     with open_existing(model) as opened:
         from fecam.inspection import close_pairs, weak_classes
-        from fecam.model_file import file_info
+        from fecam.model_file.integrity import file_info
 
         info = file_info(model)
         pairs = close_pairs(opened.classifier) if top else []

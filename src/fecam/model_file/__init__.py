@@ -6,16 +6,7 @@ is read before its length was checked. Each class has checksums, and one more co
 settings. Every change is a transaction that writes only what it changes: see `file.ModelFile`.
 """
 
-from fecam.model_file.integrity import check, compact, file_info
-from fecam.model_file.records import EncoderRecord, FileInfo
+from fecam.model_file.records import EncoderRecord
 from fecam.model_file.save_load import load, save
 
-__all__ = [
-    "EncoderRecord",
-    "FileInfo",
-    "check",
-    "compact",
-    "file_info",
-    "load",
-    "save",
-]
+__all__ = ["EncoderRecord", "load", "save"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fecam.model_file.descriptors import Connection
@@ -21,25 +21,15 @@ def open_for_reading(path: Path, size: int) -> sqlite3.Connection:
     """Return a read-only connection; a transaction of a killed writer is rolled back first."""
     check_journal(path)
     try:
-        return _connect_readonly(path, "mode=ro", size)
+        return _connect(path, "mode=ro", size)
     except sqlite3.OperationalError as error:
         if journal_path(path).exists():
-            _rollback_hot_journal(path, size)
-            return _connect_readonly(path, "mode=ro", size)
+            _connect(path, "mode=rw", size).close()  # SQLite rolls the journal back
+            return _connect(path, "mode=ro", size)
         if "unable to open" not in str(error) or wal_size(path):
             raise
         # The file is in WAL mode in a read-only folder; as the log is empty, it can be ignored.
-        return _connect_readonly(path, "mode=ro&immutable=1", size)
-
-
-def _connect_readonly(path: Path, mode: str, size: int) -> sqlite3.Connection:
-    db = _connect(path, mode, size)
-    try:
-        db.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.Error:
-        db.close()
-        raise
-    return db
+        return _connect(path, "mode=ro&immutable=1", size)
 
 
 def open_for_writing(path: Path, size: int) -> sqlite3.Connection:
@@ -101,20 +91,18 @@ def _connect(path: Path, mode: str, size: int) -> sqlite3.Connection:
         check_same_thread=False,
         factory=Connection,
     )
-    db.share(path)
-    set_limits(db, size)
-    db.execute("PRAGMA trusted_schema = OFF")
-    db.execute("PRAGMA cell_size_check = ON")
+    try:
+        db.share(path)
+        set_limits(db, size)
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cell_size_check = ON")
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
 def set_limits(db: sqlite3.Connection, size: int) -> None:
     """Abort queries that no valid file of this size needs: pages of a hostile one form cycles."""
     db.set_progress_handler(lambda: 1, min(1_000_000 + size, 2**31 - 1))
-
-
-def _rollback_hot_journal(path: Path, size: int) -> None:
-    """Let SQLite undo an unfinished transaction, which needs a connection that may write."""
-    with closing(_connect(path, "mode=rw", size)) as db:
-        db.execute("BEGIN IMMEDIATE")
-        db.execute("ROLLBACK")

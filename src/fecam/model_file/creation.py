@@ -12,7 +12,6 @@ from pathlib import Path
 from secrets import token_hex
 
 from fecam.core.state import ClassifierState
-from fecam.errors import ModelFileError
 from fecam.model_file.header import APPLICATION_ID, VERSION
 from fecam.model_file.schema import TABLES
 from fecam.model_file.writing import WorkingCopy, write_step
@@ -69,13 +68,17 @@ def atomic_file(target: Path, *, replace: bool) -> Iterator[Path]:
         yield temporary
         _fsync(temporary, os.O_RDWR)
         if not replace and target.exists():  # keep the log of a file that exists
-            raise _created_meanwhile()
+            raise FileExistsError
         # SQLite would apply what is left of an earlier file at this path to the new one.
         for ending in ("-journal", "-wal", "-shm"):
             target.with_name(target.name + ending).unlink(missing_ok=True)
         _move(temporary, target, replace)
         with suppress(OSError):  # some systems cannot open a folder
             _fsync(target.parent, os.O_RDONLY)
+    except FileExistsError:
+        raise file_error(
+            "another program has just created it.", "Try again to add to it."
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -85,15 +88,11 @@ def _move(temporary: Path, target: Path, replace: bool) -> None:
         try:
             os.link(temporary, target)
         except FileExistsError:
-            raise _created_meanwhile() from None
+            raise
         except OSError:  # some file systems have no hard links
             replace = True
     if replace:
         os.replace(temporary, target)
-
-
-def _created_meanwhile() -> ModelFileError:
-    return file_error("another program has just created it.", "Try again to add to it.")
 
 
 def _fsync(path: Path, flags: int) -> None:

@@ -11,22 +11,17 @@ import os
 import sqlite3
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 FileId = tuple[int, int]
 
 
-@dataclass
-class _Shared:
-    descriptors: list[int] = field(default_factory=list)
-    users: int = 0
-
-
 _lock = threading.RLock()
-_open: dict[FileId, _Shared] = {}
+_open: dict[FileId, list[int]] = {}
+_users: Counter[FileId] = Counter()
 
 
 class Connection(sqlite3.Connection):
@@ -67,7 +62,7 @@ def descriptor_of(path: Path) -> Iterator[int]:
     """Yield the shared descriptor of a file; the caller must not close it."""
     key = _acquire(path)
     try:
-        yield _open[key].descriptors[0]
+        yield _open[key][0]
     finally:
         _release(key)
 
@@ -79,16 +74,15 @@ def _acquire(path: Path) -> FileId:
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             status = os.fstat(descriptor)
             key = status.st_dev, status.st_ino
-            _open.setdefault(key, _Shared()).descriptors.append(descriptor)
-        _open[key].users += 1
+            _open.setdefault(key, []).append(descriptor)
+        _users[key] += 1
         return key
 
 
 def _release(key: FileId) -> None:
     with _lock:
-        shared = _open[key]
-        shared.users -= 1
-        if not shared.users:
-            del _open[key]
-            for descriptor in shared.descriptors:
+        _users[key] -= 1
+        if not _users[key]:
+            del _users[key]
+            for descriptor in _open.pop(key):
                 os.close(descriptor)

@@ -12,6 +12,7 @@ from typing import Self
 
 from fecam.core.prior import Prior
 from fecam.errors import FecamError, ModelFileError
+from fecam.model_file import journal
 from fecam.model_file.connection import (
     close_writer,
     open_for_reading,
@@ -21,13 +22,6 @@ from fecam.model_file.connection import (
 )
 from fecam.model_file.descriptors import file_id
 from fecam.model_file.header import VERSION, check_header
-from fecam.model_file.journal import (
-    find_step,
-    prune_history,
-    purge_classes,
-    read_steps,
-    undo_step,
-)
 from fecam.model_file.lazy_matrices import LazyMatrixStore
 from fecam.model_file.migrations import migrate, migrated_copy
 from fecam.model_file.schema import check_schema
@@ -59,34 +53,26 @@ class ModelFile:
     def _open(self) -> Snapshot:
         self._file_id = file_id(self.path)
         self._size, version = check_header(self.path)
-        if version < VERSION:
-            with migrated_copy(self.path, self._size) as db:
-                return read_snapshot(db, self._size, None)
-        if self._size > EAGER_BYTES:
+        if version == VERSION and self._size > EAGER_BYTES:
             self._store = LazyMatrixStore(self.path, self._size)
-        with self._connection() as db:
-            return self._read(db)
-
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection to read from: an open one, or a temporary one."""
-        db = self._writer or (self._store.db if self._store else None)
-        if db is not None:
-            yield db
-            return
-        with closing(open_for_reading(self.path, self._size)) as db:
-            yield db
+        with self.reading() as db:
+            if db is not None:
+                return self._read(db)
+        with migrated_copy(self.path, self._size) as db:
+            return read_snapshot(db, self._size, None)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """Yield a connection to read from; None for a file of an older version."""
+        """Yield an open or a temporary connection; None for a file of an older version."""
         with self._lock, translate_errors(self.path):
             self._size, version = check_header(self.path)
             if version < VERSION:
                 yield None
-                return
-            with self._connection() as db:
+            elif db := self._writer or (self._store and self._store.db):
                 yield db
+            else:
+                with closing(open_for_reading(self.path, self._size)) as db:
+                    yield db
 
     def _read(
         self,
@@ -159,7 +145,7 @@ class ModelFile:
             db = self.writer()
             with transaction(db):
                 before = self._newest(db)
-                if (done := find_step(db, idempotency_key)) is not None:
+                if (done := journal.find_step(db, idempotency_key)) is not None:
                     self.snapshot = before
                     return done
                 hashes = row_hashes(before.rows)
@@ -169,9 +155,9 @@ class ModelFile:
                 if number is not None and purge:
                     left = working.classifier.state_.classes
                     gone = [r.row.label for label, r in before.rows.items() if label not in left]
-                    purge_classes(db, gone, number)
+                    journal.purge_classes(db, gone, number)
                 if number is not None:
-                    prune_history(db)
+                    journal.prune_history(db)
             if number is None:
                 self.snapshot = before
                 return None
@@ -182,7 +168,7 @@ class ModelFile:
         if not idempotency_key:
             return None
         with self.reading() as db:
-            return None if db is None else find_step(db, idempotency_key)
+            return None if db is None else journal.find_step(db, idempotency_key)
 
     def undo(self) -> Step:
         """Undo the last step that was not undone, and return it."""
@@ -190,7 +176,7 @@ class ModelFile:
             db = self.writer()
             with transaction(db):
                 before = self._newest(db)
-                number = undo_step(db, before)
+                number = journal.undo_step(db, before)
                 self._read(db, before)  # a damaged history must not damage the model
             return self._after(db, before, number)
 
@@ -198,7 +184,7 @@ class ModelFile:
     def steps(self) -> list[Step]:
         """The history of the file, the last step first."""
         with self.reading() as db:
-            return [] if db is None else read_steps(db)
+            return [] if db is None else journal.read_steps(db)
 
     def close(self) -> None:
         """Close the file."""
@@ -238,7 +224,7 @@ class ModelFile:
         if self._store is None and self._size > EAGER_BYTES:
             self._store = LazyMatrixStore(self.path, self._size)
         self.snapshot = self._read(db, before, new_prior)
-        (step,) = read_steps(db, number)
+        (step,) = journal.read_steps(db, number)
         return step
 
 

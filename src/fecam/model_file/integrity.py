@@ -22,35 +22,7 @@ MAX_PROBLEMS = 1000
 
 
 def file_info(path: str | os.PathLike[str]) -> FileInfo:
-    """Describe a file: sizes, settings, classes and history.
-
-    The matrices of a large file are not read.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A ``.fecam`` file.
-
-    Returns
-    -------
-    FileInfo
-        The description.
-
-    Raises
-    ------
-    ModelFileError
-        If the file cannot be opened or is damaged.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from fecam import FeCAMClassifier
-    >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     clf.save(folder + "/pets.fecam")
-    ...     [record.label for record in file_info(folder + "/pets.fecam").classes]
-    ['cat', 'dog']
-    """
+    """Describe a file: sizes, settings, classes and history; no matrix of a large file is read."""
     with ModelFile(path) as file:
         snapshot, free, history = file.snapshot, 0, 0
         with file.reading() as db:
@@ -71,18 +43,7 @@ def file_info(path: str | os.PathLike[str]) -> FileInfo:
 
 
 def check(path: str | os.PathLike[str]) -> list[str]:
-    """Read a whole file and return a message per problem.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A ``.fecam`` file.
-
-    Returns
-    -------
-    list of str
-        The problems; empty for a valid file.
-    """
+    """Read a whole file and return a message per problem."""
     problems: list[str] = []
     path = Path(path)
     try:
@@ -107,23 +68,7 @@ def check(path: str | os.PathLike[str]) -> list[str]:
 
 
 def compact(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Drop the history that is kept to undo, and release free space.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A ``.fecam`` file.
-
-    Returns
-    -------
-    tuple of int
-        The size in bytes before and after.
-
-    Raises
-    ------
-    ModelFileError
-        If the file cannot be opened, is damaged, or is in use.
-    """
+    """Drop the history and release free space; return the size before and after."""
     with ModelFile(path) as file, translate_errors(path):
         size, _ = check_header(file.path)
         db = file.writer()

@@ -33,29 +33,14 @@ class EncoderRecord:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """Description of a file.
-
-    Parameters
-    ----------
-    format_version, model_version : int
-        Version of the format, and number of changes of the model.
-    bytes, free_bytes, history_bytes : int
-        Size of the file, of its free space, and of what is kept only to undo.
-    settings : mapping of str to object
-        Parameters of the classifier and fitted values.
-    encoder : EncoderRecord or None
-        The encoder of the features.
-    classes : list of ClassRecord
-        The classes.
-    steps : list of Step
-        The history, the last step first.
-    """
+    """Description of a file."""
 
     format_version: int
     model_version: int
     bytes: int
     free_bytes: int
     history_bytes: int
+    """Size of what is kept only to undo."""
     settings: Mapping[str, Any]
     encoder: EncoderRecord | None
     classes: list[ClassRecord]

@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.prior import Prior
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import SettingsError
 from fecam.model_file.lazy_matrices import LazyMatrixStore, read_matrices
@@ -117,19 +119,9 @@ def read_snapshot(
     if before is not None and before.layout == layout:
         unchanged = {row.record_id: (label, row) for label, row in before.rows.items()}
     pairs = _read_classes(db, layout, size, store, unchanged)
-    rows = dict(pairs)
-    if len(rows) < len(pairs):
-        label, _ = Counter(label for label, _ in pairs).most_common(1)[0]
-        raise file_error(f"class {rows[label].row.label} comes twice.")
-    check_labels(rows)
-    if json.dumps(file_checksum(settings, [r.row.checksum for r in rows.values()])) != checksum:
+    state = build_state(empty, ((label, r.statistics, r.row.task) for label, r in pairs))
+    if json.dumps(file_checksum(settings, [r.row.checksum for _, r in pairs])) != checksum:
         raise file_error("a setting was changed or a class was lost: the checksum does not match.")
-    rows = dict(sorted(rows.items(), key=lambda item: item[0]))
-    state = replace(
-        empty,
-        classes={label: row.statistics for label, row in rows.items()},
-        tasks={label: row.row.task for label, row in rows.items()},
-    )
     prior_id, prior = json.loads(settings["prior_"]), None
     if before is not None and before.prior is not None and before.prior[0] == prior_id:
         prior = before.prior
@@ -140,7 +132,22 @@ def read_snapshot(
         _ = classifier.set_state(state, prior=prior and prior[1], previous=previous).metric_
     except SettingsError as error:
         raise file_error(f"its settings do not fit its classes: {error}") from None
+    rows = dict(sorted(pairs, key=itemgetter(0)))
     return Snapshot(settings, classifier, layout, rows, prior, checksum)
+
+
+def build_state(
+    empty: ClassifierState, classes: Iterable[tuple[Label, ClassStatistics, int]]
+) -> ClassifierState:
+    """Return a state with these classes, each a label, statistics and a task; sorted by label."""
+    classes = list(classes)
+    check_labels(label for label, _, _ in classes)
+    classes.sort(key=itemgetter(0))
+    return replace(
+        empty,
+        classes={label: stats for label, stats, _ in classes},
+        tasks={label: task for label, _, task in classes},
+    )
 
 
 def _read_classes(
@@ -205,8 +212,11 @@ def read_rows(
 
 
 def check_labels(labels: Iterable[Hashable]) -> None:
-    """Reject labels that a NumPy array would change."""
+    """Reject duplicates, and labels that a NumPy array would change."""
     plain = list(map(plain_label, labels))
+    if len(set(plain)) < len(plain):
+        label, _ = Counter(plain).most_common(1)[0]
+        raise file_error(f"class {json.dumps(label)[:80]} comes twice.")
     numbers = [label for label in plain if isinstance(label, int)] or [0]
     if len({*map(type, plain)}) > 1 or np.asarray(numbers).dtype.kind not in "iu":
         raise file_error(

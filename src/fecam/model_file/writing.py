@@ -70,7 +70,7 @@ def write_step(
     """
     _check_texts(note=note, key=key)
     time, version = now(), 1 if before is None else before.version + 1
-    old_rows = {} if before is None else before.rows
+    old_rows = before.rows if before else {}
     classes = working.classifier.state_.classes
     check_labels(classes)
     changes: dict[str, tuple[int | None, int | None]] = {}
@@ -87,23 +87,21 @@ def write_step(
         changes[row.label] = replaced.record_id if replaced else None, record_id
         counts[row.label] = row.n_samples - (replaced.row.n_samples if replaced else 0)
         checksums[row.label] = row.checksum
-    prior = _prior_of(working)
-    prior_id = _prior_id(before, prior, version)
-    settings = _pack_file_settings(working, version, prior_id)
+    old_prior, prior = before and before.prior, _prior(before, working, version)
+    settings = _pack_file_settings(working, version, prior and prior[0])
     old_settings = {
         name: text
-        for name, text in ({} if before is None else before.settings).items()
+        for name, text in (before.settings if before else {}).items()
         if name not in ("version_", "prior_", "fecam_") and settings[name] != text
     }
     if before is not None and not changes and not old_settings:
         return None
-    if prior is not None and prior_id == version << STEP_BITS:
-        insert_prior(db, prior_id, prior)
+    if prior is not None and prior is not old_prior:
+        insert_prior(db, *prior)
     step = _next_step(db)
-    old_prior_id = before.prior[0] if before is not None and before.prior is not None else None
     values = (step, time, what, note, key, json.dumps(counts))
-    before_it = (json.dumps(old_settings) if old_settings else None, old_prior_id)
-    db.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?)", (*values, *before_it))
+    undo = (json.dumps(old_settings) if old_settings else None, old_prior and old_prior[0])
+    db.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?)", (*values, *undo))
     for text, (old_id, new_id) in changes.items():
         set_current(db, text, new_id)
         if before is not None or what != "save":  # a first save cannot be undone
@@ -114,19 +112,11 @@ def write_step(
 
 def _check_texts(**texts: str) -> None:
     for name, text in texts.items():
-        if not isinstance(text, str) or not _is_unicode(text):
+        # Undecodable bytes become lone surrogates, which cannot be encoded again.
+        if not isinstance(text, str) or text.encode(errors="ignore").decode() != text:
             raise InputError(f"the {name} {text!r} is not text. Write it in UTF-8.")
         if len(text) > MAX_TEXT:
             raise InputError(f"the {name} has {len(text)} characters. Keep it below {MAX_TEXT}.")
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether a text has no lone surrogates, which undecodable bytes become."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _changed_rows(
@@ -166,22 +156,15 @@ def layout_of(classifier: FeCAMClassifier) -> Layout:
     return Layout(state.scatter_kind, state.n_features, classifier.dtype)
 
 
-def _prior_of(working: WorkingCopy) -> Prior | None:
+def _prior(before: Snapshot | None, working: WorkingCopy, version: int) -> tuple[int, Prior] | None:
+    """Return the id and the prior of a working copy; an unchanged prior keeps its id."""
     classifier = working.classifier
     if not classifier.state_.classes:
         return None
-    if working.needs_prior:
-        return classifier.current_prior()
-    return classifier.prior_
-
-
-def _prior_id(before: Snapshot | None, prior: Prior | None, version: int) -> int | None:
-    """Return the id of a prior: the one that it has in the file, or a new one."""
-    if prior is None:
-        return None
+    prior = classifier.current_prior() if working.needs_prior else classifier.prior_
     if before is not None and before.prior is not None and before.prior[1] is prior:
-        return before.prior[0]
-    return version << STEP_BITS
+        return before.prior
+    return None if prior is None else (version << STEP_BITS, prior)
 
 
 def _pack_file_settings(working: WorkingCopy, version: int, prior_id: int | None) -> dict[str, str]:
