@@ -155,8 +155,8 @@ def test_a_text_is_never_taken_for_a_path(tmp_path):
     (tmp_path / "secret.png").write_bytes(png(8, 8))
     name = str(tmp_path / "secret.png")
     with package.open(tmp_path / "new.fecam") as model:
-        assert model._as_material([name], ["a"]).kind == "images"  # as people mean it
-        assert model._as_material([name], ["a"], "texts").kind == "texts"
+        assert model._labeled_items([name], ["a"]).kind == "images"  # as people mean it
+        assert model._labeled_items([name], ["a"], "texts").kind == "texts"
     with (
         package.open(taught_file(tmp_path)) as model,
         pytest.raises(InputError, match="takes features"),

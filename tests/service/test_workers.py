@@ -369,5 +369,5 @@ def test_a_service_searches_as_it_is_told(tmp_path, workers):
 
 
 def test_a_search_that_there_is_not_is_told(tmp_path):
-    with pytest.raises(SettingsError, match=r"search='fast' must be one of auto.*approximate"):
+    with pytest.raises(SettingsError, match=r"search='fast' must be one of 'auto'.*'approximate'"):
         ServiceSettings(tmp_path / "m.fecam", search="fast")

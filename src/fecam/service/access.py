@@ -1,8 +1,7 @@
 """Access checks: host, origin and token of a request.
 
-A service on loopback without tokens is open to all programs of the machine, including foreign pages
-in a browser. Two checks reject those pages: the Host header must name this machine, which stops DNS
-rebinding, and the Origin must be the service itself.
+A service on loopback without tokens is open to all programs of the machine. Two checks reject
+foreign pages in a browser: the Host must be this machine (DNS rebinding), the Origin the service.
 """
 
 from __future__ import annotations

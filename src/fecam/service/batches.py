@@ -1,10 +1,7 @@
-"""`Batcher`: processes all queued jobs together.
+"""`Batcher`: processes all queued jobs together; no job waits for a batch to fill.
 
-A product of 64 rows takes little longer than a product of one. No job waits for a batch to fill: a
-batch takes what is queued, and the next batch collects meanwhile.
-
-Only the event loop touches the jobs, so there is no lock. Waiting for a lock releases the
-interpreter, and getting it back from a busy thread takes longer than predicting a row.
+Only the event loop touches the jobs, so there is no lock: after waiting for one, getting the GIL
+back from a busy thread takes longer than predicting a row.
 """
 
 from __future__ import annotations
@@ -31,13 +28,11 @@ class _Job(Generic[J]):
 
 
 class Batcher(Generic[J, R]):
-    """Runs the jobs of an event loop in batches.
+    """Runs the jobs of an event loop in batches of up to ``max_batch`` items.
 
-    ``work`` gets several jobs and returns an outcome for each: a result, or an error that is raised
-    where that job is awaited. At most ``max_queue`` jobs wait, for about ``seconds`` at most; a
-    batch has up to ``max_batch`` items. Up to ``max_inflight_batches`` are dispatched before the
-    first has finished, but none while they have ``max_inflight_items`` items or more: a dispatched
-    job is computed even if its client is gone.
+    ``work`` returns a result or an error for each job. Up to ``max_inflight_batches`` run at the
+    same time, but none starts while they have ``max_inflight_items`` items or more: a started job
+    is computed even if its client is gone.
     """
 
     def __init__(

@@ -27,6 +27,7 @@ from fecam.service.run import SHUTDOWN_TIMEOUT_S, WORKER_TIMEOUT_S, listen, url_
 from fecam.service.settings import ServiceSettings
 from fecam.service.tokens import TokenFile
 from fecam.service.writer import Writer
+from fecam.validation import check_int
 
 REPLICA_APP, WRITER_APP = "fecam", "fecam-writer"
 """Two Ray Serve applications, so that the replicas can be stopped before the writer."""
@@ -84,8 +85,7 @@ def run_on_ray(settings: ServiceSettings, address: str, replicas: int) -> None:
     """Serve on a cluster until a signal; accepted requests are finished."""
     if settings.tokens is not None:
         TokenFile(settings.tokens).tokens()  # raises now if they are invalid
-    if replicas < 1:
-        raise SettingsError(f"replicas={replicas} must be an integer of at least 1.")
+    check_int("replicas", replicas)
     logs.set_up(settings)
     # Ray installs its own signal handlers when it starts, so ours come after.
     with served(settings, address, replicas) as url, _signals() as stopped:

@@ -22,17 +22,13 @@ def backup_copy(model: Path) -> Path:
     try:
         with translate_errors(model):
             size, _ = check_header(model)
-            source = open_for_reading(model, size)
-            try:
-                target = sqlite3.connect(copy, isolation_level=None)
-                try:
-                    source.set_progress_handler(None, 0)
-                    source.backup(target)
-                    target.execute("PRAGMA journal_mode = DELETE")  # one file, no WAL
-                finally:
-                    target.close()
-            finally:
-                source.close()
+            with (
+                closing(open_for_reading(model, size)) as source,
+                closing(sqlite3.connect(copy, isolation_level=None)) as target,
+            ):
+                source.set_progress_handler(None, 0)
+                source.backup(target)
+                target.execute("PRAGMA journal_mode = DELETE")  # one file, no WAL
     except BaseException:
         copy.unlink(missing_ok=True)
         raise

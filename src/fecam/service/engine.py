@@ -118,8 +118,6 @@ class Engine:
         self._poll_now, self._closing = threading.Event(), False
         self._warmed_up = threading.Event()
 
-    # ------------------------------------------------------------------ start and stop
-
     async def start(self) -> None:
         """Start; slow parts such as loading an encoder continue in the background."""
         self._pool.start()
@@ -167,23 +165,14 @@ class Engine:
             "write": self._n_writes,
         }
 
-    # ------------------------------------------------------------------ predictions
-
     async def predict(
-        self,
-        rows: NDArray[np.float32],
-        top: int = 1,
-        reject: float | None = None,
+        self, rows: NDArray[np.float32], top: int = 1, reject: float | None = None
     ) -> EncodedAnswers:
         """Return the answers for rows of features."""
         return await self._predict_queue.submit(Query(rows, top, reject), len(rows))
 
     async def predict_items(
-        self,
-        kind: str,
-        items: Sequence[Any],
-        top: int = 1,
-        reject: float | None = None,
+        self, kind: str, items: Sequence[Any], top: int = 1, reject: float | None = None
     ) -> EncodedAnswers:
         """Return the answers for images or texts; an unreadable item has an error."""
         encoded = await self.encode(kind, items)
@@ -229,8 +218,6 @@ class Engine:
     def version_timeout(self, version: int) -> float:
         """Return the seconds to wait for a version."""
         return VERSION_WAIT_S
-
-    # ------------------------------------------------------------------ changes
 
     async def learn(
         self,
@@ -336,8 +323,6 @@ class Engine:
             return await task
         finally:
             self._n_writes -= 1
-
-    # ------------------------------------------------------------------ threads
 
     def publish(self) -> None:
         """Serve the current content of the file, after all factors have been computed."""

@@ -22,10 +22,7 @@ MAX_HEAD_BYTES = 2**19
 
 
 class RequestDeadlineProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with limits for the request head, on a coalescing transport.
-
-    The application, which has the other limits, is called only when the head is complete.
-    """
+    """uvicorn's protocol with limits for the request head, on a coalescing transport."""
 
     transport: CoalescingTransport
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.extmath import svd_flip
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import to_numpy
@@ -30,27 +31,18 @@ def class_map(classifier: FeCAMClassifier) -> dict[str, Any]:
         return {"points": [], "explained": None}
     means = np.stack([np.asarray(to_numpy(stats.mean), float) for stats in classes.values()])
     centered = means - means.mean(axis=0)
-    _, singular_values, components = np.linalg.svd(centered, full_matrices=False)
-    axes = _two_axes(components, means.shape[1])
+    left, singular_values, components = np.linalg.svd(centered, full_matrices=False)
+    _, components = svd_flip(left, components, u_based_decision=False)  # deterministic signs
+    axes = np.zeros((means.shape[1], 2))
+    axes[:, : len(components[:2])] = components[:2].T
     total = float(np.sum(singular_values**2))
     coordinates = centered @ axes
     points = [
         {"label": label, "count": stats.count, "x": x, "y": y, "ellipse": _ellipse(stats, axes)}
         for (label, stats), (x, y) in zip(classes.items(), coordinates.tolist(), strict=True)
     ]
-    return {
-        "points": points,
-        "explained": float(np.sum(singular_values[:2] ** 2)) / total if total else None,
-    }
-
-
-def _two_axes(components: NDArray[Any], width: int) -> NDArray[Any]:
-    """Return the first two components as columns, zero-padded, with deterministic signs."""
-    axes = np.zeros((width, 2))
-    first = components[:2].T
-    largest = first[np.argmax(np.abs(first), axis=0), np.arange(first.shape[1])]
-    axes[:, : first.shape[1]] = first * np.where(largest < 0, -1.0, 1.0)
-    return axes
+    explained = float(np.sum(singular_values[:2] ** 2)) / total if total else None
+    return {"points": points, "explained": explained}
 
 
 def _ellipse(stats: ClassStatistics, axes: NDArray[Any]) -> dict[str, float]:

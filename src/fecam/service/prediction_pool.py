@@ -1,11 +1,8 @@
 """`PredictionPool`: predicts with the published model in worker processes, or in a thread.
 
-One Python process runs one thread at a time. A second process predicts while the first reads
-requests and writes responses.
-
-A worker (`fecam.service.worker_handle`) follows the model's file. A version is published only after
-all workers have loaded it, so a client that taught a class gets answers that include it. While no
-worker runs, a thread of this process predicts.
+A worker process predicts while this process reads requests and writes responses. It follows the
+model's file. A version is published after all workers have loaded it, so a client that taught a
+class gets answers that include it. While no worker runs, a thread of this process predicts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Main loop of a prediction worker: see `fecam.service.worker_handle`.
-
-A worker takes many queued queries at a time, so that they share one matrix product.
-"""
+"""Main loop of a prediction worker: see `fecam.service.worker_handle`."""
 
 from __future__ import annotations
 
@@ -19,13 +16,7 @@ from fecam.core.threads import blas_threads, n_blas_threads, n_cores, reserve_co
 from fecam.errors import FecamError
 from fecam.model import Model, open_model
 from fecam.service.frames import Batch, decode_batch, read_frame, write_frame
-from fecam.service.served_model import (
-    BLOCK_ROWS,
-    Query,
-    ServedModel,
-    precompute,
-    predict_batch,
-)
+from fecam.service.served_model import BLOCK_ROWS, Query, ServedModel, precompute, predict_batch
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 """Signals that stop a service. Workers ignore them: the service stops its workers."""
@@ -84,10 +75,8 @@ class RequestQueue:
     def next_batches(self) -> list[list[Query]]:
         """Return queued batches and wait for the first; an empty list at the end.
 
-        Clients that send the next query after each answer return together. If all were taken, small
-        and large products would alternate, and the service cannot keep up with the small ones. So
-        the number of rows is the mean of the queue and the last product. Large queries get twice
-        the rows: two cores compute one block each.
+        The number of rows is the mean of the queue and the last product: if all were taken, small
+        and large products would alternate. Large queries get two blocks, one per core.
         """
         self._receive()
         mean = (sum(map(_n_rows, self._waiting)) + self._n_taken + 1) // 2

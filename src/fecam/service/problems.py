@@ -5,6 +5,7 @@ No response contains a path of the server or a traceback; details go to the log.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +35,12 @@ class Problem(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support pickling."""
-        return _problem, (self.status, self.code, self.message, self.headers)
+        return partial(Problem, self.status, self.code, self.message, **self.headers), ()
 
     def response(self) -> Response:
         """Return the response."""
         body = {"error": {"code": self.code, "message": self.message}}
         return json_response(body, self.status, self.headers)
-
-
-def _problem(status: int, code: str, message: str, headers: dict[str, str]) -> Problem:
-    return Problem(status, code, message, **headers)
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -94,11 +91,7 @@ def to_problem(error: Exception, model: Path) -> Problem:
         code = "unknown_label" if unknown else "item" if isinstance(error, ItemError) else "input"
         return Problem(status, code, without_paths(str(error), model))
     log.error("unexpected", exc_info=error)
-    return Problem(
-        500,
-        "internal",
-        "the server had an internal error. See the log of the service.",
-    )
+    return Problem(500, "internal", "the server had an internal error. See the log of the service.")
 
 
 def _file_problem(error: ModelFileError) -> Problem:

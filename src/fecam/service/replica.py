@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fecam.model import LearnResult
-from fecam.results import Step
 from fecam.service.blocks import apply_blocks
 from fecam.service.copies import restore_into
 from fecam.service.engine import Engine
@@ -80,26 +78,20 @@ class Replica(Engine):
 
     def version_timeout(self, version: int) -> float:
         """Return the seconds to wait for a version: longer if the writer has it."""
-        if version <= self._writer_version:
-            return FETCH_TIMEOUT_S
-        return super().version_timeout(version)
+        is_known = version <= self._writer_version
+        return FETCH_TIMEOUT_S if is_known else super().version_timeout(version)
 
-    # ------------------------------------------------------------------ changes
-
-    async def learn(self, *args: Any, **kwargs: Any) -> tuple[LearnResult, int]:
+    async def learn(self, *args: Any, **kwargs: Any) -> Any:
         """Forward to the writer; on return the change is on its disk."""
-        result: tuple[LearnResult, int] = await self._forward("learn", *args, **kwargs)
-        return result
+        return await self._forward("learn", *args, **kwargs)
 
-    async def forget(self, *args: Any, **kwargs: Any) -> tuple[Step, int]:
+    async def forget(self, *args: Any, **kwargs: Any) -> Any:
         """Forward to the writer."""
-        result: tuple[Step, int] = await self._forward("forget", *args, **kwargs)
-        return result
+        return await self._forward("forget", *args, **kwargs)
 
-    async def undo(self, *args: Any, **kwargs: Any) -> tuple[list[Step], int]:
+    async def undo(self, *args: Any, **kwargs: Any) -> Any:
         """Forward to the writer."""
-        result: tuple[list[Step], int] = await self._forward("undo", *args, **kwargs)
-        return result
+        return await self._forward("undo", *args, **kwargs)
 
     async def _forward(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Wait while the writer replies to polls, and ``limits.seconds`` after its last reply."""
@@ -122,8 +114,6 @@ class Replica(Engine):
         if isinstance(reply, Problem):
             raise reply
         return reply
-
-    # ------------------------------------------------------------------ following the writer
 
     async def _sync(self) -> None:
         while True:

@@ -107,9 +107,6 @@ def invalid(message: str) -> Problem:
     return Problem(422, "invalid", message)
 
 
-# ---------------------------------------------------------------------- bytes
-
-
 def _too_large(limits: Limits, **headers: str) -> Problem:
     return Problem(
         413,
@@ -149,9 +146,6 @@ async def _part(request: Request, limits: Limits) -> tuple[bytes, bool]:
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-# ---------------------------------------------------------------------- JSON
 
 
 async def _json(request: Request, media: str, limits: Limits) -> tuple[dict[str, Any], bool]:
@@ -253,9 +247,6 @@ def _image(i: int, text: str) -> bytes:
         raise invalid(f"images[{i}] is not base64.") from None
 
 
-# ---------------------------------------------------------------------- rows of bytes
-
-
 def _rows_from_bytes(body: bytes, n_features: int | None, limits: Limits) -> NDArray[np.float32]:
     if n_features is None:
         raise Problem(
@@ -270,9 +261,6 @@ def _rows_from_bytes(body: bytes, n_features: int | None, limits: Limits) -> NDA
         )
     _check_count(len(body) // (4 * n_features), limits)
     return np.frombuffer(body, "<f4").reshape(-1, n_features)
-
-
-# ---------------------------------------------------------------------- forms
 
 
 class _InMemory(MultiPartParser):
@@ -319,9 +307,6 @@ def _parse_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
             except ValueError:
                 raise invalid(f"{name}={text[:40]!r} must be a number.") from None
     return options
-
-
-# ---------------------------------------------------------------------- values
 
 
 def _options(values: Mapping[str, Any]) -> tuple[int, float | None, int | None]:

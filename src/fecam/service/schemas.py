@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import models_json_schema
 
 from fecam.service.request_bodies import MAX_LABEL, MAX_NOTE, MAX_TOP
@@ -50,73 +50,40 @@ class _Request(BaseModel):
 
 
 class _PredictRequest(_Request):
+    """Items to predict."""
+
     top: Top = 1
     reject: Reject = None
     min_version: MinVersion = None
 
 
-class PredictFeatures(_PredictRequest):
-    """Rows of features to predict."""
-
-    features: Rows
-
-
-class PredictTexts(_PredictRequest):
-    """Texts to predict."""
-
-    texts: Texts
-
-
-class PredictImages(_PredictRequest):
-    """Images to predict."""
-
-    images: Images
-
-
 class _TeachRequest(_Request):
+    """Items of one class."""
+
     label: Label = Field(examples=["robin"])
     note: Note = ""
 
 
-class TeachFeatures(_TeachRequest):
-    """Rows of features of one class."""
-
-    features: Rows
-
-
-class TeachTexts(_TeachRequest):
-    """Texts of one class."""
-
-    texts: Texts
-
-
-class TeachImages(_TeachRequest):
-    """Images of one class."""
-
-    images: Images
-
-
 class _LabeledRequest(_Request):
+    """Items with one label each."""
+
     labels: list[Label] = Field(min_length=1, description="One per item.", examples=[["robin"]])
     note: Note = ""
 
 
-class LabeledFeatures(_LabeledRequest):
-    """Rows of features with one label each."""
-
-    features: Rows
-
-
-class LabeledTexts(_LabeledRequest):
-    """Texts with one label each."""
-
-    texts: Texts
+def _for_each_kind(prefix: str, base: type[_Request]) -> list[type[BaseModel]]:
+    """Return a model per kind of items, such as PredictFeatures with the field features."""
+    models = []
+    for kind, items in (("features", Rows), ("texts", Texts), ("images", Images)):
+        field: dict[str, Any] = {kind: (items, ...)}
+        name = f"{prefix}{kind.title()}"
+        models.append(create_model(name, __base__=base, __doc__=base.__doc__, **field))
+    return list[type[BaseModel]](models)
 
 
-class LabeledImages(_LabeledRequest):
-    """Images with one label each."""
-
-    images: Images
+PREDICT_REQUESTS = _for_each_kind("Predict", _PredictRequest)
+TEACH_REQUESTS = _for_each_kind("Teach", _TeachRequest)
+LABELED_REQUESTS = _for_each_kind("Labeled", _LabeledRequest)
 
 
 class UndoRequest(_Request):
@@ -292,9 +259,6 @@ class Error(BaseModel):
     error: ErrorBody
 
 
-PREDICT_REQUESTS = (PredictFeatures, PredictTexts, PredictImages)
-TEACH_REQUESTS = (TeachFeatures, TeachTexts, TeachImages)
-LABELED_REQUESTS = (LabeledFeatures, LabeledTexts, LabeledImages)
 _ERRORS = {
     400: "The body cannot be read.",
     401: "A token is required.",
@@ -325,11 +289,7 @@ def body(*models: type[BaseModel], form: dict[str, Any] | None = None, raw: bool
         "application/json": {"schema": references[0] if len(models) == 1 else {"anyOf": references}}
     }
     if form is not None:
-        files = {
-            "type": "array",
-            "minItems": 1,
-            "items": {"type": "string", "format": "binary"},
-        }
+        files = {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}}
         schema = {"type": "object", "properties": {"files": files, **form}}
         content["multipart/form-data"] = {"schema": {**schema, "required": ["files"]}}
     if raw:

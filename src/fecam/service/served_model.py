@@ -33,10 +33,7 @@ class ServedModel:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot | None, search: str | None = None) -> ServedModel:
-        """Return the model to serve; ``search`` overrides the search of the snapshot.
-
-        The copied classifier has its own cache, so that no thread sees a partly filled one.
-        """
+        """Return the model to serve; ``search`` overrides the search of the snapshot."""
         if snapshot is None:
             return cls(None, None)
         classifier = snapshot.classifier.copy()
@@ -86,10 +83,7 @@ class Query:
 
 
 class EncodedAnswers(NamedTuple):
-    """Answers as JSON, and the version of the model that gave them.
-
-    The worker encodes, because bytes pass between processes faster than objects.
-    """
+    """Answers as JSON, which passes between processes faster than objects, and the version."""
 
     json: bytes
     version: int

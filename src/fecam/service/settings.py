@@ -11,23 +11,38 @@ from typing import Self
 from fecam.data.images import MAX_PIXELS
 from fecam.errors import SettingsError
 from fecam.settings import CHOICES
+from fecam.validation import check_choice, check_int
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits per request, and of the queues."""
+    """Limits per request, and of the queues.
+
+    Parameters
+    ----------
+    max_bytes : int
+        Bytes of a request body.
+    max_items : int
+        Images, texts or rows in one request.
+    max_pixels : int
+        Pixels of one image, read from its header; larger images are not decoded.
+    seconds : float
+        Seconds for a request to arrive, and then for its response. A change that has started is
+        finished.
+    queue : int
+        Requests that may wait for the encoder, and changes that may wait for the writer.
+
+    Examples
+    --------
+    >>> Limits(max_items=10).max_items
+    10
+    """
 
     max_bytes: int = 32_000_000
-    """Bytes of a request body."""
     max_items: int = 1024
-    """Images, texts or rows in one request."""
     max_pixels: int = 25_000_000
-    """Pixels of one image, read from its header; larger images are not decoded."""
     seconds: float = 30.0
-    """Seconds for a request to arrive, and then for its response. A change that has started is
-    finished."""
     queue: int = 64
-    """Requests that may wait for the encoder, and changes that may wait for the writer."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -41,6 +56,33 @@ class Limits:
 class ServiceSettings:
     """Settings of a service.
 
+    Parameters
+    ----------
+    model : Path
+        The model file; the first change creates it.
+    host, port : str, int
+        Address to listen on; port 0 is any free port.
+    workers : int
+        Processes that share the file.
+    predict_workers : int or None
+        Prediction workers per process; None: 1 if a core is free, else 0.
+    search : str or None
+        Overrides the ``search`` of the model: see `FeCAMClassifier`.
+    tokens : Path or None
+        Token file; required unless the host is a loopback address.
+    limits : Limits
+        Limits per request.
+    encoder, device : str or None
+        Encoder of a new model, and its device.
+    cors : tuple of str
+        Allowed origins of other pages, such as https://birds.example.org.
+    docs : bool
+        Whether to serve API documentation at /docs. It loads scripts from a CDN.
+    log_json, access_log : bool
+        Whether to log as JSON, and whether to log each request.
+
+    Examples
+    --------
     >>> ServiceSettings(Path("birds.fecam")).is_local
     True
     >>> ServiceSettings(Path("birds.fecam"), host="0.0.0.0")
@@ -56,17 +98,13 @@ required. Create one with `fecam token add NAME --scope teach --tokens FILE` and
     port: int = 8765
     workers: int = 1
     predict_workers: int | None = None
-    """Prediction workers per worker process; 0: none; None: 1 if a core is free, else 0."""
     search: str | None = None
-    """Overrides the ``search`` of the model: see `FeCAMClassifier`."""
     tokens: Path | None = None
     limits: Limits = field(default_factory=Limits)
     encoder: str | None = None
     device: str | None = None
     cors: tuple[str, ...] = ()
-    """Allowed origins of other pages, such as https://birds.example.org."""
     docs: bool = False
-    """Whether to serve API documentation at /docs. It loads scripts from a CDN."""
     log_json: bool = False
     access_log: bool = False
 
@@ -77,15 +115,12 @@ required. Create one with `fecam token add NAME --scope teach --tokens FILE` and
                 "Create one with `fecam token add NAME --scope teach --tokens FILE` and serve with "
                 "--tokens FILE, or listen on 127.0.0.1."
             )
-        if not 0 <= self.port < 65536:
-            raise SettingsError(f"port={self.port} must be from 0 to 65535.")
-        if not 1 <= self.workers <= 256:
-            raise SettingsError(f"workers={self.workers} must be from 1 to 256.")
-        if self.predict_workers is not None and not 0 <= self.predict_workers <= 64:
-            raise SettingsError(f"predict_workers={self.predict_workers} must be from 0 to 64.")
-        if self.search is not None and self.search not in CHOICES["search"]:
-            choices = ", ".join(map(str, CHOICES["search"]))
-            raise SettingsError(f"search={self.search!r} must be one of {choices}.")
+        check_int("port", self.port, 0, 65535)
+        check_int("workers", self.workers, 1, 256)
+        if self.predict_workers is not None:
+            check_int("predict_workers", self.predict_workers, 0, 64)
+        if self.search is not None:
+            check_choice("search", self.search, CHOICES["search"])
 
     @property
     def is_local(self) -> bool:
@@ -98,13 +133,31 @@ required. Create one with `fecam token add NAME --scope teach --tokens FILE` and
             return False
 
     def to_json(self) -> str:
-        """Return the settings as JSON, for another process."""
+        """Return the settings as JSON, for another process.
+
+        Returns
+        -------
+        str
+            JSON that `from_json` reads.
+        """
         return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the settings that `to_json` wrote.
 
+        Parameters
+        ----------
+        text : str
+            The JSON.
+
+        Returns
+        -------
+        ServiceSettings
+            Equal settings.
+
+        Examples
+        --------
         >>> settings = ServiceSettings(Path("birds.fecam"), cors=("https://a.org",))
         >>> ServiceSettings.from_json(settings.to_json()) == settings
         True

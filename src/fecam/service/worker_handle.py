@@ -105,8 +105,7 @@ class WorkerHandle:
     async def watch(self, seconds: float) -> None:
         """Wait until the worker has exited; kill it if it sends nothing for ``seconds``.
 
-        An idle worker gets an empty batch as a heartbeat, so that a hang is noticed before a
-        change of the model has to wait for it.
+        An idle worker gets an empty batch as a heartbeat.
         """
         assert self._channel is not None, "started"
         channel = self._channel

@@ -7,14 +7,6 @@ const RETRY_TIMEOUT = 60_000; // ms: enough for a restart of the server
 const TOKEN_REQUIRED = "This server requires a token. Its operator can give you one.";
 const TOKEN_INVALID = "This token is not valid. Enter another one.";
 
-export class ServerError extends Error {
-  constructor(message, status = 0, code = "unreachable") {
-    super(message);
-    this.status = status;
-    this.code = code;
-  }
-}
-
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
 
 let reportReachable = () => {};
@@ -47,9 +39,9 @@ function askForToken(message) {
 async function toError(response) {
   try {
     const { error } = await response.json();
-    return new ServerError(error.message, response.status, error.code);
+    return new Error(error.message);
   } catch {
-    return new ServerError(`The server returned status ${response.status}.`, response.status, "");
+    return new Error(`The server returned status ${response.status}.`);
   }
 }
 
@@ -72,7 +64,7 @@ async function call(method, path, { body, key, retry = method === "GET", quiet =
       response = await send(method, path, body, key, token);
     } catch {
       reportReachable(false);
-      if (!mayRetry) throw new ServerError("The server does not respond. Is it still running?");
+      if (!mayRetry) throw new Error("The server does not respond. Is it still running?");
       await sleep(Math.min(0.25 * 2 ** attempt, 2));
       continue;
     }
@@ -83,7 +75,7 @@ async function call(method, path, { body, key, retry = method === "GET", quiet =
       if (token !== sessionStorage.getItem(TOKEN)) continue; // another call has set a new one
       sessionStorage.removeItem(TOKEN);
       if (await askForToken(token ? TOKEN_INVALID : TOKEN_REQUIRED)) continue;
-      throw new ServerError("This server requires a token. Reload the page to enter one.", 401, error.code);
+      throw new Error("This server requires a token. Reload the page to enter one.");
     }
     if ((response.status === 429 || response.status === 503) && mayRetry) {
       await sleep(Math.min(Number(response.headers.get("Retry-After")) || 1, 10));
