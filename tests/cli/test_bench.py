@@ -204,7 +204,7 @@ def test_another_experiment_in_the_folder_is_an_error(fecam, place):
     said = fecam("bench", "many.toml", "--head", "ncm", "--seeds", "2", code=1).err
     assert "runs/many holds another experiment: seeds is [1] there and [2] now" in said
     assert "--output" in said and "--restart" in said
-    assert "no run" in fecam("report", "nowhere", code=1).err
+    assert "not a run" in fecam("report", "nowhere", code=1).err
 
 
 def test_without_a_plotting_library_there_is_still_a_table(process, place):
