@@ -309,7 +309,7 @@ def test_texts(predict, place):
         (["."], "is a folder"),
         (["words.csv"], "words.csv has texts, but this model was learned from features"),
         (["q.npz", "--reject", "5"], "--reject 5.0 must be between 0 and 1"),
-        (["bare.csv"], "begins with a line of numbers"),
+        (["bare.csv"], "starts with a line of numbers"),
         (["q.npz", "--option", "colour"], "name=value"),
         (["q.npz", "--option", "colour=3"], "q.npz has no option 'colour'"),
     ],
