@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fecam.classifier import FeCAMClassifier
-    from fecam.model import open_model as open
+    from fecam.model import Model as open
     from fecam.model_file import load
 
 __all__ = ["FeCAMClassifier", "load", "open"]
@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "FeCAMClassifier": ("fecam.classifier", "FeCAMClassifier"),
     "load": ("fecam.model_file", "load"),
-    "open": ("fecam.model", "open_model"),
+    "open": ("fecam.model", "Model"),
 }
 
 

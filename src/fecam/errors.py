@@ -63,9 +63,16 @@ class RunError(FecamError):
 
 
 class ServiceError(FecamError):
-    """A request to a service failed.
+    """A service rejects a request, or cannot be reached.
 
-    ``status`` is that of HTTP, 0 without a response; ``code`` is the error code of the service.
+    Parameters
+    ----------
+    message : str
+        The message of the service.
+    status : int
+        The HTTP status; 0 without a response.
+    code : str
+        A code for programs.
     """
 
     def __init__(self, message: str, status: int = 0, code: str = "unreachable") -> None:

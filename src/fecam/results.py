@@ -40,51 +40,74 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Candidate(Result):
-    """A class that an item may belong to."""
+    """A class that an item may belong to.
+
+    Parameters
+    ----------
+    label : str or int
+        The class.
+    probability : float
+        Its probability among all classes.
+    distance : float
+        Squared Mahalanobis distance: minus the value of `FeCAMClassifier.decision_function`.
+    """
 
     label: Label
     probability: float
     distance: float
-    """Squared Mahalanobis distance: minus the value of `FeCAMClassifier.decision_function`."""
 
 
 @dataclass(frozen=True)
 class Prediction(Result):
-    """The prediction for one item."""
+    """The prediction for one item.
+
+    Parameters
+    ----------
+    label : str, int or None
+        Nearest class; None if the item is rejected or cannot be read.
+    novelty : float
+        How little the item fits that class: see `FeCAMClassifier.novelty`.
+    nearest : list of Candidate
+        Nearest classes, nearest first.
+    error : str, optional
+        Why the item cannot be read; only the service sends it.
+    """
 
     label: Label | None
-    """Nearest class; None if the item is rejected or cannot be read."""
     novelty: float
-    """See `FeCAMClassifier.novelty`."""
     nearest: list[Candidate]
-    """Nearest classes, nearest first."""
     error: str | None = None
-    """Why the item cannot be read; only the service sends it."""
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any], **values: Any) -> Self:
-        """Build a prediction; an unreadable item has only an ``error``."""
-        missing = {"label": None, "novelty": float("nan")} if "error" in content else {}
-        nearest = [Candidate.from_json(entry) for entry in content.get("nearest", ())]
-        return super().from_json({**missing, **content}, nearest=nearest, **values)
 
 
 @dataclass(frozen=True)
 class LearnResult(Result):
-    """The result of learning or unlearning a batch of items."""
+    """The result of learning or unlearning a batch of items.
+
+    Parameters
+    ----------
+    step : int or None
+        Number of the step in the history; None if nothing was left to do.
+    n_learned : mapping
+        Number of items per class that were learned, or unlearned.
+    n_duplicates : mapping
+        Number of items per class that were skipped because they were learned before.
+    unreadable : list of str
+        One message per item that could not be read.
+    new_classes : list
+        Labels that the model did not have before.
+    seconds : float
+        Time it took.
+    version : int
+        Version of the model after the step.
+    """
 
     step: int | None
-    """Number of the step in the history; None if nothing was left to do."""
     n_learned: Mapping[Label, int]
-    """Number of items per class that were learned, or unlearned."""
     n_duplicates: Mapping[Label, int]
-    """Number of items per class that were skipped because they were learned before."""
     unreadable: list[str]
-    """One message per item that could not be read."""
     new_classes: list[Label]
     seconds: float = 0.0
     version: int = 0
-    """Version of the model after the step."""
 
 
 @dataclass(frozen=True)

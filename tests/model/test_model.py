@@ -41,8 +41,8 @@ def test_raw_items_go_in(path):
         lesson = model.learn(WORDS, KINDS, note="by hand")
         assert lesson.new_classes == ["cat", "dog"] and lesson.n_learned == {"cat": 3, "dog": 3}
         assert model.predict(["one cat", "one dog!"]) == ["cat", "dog"]
-        assert model.predict_top_k(["one cat"], 2) == [["cat", "dog"]]
-        assert model.predict_proba(["one cat"]).shape == (1, 2)
+        (prediction,) = model.predict_detailed(["one cat"], k=2)
+        assert [candidate.label for candidate in prediction.nearest] == ["cat", "dog"]
         assert model.encode(["one cat"]).tolist() == pytest.approx(
             np.asarray(letters(["one cat"])), abs=1e-6
         )
@@ -59,15 +59,15 @@ def test_it_is_the_classifier_with_the_same_features(path):
         model.learn(X, NAMES[Y])
         np.testing.assert_allclose(model.classifier.decision_function(X), clf.decision_function(X))
         assert model.predict(X, reject=0.05) == clf.predict(X, reject=0.05).tolist()
-        np.testing.assert_allclose(model.novelty(X), clf.novelty(X), rtol=1e-5)
-        judged = model.predict_detailed(X, k=2, reject=0.05)
-    assert [one.label for one in judged] == clf.predict(X, reject=0.05).tolist()
-    shares = clf.predict_proba(X)
-    for row, one in enumerate(judged):
-        assert len(one.nearest) == 2
-        best = one.nearest[0]
+        predictions = model.predict_detailed(X, k=2, reject=0.05)
+    assert [p.label for p in predictions] == clf.predict(X, reject=0.05).tolist()
+    np.testing.assert_allclose([p.novelty for p in predictions], clf.novelty(X), rtol=1e-5)
+    probabilities = clf.predict_proba(X)
+    for row, prediction in enumerate(predictions):
+        assert len(prediction.nearest) == 2
+        best = prediction.nearest[0]
         assert best.label == clf.predict(X[row : row + 1])[0]
-        assert best.probability == pytest.approx(shares[row].max(), abs=0.03)
+        assert best.probability == pytest.approx(probabilities[row].max(), abs=0.03)
         assert best.distance == pytest.approx(-clf.decision_function(X[row : row + 1]).max())
 
 

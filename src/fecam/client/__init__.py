@@ -1,7 +1,6 @@
 """Clients of a service that ``fecam serve`` runs: `Client`, and `AsyncClient` for asyncio."""
 
 from fecam.client.client import AsyncClient, Client
-from fecam.client.requests import PredictionList, ResultList
 from fecam.errors import ServiceError
 
-__all__ = ["AsyncClient", "Client", "PredictionList", "ResultList", "ServiceError"]
+__all__ = ["AsyncClient", "Client", "ServiceError"]

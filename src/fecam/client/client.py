@@ -81,7 +81,7 @@ class Client(_Client):
 
     _open = httpx.Client
 
-    def send(self, request: Request[T]) -> T:
+    def _send(self, request: Request[T]) -> T:
         """Send a request, repeat it while that is safe, and return its result."""
         retries = Retries(request, self.url, self.retry_timeout)
         while True:
@@ -117,11 +117,17 @@ class Client(_Client):
 
 
 class AsyncClient(_Client):
-    """A client for asyncio: the methods of `Client` as coroutines, and ``async with``."""
+    """A client for asyncio: the methods of `Client` as coroutines, and ``async with``.
+
+    Parameters
+    ----------
+    url, token, timeout, retry_timeout : see `Client`
+        As for `Client`.
+    """
 
     _open = httpx.AsyncClient
 
-    async def send(self, request: Request[T]) -> T:
+    async def _send(self, request: Request[T]) -> T:
         """Send a request, repeat it while that is safe, and return its result."""
         retries = Retries(request, self.url, self.retry_timeout)
         while True:

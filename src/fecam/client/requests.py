@@ -18,6 +18,7 @@ from fecam.client.items import as_json, rows_of
 from fecam.data.items import kind_of
 from fecam.errors import InputError, ServiceError
 from fecam.results import (
+    Candidate,
     ClassMap,
     ClassRecord,
     Evaluation,
@@ -91,7 +92,7 @@ class endpoint(Generic[P, T]):
 
         @functools.wraps(self.describe)
         def send(*args: P.args, **options: P.kwargs) -> Any:
-            return client.send(self.describe(client, *args, **options))
+            return client._send(self.describe(client, *args, **options))
 
         return send
 
@@ -101,24 +102,12 @@ class Requests:
 
     @endpoint
     def model(self) -> Request[ModelInfo]:
-        """Return a summary of the model.
-
-        Returns
-        -------
-        ModelInfo
-            Kind of items, encoder, number of features, classes and samples, and the version.
-        """
+        """Return the kind, encoder, size and version of the model, a `ModelInfo`."""
         return Request("GET", "/v1/model", ModelInfo.from_json)
 
     @endpoint
     def classes(self) -> Request[ResultList[ClassRecord]]:
-        """Return the facts about every class.
-
-        Returns
-        -------
-        list of ClassRecord
-            In the order of the labels.
-        """
+        """Return a list with a `ClassRecord` per class, in the order of the labels."""
         return Request("GET", "/v1/classes", _list_reader(ClassRecord, "classes"))
 
     @endpoint
@@ -254,13 +243,7 @@ class Requests:
 
     @endpoint
     def history(self) -> Request[ResultList[Step]]:
-        """Return the history of the model.
-
-        Returns
-        -------
-        list of Step
-            The last step first.
-        """
+        """Return the history of the model, a list of `Step`, the last one first."""
         return Request("GET", "/v1/history", _list_reader(Step, "steps"))
 
     @endpoint
@@ -284,13 +267,7 @@ class Requests:
 
     @endpoint
     def map(self) -> Request[ClassMap]:
-        """Return the classes projected to two dimensions.
-
-        Returns
-        -------
-        ClassMap
-            A point and an ellipse per class.
-        """
+        """Return a `ClassMap`: the classes projected to two dimensions."""
         return Request("GET", "/v1/map", ClassMap.from_json)
 
     @endpoint
@@ -335,8 +312,14 @@ def _json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content).encode()
 
 
+def _prediction(content: Any) -> Prediction:
+    missing = {"label": None, "novelty": float("nan")} if "error" in content else {}
+    nearest = [Candidate.from_json(candidate) for candidate in content.get("nearest", ())]
+    return Prediction.from_json({**missing, **content}, nearest=nearest)
+
+
 def _predictions(content: Any) -> PredictionList:
-    predictions = map(Prediction.from_json, content["answers"])
+    predictions = map(_prediction, content["answers"])
     return PredictionList(predictions, content["version"], content["milliseconds"])
 
 

@@ -54,7 +54,7 @@ class LabeledItems:
             return as_rows(self.items, width), self, []
         if self.dataset is not None:
             encoded = encode_dataset(
-                self.dataset, encoder, strict=strict, report=report, cache=has_cache(encoder)
+                self.dataset, encoder, strict=strict, report=report, cache=bool(encoder.fingerprint)
             )
         else:
             encoded = encode_readable(self.items, encoder)
@@ -65,11 +65,6 @@ class LabeledItems:
         # The features replace the items: nobody reads those again.
         readable = replace(self, items=None, labels=labels, content_hashes=hashes, dataset=None)
         return encoded.features, readable, list(encoded.failed.values())
-
-
-def has_cache(encoder: Encoder) -> bool:
-    """Return whether the features of an encoder can be cached."""
-    return bool(encoder.fingerprint)
 
 
 def require_readable(encoded: Encoded) -> Encoded:

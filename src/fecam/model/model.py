@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,7 +32,7 @@ from fecam.model.changes import (
     unseen_mask,
 )
 from fecam.model.encoder_checks import check_fingerprint, check_same_encoder, record_of
-from fecam.model.labeled_items import LabeledItems, as_labels, has_cache, require_readable
+from fecam.model.labeled_items import LabeledItems, as_labels, require_readable
 from fecam.model_file import EncoderRecord
 from fecam.model_file.creation import create_file
 from fecam.model_file.file import ModelFile, translate_errors
@@ -45,15 +45,10 @@ DEFAULT_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
 """The encoder of a new model, by the kind of its items."""
 
 
-def open_model(
-    path: str | os.PathLike[str],
-    *,
-    encoder: str | Encoder | None = None,
-    device: Any = None,
-    readonly: bool = False,
-    settings: Mapping[str, Any] | None = None,
-) -> Model:
-    """Open a model; the file of a new one is created by the first `Model.learn`.
+class Model:
+    """A model in a file; ``fecam.open`` is this class.
+
+    The file of a new model is created by the first `learn`.
 
     Parameters
     ----------
@@ -70,11 +65,6 @@ def open_model(
     settings : mapping, optional
         Parameters of `FeCAMClassifier` for a new file, such as ``fecam.presets.preset("paper")``.
 
-    Returns
-    -------
-    Model
-        The open model, also a context manager.
-
     Raises
     ------
     ModelFileError
@@ -85,25 +75,10 @@ def open_model(
     Examples
     --------
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, open_model(folder + "/m.fecam") as model:
+    >>> with tempfile.TemporaryDirectory() as folder, Model(folder + "/m.fecam") as model:
     ...     result = model.learn([[0.0, 1.0], [0.1, 1.0], [1.0, 0.1]], ["tit", "tit", "wren"])
     ...     result.n_learned, model.predict([[0.1, 0.9]])
     ({'tit': 2, 'wren': 1}, ['tit'])
-    """
-    return Model(path, encoder=encoder, device=device, readonly=readonly, settings=settings)
-
-
-class Model:
-    """A model in a file.
-
-    Parameters
-    ----------
-    path, encoder, device, readonly, settings
-        See `open_model`, which is ``fecam.open``.
-
-    Examples
-    --------
-    See `open_model`.
     """
 
     def __init__(
@@ -291,7 +266,9 @@ class Model:
                 )
 
             if self._file is not None:
-                new_step = self._write("learn", change, note, idempotency_key)
+                new_step = self._writable().write(
+                    "learn", change, note, idempotency_key=idempotency_key
+                )
             else:
                 working = WorkingCopy(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
                 change(working)
@@ -313,7 +290,7 @@ class Model:
 
         Parameters
         ----------
-        items, labels, strict, report
+        items, labels, strict, report : see `learn`
             As for `learn`.
 
         Returns
@@ -337,7 +314,7 @@ class Model:
         def change(working: WorkingCopy) -> None:
             remove_samples(working, X, batch.labels, batch.content_hashes, self.path)
 
-        step = self._write("unlearn", change) if len(batch) else None
+        step = self._writable().write("unlearn", change) if len(batch) else None
         return self._result(start, step, Counter(batch.labels), unreadable=unreadable)
 
     def forget(self, label: Hashable, *, purge: bool = False, note: str = "") -> Step:
@@ -503,7 +480,9 @@ class Model:
             return dataset
         encoder = self._encoder_for(dataset.kind)
         assert encoder is not None, "the kind was checked"
-        return extract(dataset, encoder, report=report, strict=strict, cache=has_cache(encoder))
+        return extract(
+            dataset, encoder, report=report, strict=strict, cache=bool(encoder.fingerprint)
+        )
 
     def predict(self, items: Any, *, reject: float | None = None) -> list[Label | None]:
         """Return the nearest class of each item.
@@ -522,57 +501,10 @@ class Model:
         """
         return list(self.classifier.predict(self.encode(items), reject=reject).tolist())
 
-    def predict_top_k(self, items: Any, k: int) -> list[list[Label]]:
-        """Return the ``k`` nearest classes of each item.
-
-        Parameters
-        ----------
-        items : sequence
-            Images, texts or rows of features.
-        k : int
-            Number of classes.
-
-        Returns
-        -------
-        list of list
-            Labels, nearest first.
-        """
-        return list(self.classifier.predict_top_k(self.encode(items), k).tolist())
-
-    def predict_proba(self, items: Any) -> NDArray[Any]:
-        """Return the probability of each class.
-
-        Parameters
-        ----------
-        items : sequence
-            Images, texts or rows of features.
-
-        Returns
-        -------
-        ndarray of shape (n_items, n_classes)
-            In the order of `classes`.
-        """
-        return np.asarray(self.classifier.predict_proba(self.encode(items)))
-
-    def novelty(self, items: Any) -> NDArray[Any]:
-        """Return how little each item fits its nearest class.
-
-        Parameters
-        ----------
-        items : sequence
-            Images, texts or rows of features.
-
-        Returns
-        -------
-        ndarray of shape (n_items,)
-            In standard deviations: see `FeCAMClassifier.novelty`.
-        """
-        return np.asarray(self.classifier.novelty(self.encode(items)))
-
     def predict_detailed(
         self, items: Any, *, k: int = 1, reject: float | None = None
     ) -> list[Prediction]:
-        """Return label, novelty and the nearest classes of each item.
+        """Return label, novelty and the nearest classes of each item, with probabilities.
 
         Parameters
         ----------
@@ -713,15 +645,6 @@ class Model:
             number, *counts, list(unreadable), list(new_classes), seconds, self.version
         )
 
-    def _write(
-        self,
-        what: str,
-        change: Callable[[WorkingCopy], None],
-        note: str = "",
-        idempotency_key: str = "",
-    ) -> Step | None:
-        return self._writable().write(what, change, note, idempotency_key=idempotency_key)
-
     def _create(
         self, working: WorkingCopy, what: str, note: str, idempotency_key: str = ""
     ) -> Step:
@@ -753,7 +676,7 @@ class Model:
         def change(working: WorkingCopy) -> None:
             add_model(working, classifier, rows, paths, allow_duplicates=allow_duplicates)
 
-        step = self._write("merge", change, note)
+        step = self._writable().write("merge", change, note)
         assert step is not None, "classes were added"
         return step
 

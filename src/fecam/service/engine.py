@@ -25,7 +25,7 @@ from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import FecamError, InputError, ItemError, MissingPackageError
 from fecam.features.extraction import Encoded, encode_readable
-from fecam.model import LearnResult, Model, open_model
+from fecam.model import LearnResult, Model
 from fecam.model.model import DEFAULT_ENCODERS
 from fecam.model_file.snapshot import Snapshot
 from fecam.results import Label, Step
@@ -79,9 +79,7 @@ class Engine:
 
     def __init__(self, settings: ServiceSettings, path: Path | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
-        self.model: Model = open_model(
-            path or settings.model, encoder=settings.encoder, device=settings.device
-        )
+        self.model = Model(path or settings.model, encoder=settings.encoder, device=settings.device)
         n_workers = predict_worker_count(settings)
         self._pool = PredictionPool(
             self.model.path,

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 
 from fecam.core.threads import blas_threads, n_blas_threads, n_cores, reserve_core
 from fecam.errors import FecamError
-from fecam.model import Model, open_model
+from fecam.model import Model
 from fecam.service.frames import Batch, decode_batch, read_frame, write_frame
 from fecam.service.served_model import BLOCK_ROWS, Query, ServedModel, precompute, predict_batch
 
@@ -33,7 +33,7 @@ def run(
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     try:
-        model = open_model(path)
+        model = Model(path)
     except (FecamError, OSError) as error:
         control.send(str(error))
         return
