@@ -9,25 +9,22 @@ from helpers.features import relu_features
 X, Y = relu_features(3, 12, 6, 0)
 
 
-def _numbers(scatter):
-    return None if scatter is None else scatter.data
-
-
 def arrays_of(clf):
-    """Everything that was learnt, as bytes and plain numbers."""
+    """Everything that was learned, as bytes and plain numbers."""
+
+    def content(x):
+        return None if x is None else (str(x.dtype), x.shape, x.tobytes())
+
+    def scatter_content(scatter):
+        return None if scatter is None else (scatter.storage, content(scatter.data))
+
     return {
         label: [
-            (one.count, one.n_batches, one.distance_moments, clf.state_.tasks[label]),
-            *(
-                None if x is None else (str(x.dtype), x.shape, x.tobytes())
-                for x in (
-                    one.raw_mean,
-                    one.mean,
-                    *map(_numbers, (one.scatter, one.domain_mean_covariance)),
-                )
-            ),
+            (stats.count, stats.n_batches, stats.distance_moments, clf.state_.tasks[label]),
+            *map(content, (stats.raw_mean, stats.mean)),
+            *map(scatter_content, (stats.scatter, stats.domain_mean_covariance)),
         ]
-        for label, one in clf.state_.classes.items()
+        for label, stats in clf.state_.classes.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Files that are not models, were tampered with or damaged: refused, and nothing is allocated."""
+"""Files that are not models, were tampered with or damaged: rejected, and nothing is allocated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def path(tmp_path):
 # ---------------------------------------------------------------------- files that are not models
 
 
-def refused(path, message=""):
+def rejected(path, message=""):
     with pytest.raises(ModelFileError, match=f"(?s){message}") as caught:
         load(path)
     assert str(path) in str(caught.value) or "\0" in str(path)
@@ -42,10 +42,10 @@ def refused(path, message=""):
     assert str(caught.value).endswith(".")
 
 
-def test_no_model_at_all(tmp_path):
-    refused(tmp_path / "missing.fecam", "no such file.*Check the path")
-    refused(tmp_path, "a folder.*FeCAMClassifier.save")
-    refused("a\0b", "no such file")
+def test_files_that_are_not_models(tmp_path):
+    rejected(tmp_path / "missing.fecam", "no such file.*Check the path")
+    rejected(tmp_path, "a folder.*FeCAMClassifier.save")
+    rejected("a\0b", "no such file")
     for name, content in {
         "empty": b"",
         "text": b"hello\n" * 100,
@@ -54,13 +54,13 @@ def test_no_model_at_all(tmp_path):
         "only a header": b"SQLite format 3\0",
     }.items():
         (tmp_path / name).write_bytes(content)
-        refused(tmp_path / name, "not a model file.*FeCAMClassifier.save")
+        rejected(tmp_path / name, "not a model file.*FeCAMClassifier.save")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_a_pipe_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refused(tmp_path / "pipe", "not a file")
+    rejected(tmp_path / "pipe", "not a file")
     with pytest.raises(ModelFileError, match="not a file"):
         FeCAMClassifier().fit(X, Y).save(tmp_path / "pipe")
 
@@ -69,14 +69,14 @@ def test_a_database_of_another_program(path):
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE settings(name TEXT PRIMARY KEY, value TEXT)")
         db.commit()
-    refused(path, "another program.*FeCAMClassifier.save")
+    rejected(path, "another program.*FeCAMClassifier.save")
 
 
-# ---------------------------------------------------------------------- files that were tampered
+# ---------------------------------------------------------------------- tampered files
 
 
 def changed(path, *statements):
-    """A saved model after some SQL, signed anew as an attacker would."""
+    """A saved model after some SQL statements."""
     if not path.exists():
         FeCAMClassifier(domains="average").fit(X, Y).save(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -86,7 +86,7 @@ def changed(path, *statements):
 
 
 def update(column, value, label="1"):
-    """SQL that changes one cell of a class, wherever it is kept."""
+    """SQL that changes one cell of a class, in its table."""
     if column in ("scatter", "averaged"):
         where = "id = (SELECT record FROM classes WHERE label = ?)"
         return f"UPDATE matrices SET {column} = ? WHERE {where}", (value, label)
@@ -106,7 +106,7 @@ def sign(path):
                 row = model_rows.Row(*v[:7], *lengths, *v[9:12], signed, b"", *v[14:])
                 checksum = model_rows.row_checksum(row)
             except (AttributeError, TypeError, struct.error):
-                continue  # what has no checksum has to be found out otherwise
+                continue  # other checks must reject it
             values = (*lengths, signed, checksum, number)
             db.execute(
                 "UPDATE records SET scatter_bytes=?, averaged_bytes=?, matrices=?, checksum=? "
@@ -123,9 +123,9 @@ def sign(path):
     return path
 
 
-def test_signing_anew_makes_a_valid_file(path):
+def test_a_new_signature_makes_a_valid_file(path):
     changed(path, update("count", 13), "VACUUM")
-    refused(path, "class 1 is damaged: its checksum does not match.*Restore")
+    rejected(path, "class 1 is damaged: its checksum does not match.*Restore")
     assert load(sign(path)).class_count_.tolist() == [12, 13, 12]
 
 
@@ -152,9 +152,9 @@ SETTINGS = {
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in SETTINGS.items() for value in values]
 )
-def test_settings_that_cannot_be(path, name, value):
+def test_invalid_settings(path, name, value):
     changed(path, ("UPDATE settings SET value=? WHERE name=?", (value, name)))
-    refused(path if name == "checksum_" else sign(path))
+    rejected(path if name == "checksum_" else sign(path))
 
 
 @pytest.mark.parametrize(
@@ -170,16 +170,18 @@ def test_settings_that_cannot_be(path, name, value):
         ("UPDATE settings SET value=x'00' WHERE name='feature_names_in_'", "is not text"),
     ],
 )
-def test_settings_of_another_kind(path, statement, message):
-    refused(sign(changed(path, statement)), message)
+def test_unknown_missing_and_mistyped_settings(path, statement, message):
+    rejected(sign(changed(path, statement)), message)
 
 
-def test_text_that_is_none(path):
-    refused(changed(path, "UPDATE settings SET value=CAST(x'ff' AS TEXT) WHERE name='l2'"), "UTF-8")
+def test_text_that_is_not_utf8(path):
+    rejected(
+        changed(path, "UPDATE settings SET value=CAST(x'ff' AS TEXT) WHERE name='l2'"), "UTF-8"
+    )
 
 
 def test_a_setting_that_was_changed_without_a_signature(path):
-    refused(
+    rejected(
         changed(path, "UPDATE settings SET value='2.0' WHERE name='mean_uncertainty'"), "setting"
     )
 
@@ -199,9 +201,9 @@ ARRAYS = ["raw_mean", "mean", "scatter", "averaged"]
         for value in (np.inf, -np.inf, None, "many", b"1")
     ],
 )
-def test_numbers_that_cannot_be(path, column, value):
+def test_invalid_numbers(path, column, value):
     changed(path, update(column, value))
-    refused(sign(path), "class '?1")
+    rejected(sign(path), "class '?1")
 
 
 @pytest.mark.parametrize("column", ARRAYS)
@@ -223,21 +225,21 @@ def test_numbers_that_cannot_be(path, column, value):
     ],
     ids=lambda value: f"{type(value).__name__}{len(value) if hasattr(value, '__len__') else value}",
 )
-def test_arrays_that_cannot_be(path, column, value):
+def test_invalid_arrays(path, column, value):
     changed(path, update(column, value))
-    refused(sign(path), "class 1")
+    rejected(sign(path), "class 1")
 
 
-def test_a_mean_cannot_be_empty_but_a_class_that_never_varied_has_no_rows(path):
+def test_a_mean_must_not_be_empty_but_a_low_rank_scatter_may(path):
     for column in ("raw_mean", "mean"):
         changed(path, update(column, b""))
-        refused(sign(path), "class 1")
+        rejected(sign(path), "class 1")
     FeCAMClassifier().fit(X[:1], Y[:1]).save(path)
     assert load(path).state_.classes[Y[0]].scatter.data.shape == (0, 6)
 
 
 def older_model():
-    """What is in the files of older versions beside this test."""
+    """Return the model that the files of older versions hold."""
     names = np.asarray(["cat", "dog", "owl"])
     clf = FeCAMClassifier(domains="average").partial_fit(X, names[Y])
     return clf.partial_fit(X[:12] + 0.1, names[Y[:12]])
@@ -245,7 +247,7 @@ def older_model():
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_older_versions_can_still_be_read_and_written(path, version):
-    """The first kept raw means in double precision, both had one table and no history."""
+    """Version 1 has raw means in float64; both have one table and no history."""
     content = (
         Path(__file__).parents[1] / "helpers" / "files" / f"version-{version}.fecam"
     ).read_bytes()
@@ -267,21 +269,21 @@ def test_damaged_files_of_older_versions(path, version):
     content = (
         Path(__file__).parents[1] / "helpers" / "files" / f"version-{version}.fecam"
     ).read_bytes()
-    chance = random.Random(0)
+    rng = random.Random(0)
     for _ in range(150):
         damaged = bytearray(content)
-        damaged[chance.randrange(len(content))] ^= chance.randrange(1, 256)
+        damaged[rng.randrange(len(content))] ^= rng.randrange(1, 256)
         path.write_bytes(damaged)
         with suppress(ModelFileError):
             assert arrays_of(load(path)) == arrays_of(older_model())
 
 
 @pytest.mark.parametrize("column", ["raw_mean", "mean", "scatter"])
-def test_arrays_that_are_missing(path, column):
-    refused(sign(changed(path, update(column, None))), "class 1")
+def test_missing_arrays(path, column):
+    rejected(sign(changed(path, update(column, None))), "class 1")
 
 
-def test_no_room_is_made_for_what_is_not_there(path):
+def test_no_memory_is_allocated_for_missing_data(path):
     changed(
         path,
         "UPDATE settings SET value='10000000' WHERE name='n_features_in_'",
@@ -290,16 +292,16 @@ def test_no_room_is_made_for_what_is_not_there(path):
     sign(path)
     tracemalloc.start()
     try:
-        refused(path, "wrong length")
+        rejected(path, "wrong length")
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
 
 
-def test_a_checksum_that_is_none(path):
+def test_invalid_checksums(path):
     for value in (None, b"", bytes(16), "x" * 16, 1):
         changed(path, update("checksum", value))
-        refused(path, "class 1 is damaged")
+        rejected(path, "class 1 is damaged")
 
 
 @pytest.mark.parametrize(
@@ -309,21 +311,21 @@ def test_a_checksum_that_is_none(path):
         *("-0", '"a\\u0000"', "9" * 30, "9" * 4200, f'"{"x" * 5000}"', "[" * 3000, None, b"1"),
     ],
 )
-def test_labels_that_cannot_be(path, label):
+def test_invalid_labels(path, label):
     statements = [(f"UPDATE {t} SET label=? WHERE label='1'", (label,)) for t in TABLES]
-    refused(sign(changed(path, *statements)))
+    rejected(sign(changed(path, *statements)))
 
 
 def test_the_same_label_twice(path):
     features, codes = relu_features(2, 4, 6, 0)
     FeCAMClassifier().fit(features, np.asarray(["aaaaa", "bbbbb"])[codes]).save(path)
     path.write_bytes(path.read_bytes().replace(b'"bbbbb"', b'"aaaaa"'))
-    refused(path, 'class "aaaaa" is damaged')
-    refused(sign(path), 'class "aaaaa" comes twice')
+    rejected(path, 'class "aaaaa" is damaged')
+    rejected(sign(path), 'class "aaaaa" comes twice')
 
 
-def test_a_class_that_was_lost_or_came_from_elsewhere(path, tmp_path):
-    refused(changed(path, "DELETE FROM classes WHERE label='1'"), "class was lost")
+def test_removed_and_foreign_classes(path, tmp_path):
+    rejected(changed(path, "DELETE FROM classes WHERE label='1'"), "class was lost")
     FeCAMClassifier(domains="average").fit(X, Y + 7).save(tmp_path / "other")
     path.unlink()
     changed(
@@ -331,7 +333,7 @@ def test_a_class_that_was_lost_or_came_from_elsewhere(path, tmp_path):
         ("ATTACH ? AS other", (str(tmp_path / "other"),)),
         "INSERT INTO classes SELECT * FROM other.classes LIMIT 1",
     )
-    refused(path, "class 7 points at the record of another")
+    rejected(path, "class 7 points at the record of another")
 
 
 @pytest.mark.parametrize(
@@ -348,8 +350,8 @@ def test_a_class_that_was_lost_or_came_from_elsewhere(path, tmp_path):
         "DROP TABLE settings",
     ],
 )
-def test_schemas_that_are_not_ours(path, statement):
-    refused(changed(path, statement), "FeCAMClassifier.save")
+def test_foreign_schemas(path, statement):
+    rejected(changed(path, statement), "FeCAMClassifier.save")
 
 
 def test_views_in_place_of_tables(path):
@@ -358,15 +360,17 @@ def test_views_in_place_of_tables(path):
         "ALTER TABLE classes RENAME TO hidden",
         "CREATE VIEW classes AS SELECT zeroblob(1000000000) AS mean, * FROM hidden",
     )
-    refused(path, "not part of a model")
+    rejected(path, "not part of a model")
 
 
 @pytest.mark.parametrize("version", [4, 99, 2**31 - 1])
 def test_a_newer_version(path, version):
-    refused(changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 3.*Upgrade")
+    rejected(
+        changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 3.*Upgrade"
+    )
 
 
-def test_a_newer_version_is_not_written_over(path):
+def test_a_newer_version_is_not_overwritten(path):
     before = changed(path, "PRAGMA user_version=4").read_bytes()
     with pytest.raises(ModelFileError, match=r"was not written.*version 4.*Upgrade"):
         FeCAMClassifier().fit(X, Y).save(path)
@@ -374,23 +378,23 @@ def test_a_newer_version_is_not_written_over(path):
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA user_version=0", "PRAGMA user_version=-1"])
-def test_versions_that_never_were(path, statement):
-    refused(changed(path, statement))
+def test_invalid_versions(path, statement):
+    rejected(changed(path, statement))
 
 
 def test_another_application(path):
-    refused(changed(path, "PRAGMA application_id=1"), "another program")
+    rejected(changed(path, "PRAGMA application_id=1"), "another program")
 
 
-def test_a_log_of_another_file_is_not_taken(path):
-    """SQLite knows its own by their checksums; what is torn or foreign is not there for it."""
+def test_a_foreign_log_is_ignored(path):
+    """SQLite recognizes its frames by their checksums and ignores others."""
     whole = arrays_of(load(changed(path, "PRAGMA journal_mode=WAL")))
     for noise in (random.Random(0).randbytes(5000), bytes.fromhex("377f0682") + bytes(4096)):
         path.with_name(path.name + "-wal").write_bytes(noise)
         assert arrays_of(load(path)) == whole
 
 
-def test_a_journal_that_was_left_behind_is_not_played_back(path):
+def test_a_leftover_journal_is_not_rolled_back(path):
     before = changed(path).read_bytes()
     journal = path.with_name(path.name + "-journal")
     journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(4) + b"\xff" * 2000)
@@ -415,7 +419,7 @@ def test_a_reader_rolls_back_an_unfinished_transaction(path, tmp_path):
     assert killed.read_bytes() == path.read_bytes()
 
 
-def test_the_file_is_not_touched_by_loading(path):
+def test_loading_does_not_change_the_file(path):
     before = changed(path).read_bytes()
     path.chmod(0o444)
     load(path)
@@ -427,7 +431,7 @@ def test_the_file_is_not_touched_by_loading(path):
 
 
 def tree_of_classes(path):
-    """The content of a file with many classes, and where the root of their tree lies in it."""
+    """Return the content of a file with many classes, and page and offset of their tree's root."""
     features, labels = relu_features(300, 2, 4, 0)
     FeCAMClassifier(covariance="identity").fit(features, labels).save(path)
     with closing(sqlite3.connect(path)) as db:
@@ -449,19 +453,19 @@ def test_pages_that_point_at_each_other(path, target):
         content[start + cell : start + cell + 4] = child
     content[start + 8 : start + 12] = child
     path.write_bytes(content)
-    refused(path)
+    rejected(path)
 
 
 def test_classes_that_claim_more_than_the_file_holds(path, monkeypatch):
     changed(path)
     monkeypatch.setattr("fecam.model_file.file.check_header", lambda _: (200, 3))
-    refused(path, "more than its size")
+    rejected(path, "more than its size")
 
 
-def test_a_query_that_does_not_end_is_given_up(path, monkeypatch):
+def test_an_endless_query_is_aborted(path, monkeypatch):
     changed(path)
     monkeypatch.setattr("fecam.model_file.file.open_for_reading", slow_opening)
-    refused(path, "interrupted")
+    rejected(path, "interrupted")
 
 
 def slow_opening(path, size):
@@ -480,7 +484,7 @@ def small(tmp_path_factory):
     return path, path.read_bytes(), arrays_of(clf), clf.get_params()
 
 
-def refused_or_whole(small, content):
+def rejected_or_intact(small, content):
     path, _, arrays, params = small
     path.write_bytes(content)
     try:
@@ -492,12 +496,12 @@ def refused_or_whole(small, content):
 
 
 def test_flipped_bytes(small):
-    chance = random.Random(0)
+    rng = random.Random(0)
     content = small[1]
     for _ in range(400):
         damaged = bytearray(content)
-        damaged[chance.randrange(len(content))] ^= chance.randrange(1, 256)
-        refused_or_whole(small, bytes(damaged))
+        damaged[rng.randrange(len(content))] ^= rng.randrange(1, 256)
+        rejected_or_intact(small, bytes(damaged))
 
 
 def test_flipped_bits_of_the_header(small):
@@ -505,16 +509,16 @@ def test_flipped_bits_of_the_header(small):
         for bit in range(8):
             damaged = bytearray(small[1])
             damaged[position] ^= 1 << bit
-            refused_or_whole(small, bytes(damaged))
+            rejected_or_intact(small, bytes(damaged))
 
 
 def test_blocks_of_noise_or_zeros(small):
-    chance = random.Random(1)
+    rng = random.Random(1)
     content = small[1]
     for _ in range(100):
-        start, length = chance.randrange(len(content)), chance.randrange(1, 2000)
-        noise = chance.choice([chance.randbytes, bytes])(length)
-        refused_or_whole(small, (content[:start] + noise + content[start + length :]))
+        start, length = rng.randrange(len(content)), rng.randrange(1, 2000)
+        noise = rng.choice([rng.randbytes, bytes])(length)
+        rejected_or_intact(small, (content[:start] + noise + content[start + length :]))
 
 
 @given(data=st.data())
@@ -522,11 +526,11 @@ def test_a_file_cut_off_anywhere(small, data):
     path, content, _, _ = small
     length = data.draw(st.integers(0, len(content) - 1))
     path.write_bytes(content[:length])
-    refused(path, "cut off|not a model file")
+    rejected(path, "cut off|not a model file")
 
 
 @given(noise=st.binary(max_size=3000))
 def test_noise_behind_a_good_header(small, noise):
     path, content, _, _ = small
     path.write_bytes(content[:100] + noise)
-    refused(path)
+    rejected(path)

@@ -1,4 +1,4 @@
-"""The .fecam file: what comes back is what went in, and saving is all or nothing."""
+"""The .fecam file: round trips are exact, and saving is atomic."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def path(tmp_path):
     return tmp_path / "birds.fecam"
 
 
-# ---------------------------------------------------------------------- there and back
+# ---------------------------------------------------------------------- round trips
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("covariance", ["class", "common", "pooled", "diagonal", "identity"])
-def test_every_form_comes_back_to_the_bit(path, covariance, dtype):
+def test_round_trips_are_bit_identical(path, covariance, dtype):
     clf = FeCAMClassifier(covariance=covariance, dtype=dtype)
     clf.partial_fit(X[Y != 2], Y[Y != 2]).partial_fit(X[Y == 2], Y[Y == 2])
     clf.save(path)
@@ -43,14 +43,14 @@ def test_every_form_comes_back_to_the_bit(path, covariance, dtype):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_comes_back(path, name):
+def test_every_preset_round_trips(path, name):
     queries, labels = (X, Y) if PRESETS[name]["tukey"] else signed_features(3, 12, 6, 0)
     clf = FeCAMClassifier.from_preset(name).fit(queries, labels)
     clf.save(str(path))
     assert_same(load(str(path)), clf, queries)
 
 
-def test_averaged_domains_come_back(path):
+def test_averaged_domains_round_trip(path):
     clf = FeCAMClassifier(domains="average").partial_fit(X, Y).partial_fit(NEW_X, NEW_Y)
     clf.save(path)
     loaded = load(path)
@@ -78,13 +78,13 @@ def test_labels_of_all_kinds(path, labels):
     assert_same(loaded, clf, features)
 
 
-def test_truth_values_come_back_as_numbers(path):
+def test_booleans_are_loaded_as_integers(path):
     FeCAMClassifier().fit(X, Y == 1).save(path)
     assert load(path).classes_.tolist() == [0, 1]
     assert not any(type(label) is bool for label in load(path).state_.classes)
 
 
-def test_tensors_come_back_as_numpy_arrays(path):
+def test_tensors_are_loaded_as_numpy_arrays(path):
     torch = pytest.importorskip("torch")
     clf = FeCAMClassifier().fit(torch.asarray(X), torch.asarray(Y))
     clf.save(path)
@@ -99,7 +99,7 @@ def test_tensors_come_back_as_numpy_arrays(path):
     assert loaded.decision_function(torch.asarray(X)).dtype == torch.float32
 
 
-def test_feature_names_come_back(path):
+def test_feature_names_round_trip(path):
     pandas = pytest.importorskip("pandas")
     names = ["beak", "wing", "it's", "Größe", "", "x"]
     frame = pandas.DataFrame(X, columns=names)
@@ -124,19 +124,19 @@ def test_feature_names_come_back(path):
         {"normalization": None, "l2": None, "tukey": 1},
     ],
 )
-def test_parameters_come_back(path, params):
+def test_parameters_round_trip(path, params):
     clf = FeCAMClassifier(**params).fit(X, Y)
     clf.save(path)
     assert isinstance(load(path).shrinkage, tuple)
     assert_same(load(path), clf)
 
 
-def test_arrays_as_parameters_come_back_as_tuples(path):
+def test_array_parameters_are_loaded_as_tuples(path):
     FeCAMClassifier(shrinkage=np.asarray([1.0, 0.5])).fit(X, Y).save(path)
     assert load(path).shrinkage == (1.0, 0.5)
 
 
-def test_a_loaded_model_goes_on(path):
+def test_a_loaded_model_continues_learning(path):
     clf = FeCAMClassifier().partial_fit(X, Y)
     clf.save(path)
 
@@ -159,7 +159,7 @@ def test_a_loaded_model_goes_on(path):
     )
 
 
-def test_merging_with_the_original_is_teaching_twice(path):
+def test_merging_with_the_original_is_learning_twice(path):
     clf = FeCAMClassifier().fit(X, Y)
     clf.save(path)
     twice = FeCAMClassifier().fit(X, Y).partial_fit(X, Y).refresh()
@@ -168,7 +168,7 @@ def test_merging_with_the_original_is_teaching_twice(path):
     )
 
 
-def test_saving_brings_a_lagging_prior_up_to_date(path):
+def test_saving_updates_a_lagging_prior(path):
     clf = FeCAMClassifier().fit(X, Y)
     clf.predict(X)
     clf.partial_fit(NEW_X[:2], NEW_Y[:2])
@@ -176,7 +176,7 @@ def test_saving_brings_a_lagging_prior_up_to_date(path):
     assert_same(load(path), clf)
 
 
-def test_a_model_that_forgot_everything_comes_back(path):
+def test_a_model_without_classes_round_trips(path):
     clf = FeCAMClassifier(tukey="auto").fit(X, Y)
     for label in range(3):
         clf.forget(label)
@@ -224,7 +224,7 @@ def test_nothing_that_runs_code_is_imported(file):
     assert not names & {"pickle", "cPickle", "marshal", "shelve", "joblib", "dill", "eval", "exec"}
 
 
-# ---------------------------------------------------------------------- saving is all or nothing
+# ---------------------------------------------------------------------- saving is atomic
 
 
 def failing(error):
@@ -277,7 +277,7 @@ def test_a_process_killed_while_saving_leaves_a_whole_file(path):
         deadline = time.monotonic() + 60
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        for _ in range(10):  # and a reader meanwhile never sees half a file
+        for _ in range(10):  # readers never see a partial file
             assert len(load(path).classes_) == 20
     finally:
         saving.kill()
@@ -287,10 +287,9 @@ def test_a_process_killed_while_saving_leaves_a_whole_file(path):
 
 def overflown(**changes):
     clf = FeCAMClassifier().fit(X, Y)
-    known = clf.state_
-    classes = {**known.classes, 1: replace(known.classes[1], **changes)}
-    clf._taught = replace(known, classes=classes)
-    return clf
+    state = clf.state_
+    classes = {**state.classes, 1: replace(state.classes[1], **changes)}
+    return clf.set_state(replace(state, classes=classes))
 
 
 def test_what_cannot_be_loaded_is_not_saved(path):
@@ -309,7 +308,7 @@ def test_what_cannot_be_loaded_is_not_saved(path):
     assert os.listdir(path.parent) == []
 
 
-def test_places_that_cannot_be_written(tmp_path):
+def test_paths_that_cannot_be_written(tmp_path):
     clf = FeCAMClassifier().fit(X, Y)
     with pytest.raises(ModelFileError, match=r"missing/m.fecam was not written.*folder exists"):
         clf.save(tmp_path / "missing" / "m.fecam")

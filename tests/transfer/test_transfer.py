@@ -1,4 +1,4 @@
-"""Models in safetensors files: what comes back is what went in, and a bad file is only an error."""
+"""Models in safetensors files: round trips are exact, and invalid files raise errors."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fecam.model_file.records import EncoderRecord
 from fecam.presets import PRESETS
 from fecam.transfer import MAX_MATRIX_WIDTH, export_model, import_file, import_model
 from helpers.features import relu_features, signed_features
+from helpers.same_models import arrays_of
 
 pytest.importorskip("safetensors")
 
@@ -31,29 +32,6 @@ def path(tmp_path):
     return tmp_path / "birds.safetensors"
 
 
-def arrays_of(clf):
-    """Everything that was learnt, as bytes and plain numbers."""
-    known = clf.state_
-    return {
-        label: [
-            (one.count, one.n_batches, one.distance_moments, known.tasks[label]),
-            *(
-                None if x is None else (str(x.dtype), x.shape, x.tobytes())
-                for x in (
-                    one.raw_mean,
-                    one.mean,
-                    *(
-                        None if s is None else s.data
-                        for s in (one.scatter, one.domain_mean_covariance)
-                    ),
-                )
-            ),
-            *(None if s is None else s.storage for s in (one.scatter, one.domain_mean_covariance)),
-        ]
-        for label, one in known.classes.items()
-    }
-
-
 def assert_same(ours, theirs, queries):
     assert theirs.get_params() == ours.get_params()
     assert theirs.state_.transform == ours.state_.transform
@@ -64,15 +42,15 @@ def assert_same(ours, theirs, queries):
         np.testing.assert_array_equal(getattr(ours, ask)(queries), getattr(theirs, ask)(queries))
 
 
-# ---------------------------------------------------------------------- there and back
+# ---------------------------------------------------------------------- round trips
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("covariance", ["class", "common", "pooled", "diagonal", "identity"])
-def test_every_form_comes_back_to_the_bit(path, covariance, dtype):
+def test_round_trips_are_bit_identical(path, covariance, dtype):
     clf = FeCAMClassifier(covariance=covariance, dtype=dtype)
     clf.partial_fit(X[Y != 2], Y[Y != 2]).partial_fit(X[Y == 2], Y[Y == 2])
-    clf.partial_fit(X[:1], [9])  # one sample: no rows at all
+    clf.partial_fit(X[:1], [9])  # one sample: a scatter of rank 0
     export_model(clf, path, encoder=LITE)
     back = import_model(path)
     assert back.encoder == LITE
@@ -82,7 +60,7 @@ def test_every_form_comes_back_to_the_bit(path, covariance, dtype):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_comes_back(path, name):
+def test_every_preset_round_trips(path, name):
     features, labels = (X, Y) if PRESETS[name]["tukey"] else signed_features(3, 12, 6, 0)
     clf = FeCAMClassifier.from_preset(name).fit(features, labels)
     export_model(clf, str(path))
@@ -90,7 +68,7 @@ def test_every_preset_comes_back(path, name):
     assert_same(clf, import_model(str(path)).classifier, features)
 
 
-def test_averaged_domains_and_rows_come_back(path):
+def test_averaged_domains_and_low_rank_scatters_round_trip(path):
     wide, y = relu_features(3, 4, 40, 0)
     clf = FeCAMClassifier(domains="average").partial_fit(wide, y).partial_fit(wide[:4] + 1, y[:4])
     assert clf.state_.classes[0].domain_mean_covariance is not None
@@ -117,7 +95,7 @@ def test_labels_of_all_kinds(path, labels):
     np.testing.assert_array_equal(back.predict_proba(features), clf.predict_proba(features))
 
 
-def test_an_empty_model_and_names_of_columns_come_back(path):
+def test_an_empty_model_and_feature_names_round_trip(path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdef"))
     export_model(FeCAMClassifier().fit(frame, Y), path)
@@ -127,7 +105,7 @@ def test_an_empty_model_and_names_of_columns_come_back(path):
     assert import_model(path).classifier.classes_.tolist() == []
 
 
-def test_tensors_of_torch_are_written_as_the_same_numbers(path):
+def test_torch_tensors_are_exported_with_the_same_numbers(path):
     torch = pytest.importorskip("torch")
     clf = FeCAMClassifier().fit(torch.asarray(X), Y)
     export_model(clf, path)
@@ -135,7 +113,7 @@ def test_tensors_of_torch_are_written_as_the_same_numbers(path):
     np.testing.assert_allclose(back.decision_function(X), clf.decision_function(X), rtol=1e-4)
 
 
-def test_no_half_file_is_left(path, monkeypatch, tmp_path):
+def test_a_failed_export_leaves_no_partial_file(path, monkeypatch, tmp_path):
     export_model(FeCAMClassifier().fit(X, Y), path)
     before = path.read_bytes()
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
@@ -169,7 +147,7 @@ def test_from_one_model_file_to_another(path, tmp_path):
     export_model(load(first), tmp_path / "again.safetensors", encoder=file_info(first).encoder)
     import_file(tmp_path / "again.safetensors", second)
     assert file_info(second).encoder == LITE
-    assert {one.note for one in file_info(first).classes} == {f"imported from {path.name}"}
+    assert {record.note for record in file_info(first).classes} == {f"imported from {path.name}"}
     assert_same(clf, load(second), X)
     assert check(second) == []
     before = second.read_bytes()
@@ -182,7 +160,7 @@ def test_from_one_model_file_to_another(path, tmp_path):
     assert not (tmp_path / "third.fecam").exists()
 
 
-# ---------------------------------------------------------------------- files that are not ours
+# ---------------------------------------------------------------------- invalid files
 
 
 def parts(path):
@@ -249,7 +227,7 @@ def drop(key):
     return changed
 
 
-FLAWS = {
+INVALID_FILES = {
     "another program": (drop("format"), "another program"),
     "no metadata": (lambda header: header.pop("__metadata__"), "another program"),
     "newer": (change("version", "2"), "Upgrade"),
@@ -300,9 +278,9 @@ FLAWS = {
 }
 
 
-@pytest.mark.parametrize("name", FLAWS)
-def test_a_wrong_file_is_refused_with_a_reason(good, name):
-    edit, says = FLAWS[name]
+@pytest.mark.parametrize("name", INVALID_FILES)
+def test_an_invalid_file_is_rejected_with_a_reason(good, name):
+    edit, says = INVALID_FILES[name]
     header, data = parts(good)
     edit(header)
     write(good, header, data)
@@ -327,7 +305,7 @@ def test_a_wrong_file_is_refused_with_a_reason(good, name):
         ("scatter.0", 3e38, "too large"),
     ],
 )
-def test_a_wrong_number_is_refused_with_its_class(good, name, value, says):
+def test_an_invalid_number_is_rejected_with_its_class(good, name, value, says):
     header, data = parts(good)
     start, end = header[name]["data_offsets"]
     dtype = {"I64": "<i8", "F64": "<f8", "F32": "<f4"}[header[name]["dtype"]]
@@ -343,20 +321,20 @@ def test_a_wrong_number_is_refused_with_its_class(good, name, value, says):
     "content",
     [b"", b"\0", b"PK\3\4" + bytes(100), (2**63).to_bytes(8, "little") + b"{}", b"\xff" * 64],
 )
-def test_what_is_no_safetensors_file_is_refused(path, content):
+def test_other_files_are_rejected(path, content):
     path.write_bytes(content)
     with pytest.raises(ModelFileError, match="no safetensors file"):
         import_model(path)
 
 
-def test_no_file_and_a_folder_are_refused(tmp_path):
+def test_a_missing_file_and_a_folder_are_rejected(tmp_path):
     for path in (tmp_path, tmp_path / "nothing.safetensors"):
         with pytest.raises(ModelFileError, match="no such file"):
             import_model(path)
 
 
 def test_a_small_file_takes_little_memory(path):
-    """Sizes are those of the file: whatever it claims, little is allocated."""
+    """A file cannot claim more memory than its size."""
     clf = FeCAMClassifier().fit(X, Y)
     export_model(clf, path)
     header, data = parts(path)
@@ -372,11 +350,11 @@ def test_a_small_file_takes_little_memory(path):
         tracemalloc.stop()
 
 
-def test_no_damage_shows_a_traceback(good):
-    """Flipped bytes and cut ends: an error of ours, or a model of finite numbers."""
+def test_damage_raises_only_our_errors(good):
+    """Flipped bytes and cut ends raise a FecamError, or give a model of finite numbers."""
     rng = random.Random(0)
     whole = good.read_bytes()
-    refused = 0
+    rejected = 0
     for _ in range(150):
         content = bytearray(whole)
         if rng.random() < 0.3:
@@ -388,5 +366,5 @@ def test_no_damage_shows_a_traceback(good):
         try:
             import_model(good)
         except FecamError:
-            refused += 1
-    assert refused > 75
+            rejected += 1
+    assert rejected > 75

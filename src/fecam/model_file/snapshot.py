@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 
 import numpy as np
@@ -198,17 +199,17 @@ def read_rows(
     ]
     query = f"SELECT records.id, classes.label, {', '.join(cells)} FROM classes NOT INDEXED "
     query += "JOIN records ON records.id = classes.record"
-    queries = (
-        [(query, ())]
+    by_id = f"{query} WHERE records.id = ?"
+    results = (
+        [db.execute(query)]
         if record_ids is None
-        else [(f"{query} WHERE records.id = ?", (record_id,)) for record_id in record_ids]
+        else (db.execute(by_id, (record_id,)) for record_id in record_ids)
     )
-    for sql, values in queries:
-        for record_id, label, *fields in db.execute(sql, values):
-            row = Row(*fields)
-            if row.label != label:
-                raise file_error(f"class {str(label)[:80]} points at the record of another.")
-            yield record_id, row
+    for record_id, label, *fields in chain.from_iterable(results):
+        row = Row(*fields)
+        if row.label != label:
+            raise file_error(f"class {str(label)[:80]} points at the record of another.")
+        yield record_id, row
 
 
 def check_labels(labels: Iterable[Hashable]) -> None:
