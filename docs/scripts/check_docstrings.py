@@ -13,8 +13,10 @@ import argparse
 import importlib
 import inspect
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 
-from numpydoc.validate import validate
+from numpydoc.docscrape import get_doc_object
+from numpydoc.validate import Validator, validate
 
 PACKAGES = (
     "fecam",
@@ -58,8 +60,10 @@ the mood of the verb (SS05), punctuation of descriptions (PR05 to PR09, RT02, RT
 examples for each method (EX01).
 """
 
-CLASS_CODES = {"RT01", "RT03", "YD01"}
+NOT_FUNCTIONS = {"RT01", "RT03", "YD01"}
 """Codes that make no sense for a class or a property."""
+FIELDS = {"PR01"}
+"""Not for dataclasses: their fields have docstrings of their own, which the reference shows."""
 
 
 def names(package: str) -> Iterator[str]:
@@ -92,13 +96,14 @@ def _is_hidden(member: str) -> bool:
 
 def violations(name: str) -> list[str]:
     """Return one line per violation of a public name."""
-    report = validate(name)
-    kind = report["type"]
-    skipped = CLASS_CODES if kind in ("type", "property") else set()
+    value = inspect.unwrap(Validator._load_obj(name))
+    report = validate(get_doc_object(value))
+    checked = CODES.keys() - (set() if inspect.isroutine(value) else NOT_FUNCTIONS)
+    checked -= FIELDS if is_dataclass(value) else set()
     return [
         f"{report['file']}:{report['file_line']}: {name}: {code} {message}"
         for code, message in report["errors"]
-        if code in CODES and code not in skipped
+        if code in checked
     ]
 
 
