@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fecam.errors import RunError
-from fecam.validation import is_int, is_number
+from fecam.validation import is_int
+from fecam.validation import is_number as is_finite
 
 Check = Callable[[Any], bool]
 
@@ -48,6 +49,11 @@ def is_text(value: Any) -> bool:
 def is_object(value: Any) -> bool:
     """Return whether it is a JSON object."""
     return isinstance(value, dict) and all(map(is_text, value))
+
+
+def is_number(value: Any) -> bool:
+    """Return whether the value is a number that a plot can show."""
+    return is_finite(value) and abs(value) < 1e300
 
 
 def is_count(value: Any) -> bool:

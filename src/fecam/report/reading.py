@@ -15,6 +15,7 @@ from fecam.bench.record import (
     check_values,
     decode,
     is_count,
+    is_number,
     is_object,
     is_text,
     list_of,
@@ -24,7 +25,6 @@ from fecam.bench.record import (
 )
 from fecam.bench.results import METADATA, SPEC, read_bytes, read_records
 from fecam.errors import RunError
-from fecam.validation import is_number
 
 
 @dataclass(frozen=True)
