@@ -53,7 +53,7 @@ def photos(tmp_path):
     return folder
 
 
-def test_help_tells_of_every_command(fecam):
+def test_help_lists_every_command(fecam):
     text = fecam("--help").stdout
     assert "Example" in text
     for command in ("features", "encoders", "datasets", "cache", "export-encoder", "train"):
@@ -71,7 +71,7 @@ def test_encoders_and_datasets_are_listed(fecam):
     assert "glyphs" in fecam("datasets").stdout
 
 
-def test_a_folder_of_pictures_becomes_features_once(fecam, photos, tmp_path):
+def test_images_are_encoded_once_and_cached(fecam, photos, tmp_path):
     options = ("--encoder-option", "resolution=64", "--json")
     first = fecam("features", photos, *options, "--output", tmp_path / "photos.npz")
     answer = json.loads(first.stdout)
@@ -96,7 +96,7 @@ def test_a_folder_of_pictures_becomes_features_once(fecam, photos, tmp_path):
     assert "5.png" in strict.stderr and strict.stdout == ""
 
 
-def test_names_of_files_are_shown_as_they_are(fecam, photos, tmp_path):
+def test_file_names_are_printed_literally(fecam, photos, tmp_path):
     folder = photos.rename(tmp_path / "[b]my :smile: photos")
     (folder / "red" / "\x1b[2J[x].png").write_bytes(b"no image")
     (folder / "red" / os.fsdecode(b"\xff.png")).write_bytes(b"no image")
@@ -114,7 +114,7 @@ def test_names_of_files_are_shown_as_they_are(fecam, photos, tmp_path):
     assert "[b]my :smile: photos" in row and "efficientnet-lite0?resolution=32" in row
 
 
-def test_a_person_reads_a_sentence(fecam, photos):
+def test_features_prints_a_summary(fecam, photos):
     done = fecam("features", photos, "-o", "resolution=64")
     assert "11 x 1,280 features of 2 classes" in done.stdout
     assert "unreadable" in done.stderr
@@ -137,13 +137,13 @@ def test_a_person_reads_a_sentence(fecam, photos):
         (["cache", "remove", "nothing"], "nothing"),
     ],
 )
-def test_a_mistake_is_a_message(fecam, arguments, says):
+def test_user_errors_are_messages(fecam, arguments, says):
     done = fecam(*arguments, code=1)
     assert says in " ".join(done.stderr.split()), done.stderr
     assert done.stderr.count("error:") == 1
 
 
-def test_an_exported_encoder_gives_the_same_features(fecam, photos, tmp_path):
+def test_exported_encoder_gives_the_same_features(fecam, photos, tmp_path):
     option = ("-o", "resolution=64")
     fecam("export-encoder", "efficientnet-lite0", tmp_path / "lite0.onnx", *option)
     fecam("features", photos, *option, "--output", tmp_path / "torch.npz")

@@ -36,7 +36,7 @@ def model(place):
 # -- evaluate --------------------------------------------------------------------------------------
 
 
-def test_the_test_part_is_judged_and_strange_labels_are_apart(answer, model):
+def test_evaluate_uses_the_test_part_and_separates_unknown_labels(answer, model):
     found = answer("evaluate", "data.npz", "-m", model)
     assert (found["part"], found["items"], found["count"]) == ("test", 40, 30)
     assert found["unknown"] == [{"label": "dog", "count": 10}]
@@ -58,7 +58,7 @@ def test_the_test_part_is_judged_and_strange_labels_are_apart(answer, model):
     assert found["output"] is None and found["unreadable"] == []
 
 
-def test_a_person_reads_a_table_and_gets_a_page(fecam, model, place):
+def test_evaluate_prints_a_table_and_writes_a_page(fecam, model, place):
     told = fecam("evaluate", "data.npz", "-m", model, "--output", "page.html", "--reject", "0.1")
     assert "recall %" in told.out and "samples classified correctly" in told.out
     assert "10 items with 1 unknown label" in told.out
@@ -68,12 +68,12 @@ def test_a_person_reads_a_table_and_gets_a_page(fecam, model, place):
     assert "Evaluation of m.fecam" in text and "test part" in text
 
 
-def test_without_a_test_part_all_is_judged_and_said(fecam, answer, model):
+def test_evaluate_without_a_test_part_uses_all_items(fecam, answer, model):
     assert "no test part" in fecam("evaluate", "plain.npz", "-m", model).err
     assert answer("evaluate", "plain.npz", "-m", model)["part"] == "all"
 
 
-def test_labels_that_are_numbers_are_found_by_their_text(answer, place):
+def test_integer_labels_match_their_text(answer, place):
     X, y = relu_features(3, 10, 12, 0)
     package.FeCAMClassifier().fit(X, y).save("n.fecam")
     np.savez("n.npz", X=X, y=y)
@@ -82,7 +82,7 @@ def test_labels_that_are_numbers_are_found_by_their_text(answer, place):
     assert [one["label"] for one in found["classes"]] == [0, 1, 2]
 
 
-def test_pictures_are_encoded_and_unreadable_ones_end_in_three(answer, fecam, place):
+def test_unreadable_images_give_exit_code_3(answer, fecam, place):
     pytest.importorskip("torch")
     for name, colour in (("blue", (30, 40, 200)), ("red", (200, 40, 30))):
         (place / "photos" / name).mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_pictures_are_encoded_and_unreadable_ones_end_in_three(answer, fecam, pl
 # -- classes and inspect ---------------------------------------------------------------------------
 
 
-def test_classes_are_listed_in_the_order_asked_for(answer, fecam, model):
+def test_classes_are_sorted_by_the_given_key(answer, fecam, model):
     with package.open(model) as opened:
         X, _ = relu_features(1, 5, 12, 3)
         opened.learn(X, ["cow"] * 5, note="from the zoo")
@@ -125,7 +125,7 @@ def test_classes_are_listed_in_the_order_asked_for(answer, fecam, model):
     assert "--sort" in fecam("classes", "-m", model, "--sort", "colour", code=2).err
 
 
-def test_inspect_tells_close_pairs_and_weak_classes(answer, fecam, model):
+def test_inspect_lists_close_pairs_and_weak_classes(answer, fecam, model):
     with package.open(model) as opened:
         X, y = relu_features(4, 30, 12, 0)
         opened.learn(X[y == 1][:2], ["bee's twin"] * 2)
@@ -142,7 +142,7 @@ def test_inspect_tells_close_pairs_and_weak_classes(answer, fecam, model):
     assert "Closest" not in few and "eak" not in few
 
 
-def test_a_label_commands_no_terminal(fecam, place):
+def test_control_characters_in_labels_are_escaped(fecam, place):
     X, y = relu_features(2, 3, 12, 0)
     labels = np.array(["\x1b[2J[b]", "line\nbreak"])[y]
     package.FeCAMClassifier().fit(X, labels).save("odd.fecam")
@@ -153,7 +153,7 @@ def test_a_label_commands_no_terminal(fecam, place):
         assert "\\x1b[2J[b]" in told.out
 
 
-def test_an_empty_model_is_told_of(fecam, model):
+def test_model_without_classes(fecam, model):
     with package.open(model) as opened:
         for label in ("ant", "bee", "cow"):
             opened.forget(label)
@@ -165,13 +165,13 @@ def test_an_empty_model_is_told_of(fecam, model):
 # -- doctor ----------------------------------------------------------------------------------------
 
 
-def test_a_sound_file_is_well(answer, fecam, model):
+def test_doctor_finds_no_problem_in_a_valid_file(answer, fecam, model):
     assert answer("doctor", model)["problems"] == []
     told = fecam("doctor", model)
     assert "all checksums match" in told.out and "no problems" in told.err
 
 
-def test_a_flipped_bit_is_a_problem_with_its_class(answer, fecam, model, place):
+def test_doctor_names_the_class_of_a_flipped_bit(answer, fecam, model, place):
     content = bytearray((place / model).read_bytes())
     mean = package.load(model).state_.classes["bee"].mean.tobytes()
     content[content.index(mean) + 3] ^= 64
@@ -183,7 +183,7 @@ def test_a_flipped_bit_is_a_problem_with_its_class(answer, fecam, model, place):
     assert (place / model).read_bytes() == content
 
 
-def test_compact_drops_what_is_kept_to_undo(fecam, answer, model, place):
+def test_compact_drops_the_undo_history(fecam, answer, model, place):
     with package.open(model) as opened:
         X, _ = relu_features(1, 40, 12, 3)
         for at in range(3):
@@ -201,7 +201,7 @@ def test_compact_drops_what_is_kept_to_undo(fecam, answer, model, place):
     assert answer("doctor", model)["problems"] == []
 
 
-def test_compact_asks_a_person(fecam, model, monkeypatch, place):
+def test_compact_asks_for_confirmation(fecam, model, monkeypatch, place):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     asked = []
 
@@ -215,7 +215,7 @@ def test_compact_asks_a_person(fecam, model, monkeypatch, place):
     assert "removes the undo history" in asked[0] and (place / model).read_bytes() == before
 
 
-def test_the_installation_is_checked(answer, fecam, monkeypatch):
+def test_doctor_checks_the_installation(answer, fecam, monkeypatch):
     needs = ["numpy", "matplotlib>=3; extra == 'report'", 'nosuch; extra == "magic"']
     monkeypatch.setattr(
         doctor_command.metadata, "requires", lambda _: [*needs, "fecam[all]; extra == 'dev'"]
@@ -236,7 +236,7 @@ def test_the_installation_is_checked(answer, fecam, monkeypatch):
         assert "mend it" in fecam("doctor", code=1).out
 
 
-def test_a_cache_that_cannot_be_is_a_problem(answer, monkeypatch, place):
+def test_doctor_reports_an_unusable_cache(answer, monkeypatch, place):
     (place / "file").write_text("")
     monkeypatch.setattr(catalogue, "available", lambda: [])
     monkeypatch.setenv("FECAM_CACHE", str(place / "file" / "cache"))
@@ -247,7 +247,7 @@ def test_a_cache_that_cannot_be_is_a_problem(answer, monkeypatch, place):
 # -- export and import -----------------------------------------------------------------------------
 
 
-def test_a_model_goes_out_and_comes_back(answer, fecam, model, place):
+def test_export_and_import_round_trip(answer, fecam, model, place):
     done = answer("export", "out.safetensors", "-m", model)
     assert done["classes"] == 3 and done["bytes"] == (place / "out.safetensors").stat().st_size
     back = answer("import", "out.safetensors", "-m", "back.fecam")
@@ -291,7 +291,7 @@ def test_help_has_an_example(fecam, command):
         (["import", "data.npz", "-m", "new.fecam"], "safetensors file"),
     ],
 )
-def test_a_mistake_is_a_message(fecam, model, place, arguments, says):
+def test_user_errors_are_messages(fecam, model, place, arguments, says):
     np.savez("wide.npz", X=np.ones((3, 13), np.float32), y=["ant", "bee", "cow"])
     told = fecam(*arguments, code=1)
     assert says in " ".join((told.out + told.err).split())
@@ -301,16 +301,16 @@ def test_a_mistake_is_a_message(fecam, model, place, arguments, says):
 @pytest.mark.parametrize(
     "command", ["evaluate data.npz", "classes", "inspect", "export x", "import x"]
 )
-def test_a_model_is_asked_for(fecam, command):
+def test_model_option_is_required(fecam, command):
     assert "--model" in fecam(*command.split(), code=2).err
 
 
-def test_the_model_may_be_in_the_environment(answer, model, monkeypatch):
+def test_model_from_environment_variable(answer, model, monkeypatch):
     monkeypatch.setenv("FECAM_MODEL", model)
     assert len(answer("classes")) == 3
 
 
-def test_a_shell_completes_commands(place):
+def test_shell_completion(place):
     run = "import sys; sys.argv = sys.argv[1:]; from fecam.__main__ import main; main()"
     # Else typer would look which shell has started it, and that need not be one of a person's.
     said = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
@@ -334,7 +334,7 @@ def test_a_shell_completes_commands(place):
     assert fecam(**asked).split() == ["glyphs"]
 
 
-def test_labels_encoders_presets_and_data_sets_are_suggested(model, place, monkeypatch):
+def test_completion_of_labels_encoders_presets_and_data_sets(model, place, monkeypatch):
     def typed(path):
         return type("Context", (), {"params": {"model": path}})
 

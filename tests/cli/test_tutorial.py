@@ -55,7 +55,7 @@ def shell(lines):
     return done.stdout + done.stderr
 
 
-def test_the_tutorial_works_from_beginning_to_end(folder):
+def test_all_commands_of_the_tutorial_run(folder):
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     assert blocks[0][1].startswith("pip install")
     said = {}

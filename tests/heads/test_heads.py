@@ -68,7 +68,7 @@ def taught(head, labels=Y, tasks=TASKS):
 # ---------------------------------------------------------------------- the catalogue
 
 
-def test_every_head_is_under_contract():
+def test_every_head_has_a_variant():
     assert {name for name, _ in VARIANTS} == set(ENTRIES)
 
 
@@ -81,7 +81,7 @@ def test_options_are_the_parameters(name):
     assert ENTRIES[name].description and ENTRIES[name].mergeable == hasattr(head, "merge")
 
 
-def test_fecam_takes_a_preset_and_changes_to_it():
+def test_fecam_takes_a_preset_and_overrides():
     head = make("fecam", preset="few-shot", covariance="diagonal")
     assert (head.shrinkage, head.covariance, head.tukey) == ((100.0, 100.0), "diagonal", 0.5)
 
@@ -97,7 +97,7 @@ def test_fecam_takes_a_preset_and_changes_to_it():
         ("fecam", {"preset": "papr"}, "no preset 'papr'.*'paper'"),
     ],
 )
-def test_wrong_names_are_answered_with_the_right_one(name, options, message):
+def test_unknown_names_raise_with_a_suggestion(name, options, message):
     with pytest.raises(SettingsError, match=f"(?s){message}"):
         make(name, **options)
 
@@ -129,7 +129,7 @@ def test_wrong_names_are_answered_with_the_right_one(name, options, message):
         ("calibrated-fecam", "tukey", "yes"),
     ],
 )
-def test_values_that_cannot_be_are_refused_at_once_and_when_learning_begins(name, option, value):
+def test_invalid_values_raise_in_make_and_in_partial_fit(name, option, value):
     with pytest.raises(SettingsError, match=re.escape(repr(value))):
         make(name, **{option: value})
     head = make(name).set_params(**{option: value})
@@ -143,7 +143,7 @@ def test_values_that_cannot_be_are_refused_at_once_and_when_learning_begins(name
 
 @each(VARIANTS)
 @pytest.mark.parametrize("labels", [Y, WORDS, Y[::-1] - 3], ids=["integers", "strings", "negative"])
-def test_classes_come_task_by_task(variant, labels):
+def test_learning_task_by_task(variant, labels):
     head = new(variant)
     known = set()
     for task in TASKS:
@@ -161,7 +161,7 @@ def test_classes_come_task_by_task(variant, labels):
 
 
 @each(VARIANTS)
-def test_one_class_alone_is_the_answer(variant):
+def test_single_class_is_always_predicted(variant):
     head = new(variant).partial_fit(X[Y == 2], WORDS[Y == 2])
     assert set(head.predict(QUERIES)) == {"cat"}
     head.fit(X[:1], [7])  # and of a single sample
@@ -170,7 +170,7 @@ def test_one_class_alone_is_the_answer(variant):
 
 
 @each(VARIANTS)
-def test_one_sample_a_class(variant):
+def test_one_sample_per_class(variant):
     first = np.unique(Y, return_index=True)[1]
     head = new(variant).partial_fit(X[first[:4]], Y[first[:4]])
     head.partial_fit(X[first[4:]], Y[first[4:]])
@@ -179,14 +179,14 @@ def test_one_sample_a_class(variant):
 
 
 @each(VARIANTS)
-def test_samples_that_are_all_alike(variant):
+def test_identical_samples(variant):
     same = np.ones((10, 8), np.float32)
     head = new(variant).partial_fit(same, [0] * 5 + [1] * 5).partial_fit(2 * same, [2] * 10)
     assert np.isfinite(head.decision_function(np.concatenate([same, 0 * same]))).all()
 
 
 @each(VARIANTS)
-def test_fit_forgets(variant):
+def test_fit_discards_earlier_tasks(variant):
     head = taught(new(variant)).fit(X[Y < 2][:, :5], WORDS[Y < 2])
     once = new(variant).fit(X[Y < 2][:, :5], WORDS[Y < 2])
     assert head.classes_.tolist() == ["ant", "bee"] and head.n_features_in_ == 5
@@ -229,12 +229,12 @@ def test_probabilities(variant):
 
 
 @each([v for v in VARIANTS if v[0] not in PROBABLE or v[1].get("classifier") == "svm"])
-def test_heads_without_probabilities_have_none(variant):
+def test_other_heads_have_no_predict_proba(variant):
     assert not hasattr(taught(new(variant)), "predict_proba")
 
 
 @each(VARIANTS)
-def test_a_class_that_comes_back(variant):
+def test_repeated_class(variant):
     head = taught(new(variant))
     before = state_nbytes(head)
     for seed in (1, 2, 3):
@@ -247,7 +247,7 @@ def test_a_class_that_comes_back(variant):
 
 
 @each(VARIANTS)
-def test_no_sample_is_kept(variant):
+def test_no_sample_is_stored(variant):
     wide, labels = relu_features(3, 400, 8, 5)
     some = np.arange(len(labels)) % 10 == 0
     few, many = new(variant).fit(wide[some], labels[some]), new(variant).fit(wide, labels)
@@ -257,7 +257,7 @@ def test_no_sample_is_kept(variant):
     assert len(pickle.dumps(many)) < state_nbytes(many) + 6000
 
 
-def test_an_unfitted_head_keeps_nothing():
+def test_unfitted_heads_have_no_state():
     assert [state_nbytes(make(name)) for name in ENTRIES] == [0] * len(ENTRIES)
 
 
@@ -270,13 +270,13 @@ def test_state_nbytes_by_hand():
 
 
 @each(VARIANTS)
-def test_same_seed_same_answers(variant):
+def test_same_seed_gives_same_scores(variant):
     a, b = taught(new(variant)), taught(new(variant))
     np.testing.assert_array_equal(a.decision_function(QUERIES), b.decision_function(QUERIES))
 
 
 @pytest.mark.parametrize("name", WITH_SEED)
-def test_another_seed_other_draws(name):
+def test_another_seed_gives_other_scores(name):
     wide, labels = relu_features(6, 60, 8, 4)
     options = {"fenec": {}, **SMALL}.get(name, {"samples": 20})
     scores = []
@@ -300,7 +300,7 @@ def test_clone_and_parameters(variant):
 
 
 @each(VARIANTS)
-def test_a_pickle_answers_the_same(variant):
+def test_pickle_round_trip(variant):
     head = taught(new(variant))
     expected = head.decision_function(QUERIES)
     again = pickle.loads(pickle.dumps(head))
@@ -309,7 +309,7 @@ def test_a_pickle_answers_the_same(variant):
 
 
 @each(VARIANTS)
-def test_before_anything_was_learnt(variant):
+def test_predicting_before_learning_raises(variant):
     head = new(variant)
     for ask in (head.predict, head.decision_function):
         with pytest.raises(ValueError, match=r"(knows no class|has no classes) yet.*partial_fit"):
@@ -354,7 +354,7 @@ NAMES = [(name, SMALL.get(name, {})) for name in ENTRIES]
 
 
 @each(NAMES)
-def test_bad_tasks_are_refused_and_change_nothing(variant):
+def test_invalid_tasks_raise_and_change_nothing(variant):
     head = taught(new(variant))
     before = pickle.dumps(head)
     for bad, labels, message in TEACHING.values():
@@ -368,7 +368,7 @@ def test_bad_tasks_are_refused_and_change_nothing(variant):
 
 
 @each(NAMES)
-def test_bad_questions_are_refused_and_change_nothing(variant):
+def test_invalid_queries_raise_and_change_nothing(variant):
     head = taught(new(variant))
     before = pickle.dumps(head)
     for name in ("NaN", "infinity", "wrong width", "no rows", "one dimension"):
@@ -380,7 +380,7 @@ def test_bad_questions_are_refused_and_change_nothing(variant):
 
 
 @pytest.mark.parametrize("name", ["fecam", "fenec", "calibrated-fecam"])
-def test_negative_features_after_a_power_was_chosen(name):
+def test_negative_features_raise_after_a_power_transform(name):
     head = taught(make(name))
     before = pickle.dumps(head)
     for ask in (head.predict, lambda bad: head.partial_fit(bad, Y)):
@@ -399,14 +399,14 @@ def test_negative_features_after_a_power_was_chosen(name):
         ("calibrated-fecam", "tukey", 0.3),
     ],
 )
-def test_what_was_learnt_depends_on_some_options(name, option, value):
+def test_fixed_parameters_cannot_change_after_learning(name, option, value):
     head = taught(make(name, **SMALL.get(name, {}))).set_params(**{option: value})
     for call in (lambda: head.predict(X), lambda: head.partial_fit(X, Y)):
         with pytest.raises(SettingsError, match=f"{option}.*cannot be changed"):
             call()
 
 
-def test_other_options_may_change_at_any_time():
+def test_other_parameters_may_change_after_learning():
     head = taught(make("ncm"))
     other = taught(make("ncm", metric="cosine")).decision_function(QUERIES)
     assert np.abs(head.decision_function(QUERIES) - other).max() > 0.1
@@ -425,7 +425,7 @@ def test_which_heads_merge():
 
 @each(MERGEABLE)
 @pytest.mark.parametrize("overlap", [False, True])
-def test_merging_is_learning_both(variant, overlap):
+def test_merging_equals_learning_both(variant, overlap):
     second = TASKS[1:] if not overlap else [Y < 2, Y > 3]
     a, b = taught(new(variant), tasks=TASKS[:1]), taught(new(variant), tasks=second)
     theirs = pickle.dumps(b)
@@ -439,7 +439,7 @@ def test_merging_is_learning_both(variant, overlap):
 
 
 @each(MERGEABLE)
-def test_merging_with_nothing(variant):
+def test_merging_with_an_unfitted_head(variant):
     head, empty = taught(new(variant)), new(variant)
     expected = head.decision_function(QUERIES)
     np.testing.assert_array_equal(head.merge(new(variant)).decision_function(QUERIES), expected)
@@ -449,7 +449,7 @@ def test_merging_with_nothing(variant):
 
 
 @each([(name, options) for name, options in NAMES if ENTRIES[name].mergeable])
-def test_what_cannot_be_merged(variant):
+def test_invalid_merges_raise(variant):
     head = taught(new(variant))
     before = pickle.dumps(head)
     with pytest.raises(TypeError, match="merge takes another"):
@@ -461,7 +461,7 @@ def test_what_cannot_be_merged(variant):
     assert pickle.dumps(head) == before
 
 
-def test_heads_of_different_settings_do_not_merge():
+def test_heads_with_different_parameters_do_not_merge():
     one, other = (taught(make("ranpac", projections=9, seed=seed)) for seed in (0, 1))
     with pytest.raises(SettingsError, match=r"seed=0 and seed=1"):
         one.merge(other)
@@ -470,7 +470,7 @@ def test_heads_of_different_settings_do_not_merge():
 # ---------------------------------------------------------------------- the page
 
 
-def test_the_page_tells_of_every_head_and_option():
+def test_the_reference_lists_every_head_and_option():
     page = (Path(__file__).parents[2] / "docs/reference/heads.md").read_text(encoding="utf-8")
     rows = {line.split("`")[1]: line.split("|") for line in page.splitlines() if line[:3] == "| `"}
     assert set(rows) == set(ENTRIES)

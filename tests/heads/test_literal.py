@@ -107,7 +107,7 @@ def test_streaming_lda_is_shrunk_lda():
     )
 
 
-def test_a_singular_covariance_is_explained():
+def test_singular_covariance_raises_with_a_remedy():
     head = make("slda", shrinkage=0).fit(X[:3], y[:3])
     with pytest.raises(SingularMatrixError, match=r"shrinkage=0.*Increase"):
         head.predict(X)
@@ -120,7 +120,7 @@ def unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def test_linear_classifiers_are_those_of_scikit_learn():
+def test_linear_classifiers_equal_scikit_learn():
     logistic = LogisticRegression(C=10.0, tol=1e-5, max_iter=100).fit(unit(X), y)
     ours = fit_linear(X, y, "linear")
     np.testing.assert_allclose(
@@ -140,7 +140,7 @@ def test_two_classes_are_a_logistic_function():
     )
 
 
-def test_deesil_knows_only_the_task():
+def test_deesil_uses_only_the_samples_of_the_task():
     head = taught(make("deesil"))
     for first in (0, 2):
         alone = (y == first) | (y == first + 1)
@@ -154,14 +154,14 @@ def test_deesil_knows_only_the_task():
         assert np.abs(three[:, label] - svm.decision_function(unit(QUERIES))).mean() < 0.05
 
 
-def test_deesil_of_a_class_alone_points_at_it():
+def test_deesil_with_a_single_class():
     scores = make("deesil").fit(X[y == 4] + 3, y[y == 4]).decision_function(X[y == 4] + 3)
     assert scores.min() > 0.5
     mirrored = make("deesil").fit(X[y == 4] + 3, y[y == 4]).decision_function(-X[y == 4] - 3)
     assert mirrored.max() < -0.5
 
 
-def test_deesil_averages_the_visits_of_a_class():
+def test_deesil_averages_the_svms_of_a_repeated_class():
     first, second = (
         make("deesil").fit(X[some], y[some]) for some in (y < 3, (y < 3) & (X[:, 0] > 0))
     )
@@ -207,7 +207,7 @@ def test_pseudo_features_have_the_mean_of_the_past_class():
         )
 
 
-def test_a_class_that_comes_back_needs_no_pseudo_features():
+def test_repeated_class_has_no_pseudo_features():
     past = means_of(X[y < 3], y[y < 3])
     _, labels = translate_features(past, X[y > 1], y[y > 1], 7, np.random.default_rng(0))
     assert np.bincount(labels).tolist() == [7, 7]
@@ -248,7 +248,7 @@ def test_gaussian_samples(count, width):
     np.testing.assert_allclose(np.cov(samples, rowvar=False), covariance, atol=0.02)
 
 
-def test_gaussian_linear_keeps_what_fecam_keeps():
+def test_gaussian_linear_stores_the_statistics_of_fecam():
     known = taught(make("gaussian-linear")).state_.memory
     for label, one in known.classes.items():
         np.testing.assert_allclose(one.mean, X[y == label].mean(axis=0), rtol=1e-6)
@@ -267,7 +267,7 @@ def one_hot(labels):
 
 
 @pytest.mark.parametrize("ridge", [0.01, 10.0])
-def test_ridge_is_that_of_scikit_learn(ridge):
+def test_ridge_equals_scikit_learn(ridge):
     head = taught(make("ridge", ridge=ridge))
     reference = SklearnRidge(alpha=ridge, fit_intercept=False).fit(X, one_hot(y))
     np.testing.assert_allclose(
@@ -275,7 +275,7 @@ def test_ridge_is_that_of_scikit_learn(ridge):
     )
 
 
-def test_what_held_out_mask():
+def test_held_out_mask():
     labels = np.repeat([3, 1, 2, 0], [11, 5, 2, 1])
     shuffled = np.random.default_rng(0).permutation(19)
     held = held_out_mask(labels[shuffled])
@@ -316,7 +316,7 @@ def test_ranpac(projections):
     np.testing.assert_allclose(head.decision_function(QUERIES), expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_ridge_for_few_samples_of_many_features_in_single_precision():
+def test_ridge_with_few_samples_in_single_precision():
     rows, labels = relu_features(4, 6, 200, 2)
     rows = np.concatenate([rows, rows])  # the smallest ridges are tried on a singular matrix
     head = make("ridge").fit(rows, np.concatenate([labels, labels]))
@@ -327,7 +327,7 @@ def test_a_ridge_for_few_samples_of_many_features_in_single_precision():
     )
 
 
-def test_without_anything_to_hold_out_the_ridge_follows_the_scale():
+def test_ridge_without_held_out_rows_follows_the_scale():
     first = np.unique(y, return_index=True)[1]
     for scale in (1.0, 1000.0):
         head = make("ridge").fit(scale * X[first], y[first])
@@ -431,7 +431,7 @@ def test_calibration(gammas):
     assert (gap[[0, 1, 2, 5]] < 1e-4).all() and (gap[[3, 4]] > 1e-2).all()
 
 
-def test_what_was_borrowed_is_never_kept():
+def test_calibrated_statistics_are_not_stored():
     rows, labels = relu_features(4, 5, 8, 3)
     head, plain = make("calibrated-fecam"), make("fecam", l2="compare", pooling=0.0)
     for task in (labels < 2, labels > 1):
@@ -442,7 +442,7 @@ def test_what_was_borrowed_is_never_kept():
         np.testing.assert_allclose(one.mean, plain.state_.classes[label].mean)
 
 
-def test_a_singular_covariance_kept_in_float32_can_be_sampled():
+def test_singular_float32_covariance_can_be_sampled():
     """Fewer samples than features, kept as a triangle: rounding makes some eigenvalues negative."""
     rng = np.random.default_rng(0)
     loud = rng.random((42, 128)).astype(np.float32) * np.geomspace(1, 1e-3, 128, dtype=np.float32)
@@ -458,7 +458,7 @@ def test_a_singular_covariance_kept_in_float32_can_be_sampled():
 
 
 @pytest.mark.parametrize("kind", ["linear", "svm"])
-def test_linear_classifiers_also_learn_many_classes_from_few_samples(kind):
+def test_linear_classifiers_with_many_classes_and_few_samples(kind):
     """Gradients are small then, and must not pass for a solution that has been found."""
     rng = np.random.default_rng(0)
     means = rng.random((150, 64)) * (rng.random((150, 64)) < 0.3)

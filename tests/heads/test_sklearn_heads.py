@@ -29,7 +29,7 @@ class TwoClassLDA(TwoClassShape, StreamingLDA):
 
 
 @parametrize_with_checks([TwoClassMean(), TwoClassLDA()])
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learn_estimator_checks(estimator, check):
     check(estimator)
 
 
@@ -39,7 +39,7 @@ def test_grid_search():
     assert search.best_score_ > 0.6 and search.predict(X).shape == (60,)
 
 
-def test_a_copy_learns_on_its_own():
+def test_merged_head_is_independent():
     X, y = relu_features(4, 15, 8, 1)
     for name in ("ncm", "deesil", "fenec"):
         first = make(name).fit(X[y < 3], y[y < 3])

@@ -84,7 +84,7 @@ def few(heads=HEADS[:2], seeds=(0,), sizes=(4, 2), **more):
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_read_as_it_was_written(tmp_path):
+def test_read_run_returns_what_was_written(tmp_path):
     records = [*task_records(), *analysis_records()]
     run = read_run(write_run(tmp_path / "run", records))
     assert list(run.records) == records
@@ -94,7 +94,7 @@ def test_a_folder_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [1, 2, 17, 200])
-def test_a_torn_last_line_is_ignored(tmp_path, lost):
+def test_truncated_last_line_is_ignored(tmp_path, lost):
     folder = write_run(tmp_path / "run", few())
     path = folder / "records.jsonl"
     path.write_bytes(path.read_bytes()[:-lost])
@@ -102,14 +102,14 @@ def test_a_torn_last_line_is_ignored(tmp_path, lost):
     assert len(read_run(folder).records) == complete
 
 
-def test_a_character_torn_in_two_is_ignored_too(tmp_path):
+def test_truncated_character_is_ignored(tmp_path):
     folder = write_run(tmp_path / "run", few())
     with (folder / "records.jsonl").open("ab") as file:
         file.write('{"kind": "task", "head": "ä'.encode()[:-1])
     assert len(read_run(folder).records) == len(few())
 
 
-def test_kinds_that_are_not_known_yet_are_ignored(tmp_path):
+def test_unknown_kinds_of_records_are_ignored(tmp_path):
     newer = [{"kind": "dream"}, {"kind": "analysis", "name": "dream", "data": {"x": 1}}]
     run = read_run(write_run(tmp_path / "run", [*newer, *few()]))
     assert run.summary == summarize(few())
@@ -129,7 +129,7 @@ def test_kinds_that_are_not_known_yet_are_ignored(tmp_path):
         (b'{"kind": "analysis", "name": "singular-values", "data": []}', "'data' is"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path, line, says):
+def test_invalid_line_is_named(tmp_path, line, says):
     folder = write_run(tmp_path / "run", few())
     path = folder / "records.jsonl"
     first, rest = path.read_bytes().split(b"\n", 1)
@@ -159,7 +159,7 @@ def test_a_wrong_line_is_named(tmp_path, line, says):
         ("options", [1]),
     ],
 )
-def test_a_value_that_no_run_writes_is_named(tmp_path, field, value):
+def test_invalid_value_is_named(tmp_path, field, value):
     records = few()
     records[2][field] = value
     folder = write_run(tmp_path / "run", records)
@@ -187,7 +187,7 @@ def test_points_without_labels_are_an_error(tmp_path):
         read_run(write_run(tmp_path / "run", [tsne]))
 
 
-def test_what_is_no_run_is_told(tmp_path):
+def test_invalid_run_folders_raise(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(RunError, match=r"is not a run.*fecam bench"):
             read_run(path)
@@ -213,7 +213,7 @@ def column(table, name):
     return {row[0].text: row[at] for row in table.rows}
 
 
-def test_the_main_table_has_our_numbers_and_the_papers(tmp_path):
+def test_summary_table_has_our_values_and_those_of_the_paper(tmp_path):
     run = read_run(write_run(tmp_path / "run"))
     table = summary_table(run)
     assert table.header[:5] == (
@@ -246,13 +246,13 @@ def test_the_best_of_a_column_is_marked(tmp_path):
     assert not column(alone, "last %")["a"].best, "there is nothing to be better than"
 
 
-def test_average_and_last_are_there_even_before_a_run_has_finished(tmp_path):
+def test_summary_table_of_an_unfinished_run(tmp_path):
     table = summary_table(read_run(write_run(tmp_path / "run", few()[:1], paper=None)))
     assert table.header == ("head", "average %", "last %", "seeds")
     assert table.rows[0][3].text == "0 + 1 unfinished"
 
 
-def test_the_forms_of_a_table(capsys):
+def test_formats_of_a_table(capsys):
     table = Table(("head", "last %"), ((Cell("a"), Cell("9.0")), (Cell("b"), Cell("10.0", True))))
     assert table.text_rows() == [["a", "9.0"], ["b", "*10.0"]]
     show_table(table.header, table.text_rows())
@@ -263,7 +263,7 @@ def test_the_forms_of_a_table(capsys):
 
 
 @pytest.mark.parametrize("label", HOSTILE)
-def test_no_label_leaves_its_cell(label, capsys):
+def test_labels_are_escaped_in_every_format(label, capsys):
     table = Table(("head", "last %"), ((Cell(label), Cell("1.0")),), caption=label)
     show_table(table.header, table.text_rows())
     printed = capsys.readouterr().out
@@ -277,7 +277,7 @@ def test_no_label_leaves_its_cell(label, capsys):
     assert not any(name.startswith("on") for _, a in page.elements for name in a)
 
 
-def test_a_table_of_tasks_and_one_of_runs(tmp_path):
+def test_task_table_and_joint_table(tmp_path):
     one = read_run(write_run(tmp_path / "one", few(seeds=(0, 1))))
     table = task_table(one)
     assert table.header == ("head", "task 1", "task 2")
@@ -294,7 +294,7 @@ def test_a_table_of_tasks_and_one_of_runs(tmp_path):
     assert column(joint, "two: last %")["NCM"].text == "\N{EN DASH}"
 
 
-def test_sizes_and_durations_for_people():
+def test_sizes_and_durations():
     assert [size(value) for value in (0, 999, 1000, 1_050_000, 999_600_000, 5e15)] == [
         *("0 B", "999 B", "1 KB", "1.05 MB", "1 GB", "5000 TB")
     ]
@@ -341,7 +341,7 @@ def test_bars_are_the_numbers_of_the_table(complete):
         assert widths == pytest.approx([row[metric]["mean"] for row in run.summary])
 
 
-def test_heat_maps_hold_the_mean_matrix(complete):
+def test_heat_maps_show_the_mean_matrix(complete):
     from fecam.bench.metrics import accuracy_matrix
     from fecam.report.maps import matrix_map, shrinkage_map
 
@@ -369,7 +369,7 @@ def test_a_grid_of_shrinkages_is_drawn(tmp_path):
     np.testing.assert_array_equal(shrinkage_grid(mixed)[2], values)
 
 
-def test_of_very_many_heads_the_best_are_drawn_and_the_table_has_all(tmp_path):
+def test_plots_show_the_best_heads_and_tables_show_all(tmp_path):
     from fecam.report.plots import MAX_HEADS, accuracy_curves, shown_heads
 
     labels = tuple(f"head {at}" for at in range(30))
@@ -398,7 +398,7 @@ def test_the_page_has_all_sections_in_order(complete):
     assert len(page.ids()) == len(set(page.ids()))
 
 
-def test_the_page_says_how_the_run_came_about(complete):
+def test_the_page_shows_the_metadata_of_the_run(complete):
     text = read_page(complete[1]).text
     for words in (
         *("CIFAR-100, 50 classes", "60,000 rows, 100 classes", "resnet18-half", "256 numbers"),
@@ -416,7 +416,7 @@ def test_the_page_says_how_the_run_came_about(complete):
         assert words in text
 
 
-def test_the_page_shows_the_numbers_of_the_metrics(complete):
+def test_the_page_shows_the_metrics(complete):
     run, path = complete
     text = read_page(path).text
     for row in run.summary:
@@ -428,7 +428,7 @@ def test_the_page_shows_the_numbers_of_the_metrics(complete):
     assert f"{best['head']} ends highest, at {100 * best['last']['mean']:.1f} %" in text
 
 
-def test_the_page_needs_nothing_but_itself(complete):
+def test_the_page_is_self_contained(complete):
     text = complete[1].read_text(encoding="utf-8")
     page = Page(text)
     assert not {tag for tag, _ in page.elements} & {"script", "link", "iframe", "object"}
@@ -443,7 +443,7 @@ def test_the_page_needs_nothing_but_itself(complete):
     assert "default-src 'none'" in text
 
 
-def test_the_page_is_for_everybody(complete):
+def test_the_page_is_accessible(complete):
     text = complete[1].read_text(encoding="utf-8")
     page = Page(text)
     pictures = [a for tag, a in page.elements if tag == "svg"]
@@ -456,7 +456,7 @@ def test_the_page_is_for_everybody(complete):
     assert [a["scope"] for tag, a in page.elements if tag == "th"].count("row") >= len(HEADS)
 
 
-def test_the_plots_lie_beside_the_page(complete):
+def test_plots_are_written_beside_the_page(complete):
     plots = complete[1].parent / "plots"
     names = {path.stem for path in plots.iterdir()}
     assert names >= {"accuracy", "old-new-all", "matrix-1", "singular-values", "tsne", "storage"}
@@ -465,7 +465,7 @@ def test_the_plots_lie_beside_the_page(complete):
         assert b"</svg>" in (plots / f"{name}.svg").read_bytes()
 
 
-def test_the_same_run_gives_the_same_files(tmp_path):
+def test_reports_are_deterministic(tmp_path):
     files = []
     for name in ("one", "two"):
         path = write_report([write_run(tmp_path / name / "run", few(HEADS[:1]))])
@@ -473,7 +473,7 @@ def test_the_same_run_gives_the_same_files(tmp_path):
     assert files[0] == files[1]
 
 
-def test_hostile_words_stay_words(tmp_path):
+def test_page_escapes_hostile_values(tmp_path):
     records = [*few(HOSTILE, sizes=(4,)), *analysis_records(12, 4)]
     records[-1]["data"]["labels"] = list(HOSTILE) * 3
     for record in records[: len(HOSTILE)]:
@@ -500,7 +500,7 @@ def test_hostile_words_stay_words(tmp_path):
     assert len(page.ids(r".*accuracy-curve-\d$")) == 2 * len(HOSTILE)
 
 
-def test_features_that_all_seeds_share_are_named_once(tmp_path):
+def test_shared_fingerprint_is_shown_once(tmp_path):
     def shown(**fingerprints):
         about = {"features": {"width": 4, "fingerprints": fingerprints}}
         return facts(read_run(write_run(tmp_path / "run", [], **about)))
@@ -517,7 +517,7 @@ def test_domains_have_matrices_but_no_old_and_new(tmp_path):
 
 
 @pytest.mark.parametrize("records", [[], few()[:1]])
-def test_a_run_that_has_hardly_begun_has_a_page(tmp_path, records):
+def test_page_of_a_run_without_results(tmp_path, records):
     folder = write_run(tmp_path / "run", records, finished=None, paper=None, git=None, encoder=None)
     (folder / "spec.toml").unlink()
     text = read_page(write_report([folder])).text
@@ -544,7 +544,7 @@ def test_several_runs_are_compared(tmp_path):
     assert (tmp_path / "plots/comparison-joint.png").exists()
 
 
-def test_nothing_is_written_unless_all_can_be(tmp_path):
+def test_nothing_is_written_if_a_run_is_invalid(tmp_path):
     good = write_run(tmp_path / "good", few(sizes=(4,)))
     with pytest.raises(RunError, match="is not a run"):
         write_report([good, tmp_path / "bad"])
@@ -558,15 +558,13 @@ def test_nothing_is_written_unless_all_can_be(tmp_path):
 # -- matplotlib ------------------------------------------------------------------------------------
 
 
-def test_matplotlib_is_not_loaded_before_it_is_needed():
+def test_import_does_not_load_matplotlib():
     code = "import fecam.report, sys; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
-def test_without_matplotlib_the_tables_work_and_the_page_says_what_to_install(
-    tmp_path, monkeypatch
-):
+def test_without_matplotlib_tables_work_and_reports_raise(tmp_path, monkeypatch):
     for name in ("drawing", "gallery", "plots", "maps", "embedding_plots"):
         monkeypatch.delitem(sys.modules, f"fecam.report.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -628,7 +626,7 @@ def test_a_browser_shows_a_comparison_on_a_phone(tmp_path, browser):
     page.close()
 
 
-def test_heads_stand_in_the_order_of_the_experiment(tmp_path):
+def test_heads_are_in_the_order_of_the_experiment(tmp_path):
     records = task_records()
     names = list(dict.fromkeys(record["head"] for record in records))
     listed = "".join(f"[[heads]]\nlabel = {json.dumps(name)}\n" for name in reversed(names))

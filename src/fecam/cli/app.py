@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.text import Text
+from typer import Option
 
 from fecam import __version__
 from fecam.cli import (
@@ -55,10 +56,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 }
 
 app = typer.Typer(
-    name="fecam",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    name="fecam", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown"
 )
 for _name, _command in COMMANDS.items():
     app.command(_name, cls=ByRay)(_command)
@@ -76,7 +74,7 @@ def _print_version(value: bool) -> None:
 def _fecam(
     version: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal as format_bytes
+from typer import Argument
 
 from fecam.cli.output import (
     AsJson,
@@ -74,7 +75,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def limit(
-    size: Annotated[str, typer.Argument(help="Maximum size, such as 500MB or 20GB.")],
+    size: Annotated[str, Argument(help="Maximum size, such as 500MB or 20GB.")],
     as_json: AsJson = False,
 ) -> None:
     """Set the maximum size of the cache; the least recently used entries are removed first.
@@ -93,7 +94,7 @@ def limit(
 
 @app.command()
 def remove(
-    key: Annotated[str, typer.Argument(help="Key of the entry, as listed by `fecam cache`.")],
+    key: Annotated[str, Argument(help="Key of the entry, as listed by `fecam cache`.")],
     as_json: AsJson = False,
 ) -> None:
     """Remove one entry from the cache.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from fecam.cli import completion
 from fecam.cli.output import parse_options, print_note, progress_bar
@@ -15,28 +15,25 @@ from fecam.data.download import report_downloads
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="Name of a data set (`fecam datasets`), folder with one subfolder of images per "
         "class, or file.",
         autocompletion=completion.datasets,
     ),
 ]
-Root = Annotated[Path | None, typer.Option(help="Folder of a public data set.")]
-Download = Annotated[bool, typer.Option("--download", help="Download the data set if missing.")]
+Root = Annotated[Path | None, Option(help="Folder of a public data set.")]
+Download = Annotated[bool, Option("--download", help="Download the data set if missing.")]
 Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", help="Option of the data set, as name=value; repeatable."),
+    list[str] | None, Option("--option", help="Option of the data set, as name=value; repeatable.")
 ]
 EncoderOptions = Annotated[
     list[str] | None,
-    typer.Option(
-        "--encoder-option", "-o", help="Option of the encoder, as name=value; repeatable."
-    ),
+    Option("--encoder-option", "-o", help="Option of the encoder, as name=value; repeatable."),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="Device: cpu, cuda or mps. Default: the fastest available.")
+    str | None, Option(help="Device: cpu, cuda or mps. Default: the fastest available.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first unreadable item.")]
+Strict = Annotated[bool, Option("--strict", help="Stop at the first unreadable item.")]
 
 
 def load_dataset(

@@ -13,16 +13,10 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal as format_bytes
+from typer import Argument, Option
 
 from fecam.cli.model import open_existing, quoted
-from fecam.cli.output import (
-    AsJson,
-    console,
-    counted,
-    print_note,
-    show_result,
-    strip_control,
-)
+from fecam.cli.output import AsJson, console, counted, print_note, show_result, strip_control
 from fecam.data.paths import cache_folder, ensure_writable
 from fecam.encoders import catalogue
 from fecam.errors import EncoderError, FecamError, InputError, MissingPackageError
@@ -41,11 +35,11 @@ class Finding:
 
 
 def doctor(
-    file: Annotated[Path | None, typer.Argument(help="Model file.")] = None,
+    file: Annotated[Path | None, Argument(help="Model file.")] = None,
     compact: Annotated[
-        bool, typer.Option("--compact", help="Shrink the file: drop the undo history.")
+        bool, Option("--compact", help="Shrink the file: drop the undo history.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a whole model file or, without a file, the installation.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import fecam
 from fecam.cli import completion
@@ -19,21 +20,19 @@ from fecam.errors import FecamError, InputError
 if TYPE_CHECKING:
     from fecam.results import Step
 
-Note = Annotated[str, typer.Option(help="Note stored with the step, such as a source.")]
+Note = Annotated[str, Option(help="Note stored with the step, such as a source.")]
 
 
 def forget(
     label: Annotated[
         list[str],
-        typer.Argument(
-            metavar="LABEL...", help="Classes to remove.", autocompletion=completion.labels
-        ),
+        Argument(metavar="LABEL...", help="Classes to remove.", autocompletion=completion.labels),
     ],
     model: ModelPath,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Also remove them from the history; cannot be undone.")
+        bool, Option("--purge", help="Also remove them from the history; cannot be undone.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     note: Note = "",
     as_json: AsJson = False,
 ) -> None:
@@ -70,14 +69,13 @@ def forget(
 
 
 def merge(
-    other: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Models to merge.")],
+    other: Annotated[list[Path], Argument(metavar="FILE...", help="Models to merge.")],
     model: ModelPath,
     min_count: Annotated[
-        int, typer.Option(min=0, help="Skip classes of the others with fewer samples.")
+        int, Option(min=0, help="Skip classes of the others with fewer samples.")
     ] = 0,
     allow_duplicates: Annotated[
-        bool,
-        typer.Option("--allow-duplicates", help="Count samples that both models learned twice."),
+        bool, Option("--allow-duplicates", help="Count samples that both models learned twice.")
     ] = False,
     note: Note = "",
     as_json: AsJson = False,
@@ -136,7 +134,7 @@ def merge(
 
 def undo(
     model: ModelPath,
-    steps: Annotated[int, typer.Option(min=1, help="Number of steps, newest first.")] = 1,
+    steps: Annotated[int, Option(min=1, help="Number of steps, newest first.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Undo the last step or steps, exactly.

@@ -6,17 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from fecam.cli.data import EncoderOptions
-from fecam.cli.output import (
-    AsJson,
-    parse_options,
-    print_note,
-    show_json,
-    show_result,
-    show_table,
-)
+from fecam.cli.output import AsJson, parse_options, print_note, show_json, show_result, show_table
 from fecam.data import catalogue as data_catalogue
 from fecam.encoders import catalogue
 
@@ -62,8 +55,8 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 
 def export_encoder(
-    encoder: Annotated[str, typer.Argument(help="Name, as listed by `fecam encoders`.")],
-    path: Annotated[Path, typer.Argument(help="The .onnx file to write.")],
+    encoder: Annotated[str, Argument(help="Name, as listed by `fecam encoders`.")],
+    path: Annotated[Path, Argument(help="The .onnx file to write.")],
     option: EncoderOptions = None,
     as_json: AsJson = False,
 ) -> None:

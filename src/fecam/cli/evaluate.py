@@ -7,8 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.filesize import decimal as format_bytes
+from typer import Option
 
 from fecam.cli import cluster
 from fecam.cli.data import Device, Download, Name, Options, Root, Strict, load_dataset
@@ -65,11 +65,10 @@ def evaluate(
     dataset: Name,
     model: ModelPath,
     output: Annotated[
-        Path | None, typer.Option("--output", "-O", help="Also write an HTML page.")
+        Path | None, Option("--output", "-O", help="Also write an HTML page.")
     ] = None,
     reject: Annotated[
-        float,
-        typer.Option(help="Fraction of items of known classes that may be rejected as novel."),
+        float, Option(help="Fraction of items of known classes that may be rejected as novel.")
     ] = 0.05,
     root: Root = None,
     download: Download = False,
@@ -137,26 +136,26 @@ def _evaluate(model: Model, features: Dataset, reject: float) -> Evaluation:
     import numpy as np
 
     from fecam.bench.evaluation import evaluate as evaluate_predictions
-    from fecam.model import predictions_of
 
     labels = model.classifier.classes_.tolist()
     indices = {label: i for i, label in enumerate(labels)}
     by_name = {str(label): label for label in labels}
     k = min(TOP, len(labels))
-    nearest = np.empty((len(features), k), np.int64)
-    confidence, novelty = np.empty(len(features)), np.empty(len(features))
+    batches = []
     with progress_bar(f"{features.name}: predict", "items") as bar:
         (task,) = bar.task_ids
         for start in range(0, len(features), BATCH_SIZE):
             rows = np.asarray(features.items[start : start + BATCH_SIZE])
-            for i, prediction in enumerate(predictions_of(model.classifier, rows, k), start):
-                nearest[i] = [indices[candidate.label] for candidate in prediction.nearest]
-                confidence[i] = prediction.nearest[0].probability
-                novelty[i] = prediction.novelty
+            batches.append(model.classifier.predict_detailed(rows, k))
             bar.update(task, total=len(features), completed=start + len(rows))
+    nearest = [indices[label] for batch in batches for label in batch.labels.ravel().tolist()]
+    confidence = np.concatenate([[], *(batch.probabilities[:, 0] for batch in batches)])
+    novelty = np.concatenate([[], *(batch.novelty for batch in batches)])
     names = [by_name.get(name, name) for name in features.label_names]
     expected = [names[label] for label in features.labels]
-    return evaluate_predictions(expected, nearest, confidence, novelty, labels, reject=reject)
+    return evaluate_predictions(
+        expected, np.reshape(nearest, (-1, k)), confidence, novelty, labels, reject=reject
+    )
 
 
 def _facts(model: Model, data: Dataset, part: str, unreadable: int) -> dict[str, str]:
@@ -194,9 +193,9 @@ def _show_evaluation(evaluation: Evaluation) -> None:
 
 def classes(
     model: ModelPath,
-    sort: Annotated[
-        Order, typer.Option(help="Sort key; numbers and times in descending order.")
-    ] = (Order.label),
+    sort: Annotated[Order, Option(help="Sort key; numbers and times in descending order.")] = (
+        Order.label
+    ),
     as_json: AsJson = False,
 ) -> None:
     """List the classes of a model with samples, training batches, times and size.
@@ -237,7 +236,7 @@ def classes(
 def inspect(
     model: ModelPath,
     top: Annotated[
-        int, typer.Option("--top", "-k", min=0, help="Number of pairs and weak classes.")
+        int, Option("--top", "-k", min=0, help="Number of pairs and weak classes.")
     ] = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -306,13 +305,10 @@ def _settings(info: FileInfo) -> dict[str, Any]:
 def _as_dict(
     model: Path, info: FileInfo, pairs: list[Pair], weak: list[Weakness]
 ) -> dict[str, Any]:
+    sizes = ("format_version", "model_version", "bytes", "history_bytes", "free_bytes")
     return {
         "model": str(model),
-        "format_version": info.format_version,
-        "model_version": info.model_version,
-        "bytes": info.bytes,
-        "history_bytes": info.history_bytes,
-        "free_bytes": info.free_bytes,
+        **{name: getattr(info, name) for name in sizes},
         "encoder": None if info.encoder is None else asdict(info.encoder),
         "settings": _settings(info),
         "features": info.settings["n_features_in_"],

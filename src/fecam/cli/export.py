@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.filesize import decimal as format_bytes
+from typer import Argument, Option
 
 from fecam.cli.model import ModelPath, open_existing
 from fecam.cli.output import AsJson, counted, show_result
@@ -16,9 +16,9 @@ SUFFIX = ".safetensors"
 
 
 def export(
-    path: Annotated[Path, typer.Argument(help=f"The {SUFFIX} file to write.")],
+    path: Annotated[Path, Argument(help=f"The {SUFFIX} file to write.")],
     model: ModelPath,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a model as a safetensors file, which other programs can read without fecam.
@@ -46,7 +46,7 @@ def export(
 
 
 def import_(
-    path: Annotated[Path, typer.Argument(help="A file written by `fecam export`.")],
+    path: Annotated[Path, Argument(help="A file written by `fecam export`.")],
     model: ModelPath,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
+from typer import Option
 
 from fecam.cli import completion
 from fecam.cli.data import (
@@ -34,7 +34,7 @@ def features(
     dataset: Name,
     encoder: Annotated[
         str,
-        typer.Option(
+        Option(
             "--encoder",
             "-e",
             help="Name, as listed by `fecam encoders`.",
@@ -42,7 +42,7 @@ def features(
         ),
     ] = "efficientnet-lite0",
     output: Annotated[
-        Path | None, typer.Option("--output", "-O", help="Also write a .npz or .parquet file.")
+        Path | None, Option("--output", "-O", help="Also write a .npz or .parquet file.")
     ] = None,
     root: Root = None,
     download: Download = False,
@@ -50,7 +50,7 @@ def features(
     encoder_option: EncoderOptions = None,
     device: Device = None,
     strict: Strict = False,
-    batch: Annotated[int | None, typer.Option(min=1, help="Items per batch.")] = None,
+    batch: Annotated[int | None, Option(min=1, help="Items per batch.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Encode images or texts as features; later runs read them from the cache.

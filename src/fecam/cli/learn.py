@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 import fecam
 from fecam.cli import cluster, completion
@@ -45,7 +46,7 @@ MAX_ROWS = 40
 
 Paths = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="PATH...",
         autocompletion=completion.datasets,
         help="Folder with one subfolder per class, .csv, .tsv, .parquet or .npz with labels, or "
@@ -55,12 +56,7 @@ Paths = Annotated[
 ]
 AsLabel = Annotated[
     str | None,
-    typer.Option(
-        "--as",
-        metavar="LABEL",
-        help="Label of all items.",
-        autocompletion=completion.labels,
-    ),
+    Option("--as", metavar="LABEL", help="Label of all items.", autocompletion=completion.labels),
 ]
 
 
@@ -70,7 +66,7 @@ def learn(
     as_label: AsLabel = None,
     encoder: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--encoder",
             "-e",
             help="Encoder of a new model, as listed by `fecam encoders`.",
@@ -80,14 +76,14 @@ def learn(
     encoder_option: EncoderOptions = None,
     preset: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Settings of a new model: paper, few-shot, vit, ...",
             autocompletion=completion.presets,
         ),
     ] = None,
     note: Note = "",
     allow_duplicates: Annotated[
-        bool, typer.Option("--allow-duplicates", help="Also learn items that were learned before.")
+        bool, Option("--allow-duplicates", help="Also learn items that were learned before.")
     ] = False,
     strict: Strict = False,
     root: Root = None,

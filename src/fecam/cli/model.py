@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 import fecam
 from fecam.cli.output import print_note, progress_bar
@@ -25,7 +26,7 @@ MAX_SHOWN = 10
 
 ModelPath = Annotated[
     Path,
-    typer.Option(
+    Option(
         "--model",
         "-m",
         help="Model file, such as birds.fecam.",

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any, Literal, TextIO, cast
 
-import typer
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
@@ -24,13 +23,14 @@ from rich.progress import (
 )
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from fecam.errors import InputError
 
 INTERRUPTED = 130
 """Exit code of a program that Ctrl-C ended."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 
 # File names are printed literally: no markup, no emoji, no line break inside a path.
 _plain = partial(Console, markup=False, emoji=False, highlight=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
+from typer import Argument, Option
 
 from fecam.cli import cluster
 from fecam.cli.data import Device
@@ -29,36 +29,34 @@ BATCH_SIZE = 128
 def predict(
     paths: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="PATH...",
             help="Images, folders of images, tables of texts or features; `-`: standard input, "
             "one path per line, or one row of numbers per line for a model without an encoder.",
         ),
     ],
     model: ModelPath,
-    top: Annotated[int, typer.Option("--top", "-k", min=1, help="Number of classes per item.")] = 1,
+    top: Annotated[int, Option("--top", "-k", min=1, help="Number of classes per item.")] = 1,
     reject: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Answer 'none of these' for novel items. The value is the fraction of items of "
-            "known classes that may be rejected, such as 0.05.",
+            "known classes that may be rejected, such as 0.05."
         ),
     ] = None,
     text: Annotated[
-        bool,
-        typer.Option("--text", help="The arguments, or the lines of `-`, are texts themselves."),
+        bool, Option("--text", help="The arguments, or the lines of `-`, are texts themselves.")
     ] = False,
     form: Annotated[
-        Format | None,
-        typer.Option("--format", help="Default: by the suffix of --output, else table."),
+        Format | None, Option("--format", help="Default: by the suffix of --output, else table.")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-O", help="File for the predictions; with --ray, a folder."),
+        Option("--output", "-O", help="File for the predictions; with --ray, a folder."),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="Option of a table, such as text=review; repeatable."),
+        Option("--option", help="Option of a table, such as text=review; repeatable."),
     ] = None,
     device: Device = None,
     ray: cluster.Ray = None,

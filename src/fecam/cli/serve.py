@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from fecam.cli.cluster import Ray
 from fecam.cli.data import Device
@@ -21,7 +22,7 @@ tokens_app = typer.Typer(no_args_is_help=True, help="Manage the access tokens of
 
 Tokens = Annotated[
     Path,
-    typer.Option(
+    Option(
         "--tokens",
         help="File that stores the tokens as hashes.",
         envvar="FECAM_TOKENS",
@@ -32,43 +33,42 @@ Tokens = Annotated[
 
 def serve(
     model: ModelPath,
-    host: Annotated[str, typer.Option(help="Address; others than localhost need --tokens.")] = (
+    host: Annotated[str, Option(help="Address; others than localhost need --tokens.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(help="Port; 0: any free port.")] = 8765,
-    workers: Annotated[int, typer.Option(help="Server processes.")] = 1,
+    port: Annotated[int, Option(help="Port; 0: any free port.")] = 8765,
+    workers: Annotated[int, Option(help="Server processes.")] = 1,
     predict_workers: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Prediction processes per worker; 0: none. Default: 1 if a core is free, else 0."
         ),
     ] = None,
     search: Annotated[
         str | None,
-        typer.Option(
-            help="How classes are found, whatever the model says: auto, exhaustive, certified, or "
-            "shortlist, the fastest, which goes without proof."
+        Option(
+            help="Search method instead of the model's: auto, exhaustive, exact or approximate."
         ),
     ] = None,
-    tokens: Annotated[Path | None, typer.Option(help="File written by `fecam token add`.")] = None,
+    tokens: Annotated[Path | None, Option(help="File written by `fecam token add`.")] = None,
     encoder: Annotated[
-        str | None, typer.Option("--encoder", "-e", help="Encoder of a new model.")
+        str | None, Option("--encoder", "-e", help="Encoder of a new model.")
     ] = None,
     device: Device = None,
-    cors: Annotated[list[str] | None, typer.Option(help="Allowed CORS origin; repeatable.")] = None,
-    docs: Annotated[bool, typer.Option("--docs", help="Serve API docs at /docs.")] = False,
-    max_mb: Annotated[float, typer.Option(help="Maximum request size in MB.")] = 32,
-    max_items: Annotated[int, typer.Option(help="Maximum items per request.")] = 1024,
-    max_pixels: Annotated[int, typer.Option(help="Maximum pixels per image.")] = 25_000_000,
-    seconds: Annotated[float, typer.Option(help="Timeout of a request in seconds.")] = 30.0,
-    queue: Annotated[int, typer.Option(help="Maximum number of queued requests.")] = 64,
+    cors: Annotated[list[str] | None, Option(help="Allowed CORS origin; repeatable.")] = None,
+    docs: Annotated[bool, Option("--docs", help="Serve API docs at /docs.")] = False,
+    max_mb: Annotated[float, Option(help="Maximum request size in MB.")] = 32,
+    max_items: Annotated[int, Option(help="Maximum items per request.")] = 1024,
+    max_pixels: Annotated[int, Option(help="Maximum pixels per image.")] = 25_000_000,
+    seconds: Annotated[float, Option(help="Timeout of a request in seconds.")] = 30.0,
+    queue: Annotated[int, Option(help="Maximum number of queued requests.")] = 64,
     log_json: Annotated[
-        bool, typer.Option("--log-json", help="Log as JSON, one object per line.")
+        bool, Option("--log-json", help="Log as JSON, one object per line.")
     ] = False,
-    access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
+    access_log: Annotated[bool, Option("--access-log", help="Log every request.")] = False,
     ray: Ray = None,
     replicas: Annotated[
-        int, typer.Option(help="With --ray: number of prediction replicas, one CPU each.")
+        int, Option(help="With --ray: number of prediction replicas, one CPU each.")
     ] = 2,
 ) -> None:
     """Serve a model: an HTTP API and a web page. The first training batch creates the file.
@@ -107,11 +107,9 @@ def serve(
 
 @tokens_app.command("add")
 def add_token(
-    name: Annotated[str, typer.Argument(help="Name of the token, such as camera.")],
+    name: Annotated[str, Argument(help="Name of the token, such as camera.")],
     tokens: Tokens,
-    scope: Annotated[
-        str, typer.Option(help="Scope: read, or teach, which includes read.")
-    ] = "read",
+    scope: Annotated[str, Option(help="Scope: read, or teach, which includes read.")] = "read",
     as_json: AsJson = False,
 ) -> None:
     """Create a token. It is printed once; the file stores only its hash.
@@ -141,7 +139,7 @@ def list_tokens(tokens: Tokens, as_json: AsJson = False) -> None:
 
 @tokens_app.command("revoke")
 def revoke_token(
-    name: Annotated[str, typer.Argument(help="Name, as listed by `fecam token list`.")],
+    name: Annotated[str, Argument(help="Name, as listed by `fecam token list`.")],
     tokens: Tokens,
     as_json: AsJson = False,
 ) -> None:

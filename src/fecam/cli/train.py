@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
+from typer import Option
 
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
 from fecam.cli.output import AsJson, console, parse_options, print_note, progress_bar
@@ -18,27 +18,23 @@ from fecam.errors import InputError, MissingPackageError
 
 def train(
     dataset: Name,
-    output: Annotated[
-        Path, typer.Option("--output", "-O", help="Folder for encoder and checkpoint.")
-    ],
+    output: Annotated[Path, Option("--output", "-O", help="Folder for encoder and checkpoint.")],
     classes: Annotated[
-        str, typer.Option(help="Number of classes, or their names separated by commas.")
+        str, Option(help="Number of classes, or their names separated by commas.")
     ] = "all",
     order_seed: Annotated[
-        int | None, typer.Option(help="Seed that shuffles the classes first; papers use 1993.")
+        int | None, Option(help="Seed that shuffles the classes first; papers use 1993.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Epochs. Default: 200, as in the paper.")
+        int | None, Option(min=1, help="Epochs. Default: 200, as in the paper.")
     ] = None,
     width: Annotated[
-        int, typer.Option(min=1, help="Channels of the first layer; 8 times as many features.")
+        int, Option(min=1, help="Channels of the first layer; 8 times as many features.")
     ] = 64,
-    size: Annotated[int | None, typer.Option(min=8, help="Image size in pixels.")] = None,
+    size: Annotated[int | None, Option(min=8, help="Image size in pixels.")] = None,
     plan: Annotated[
         list[str] | None,
-        typer.Option(
-            "--plan", help="Setting of the training, such as learning_rate=0.05; repeatable."
-        ),
+        Option("--plan", help="Setting of the training, such as learning_rate=0.05; repeatable."),
     ] = None,
     root: Root = None,
     download: Download = False,

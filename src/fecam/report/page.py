@@ -114,10 +114,7 @@ def run_sections(
     for plot in plots:
         by_section.setdefault(plot.section, []).append(plot)
     more = more_table(run)
-    results = [
-        summary_table(run).as_html(),
-        f"<p>{RESULTS}{_paper_source(run)}</p>",
-    ]
+    results = [summary_table(run).as_html(), f"<p>{RESULTS}{_paper_source(run)}</p>"]
     if len(more.header) > 1 and more.rows:
         results.append(more.as_html())
     parts = [

@@ -191,9 +191,7 @@ def _table(heads: list[str], columns: list[tuple[str, list[Any], str]], caption:
         *[_column(values, kind) for _, values, kind in columns],
     ]
     return Table(
-        ("head", *[title for title, _, _ in columns]),
-        tuple(zip(*cells, strict=True)),
-        caption,
+        ("head", *[title for title, _, _ in columns]), tuple(zip(*cells, strict=True)), caption
     )
 
 
