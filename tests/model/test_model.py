@@ -1,4 +1,4 @@
-"""`fecam.open`: raw items go in, through the encoder that the file knows."""
+"""`fecam.open`: models that encode raw items with the encoder of their file."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def path(tmp_path, monkeypatch):
     return tmp_path / "pets.fecam"
 
 
-def test_raw_items_go_in(path):
+def test_model_takes_raw_items(path):
     with fecam.open(path, encoder=encoder()) as model:
         assert not model.exists and model.version == 0 and model.classes == []
-        lesson = model.learn(WORDS, KINDS, note="by hand")
-        assert lesson.new_classes == ["cat", "dog"] and lesson.n_learned == {"cat": 3, "dog": 3}
+        result = model.learn(WORDS, KINDS, note="by hand")
+        assert result.new_classes == ["cat", "dog"] and result.n_learned == {"cat": 3, "dog": 3}
         assert model.predict(["one cat", "one dog!"]) == ["cat", "dog"]
         (prediction,) = model.predict_detailed(["one cat"], k=2)
         assert [candidate.label for candidate in prediction.nearest] == ["cat", "dog"]
@@ -53,7 +53,7 @@ def test_raw_items_go_in(path):
             model.learn(["more cats"], ["cat"])
 
 
-def test_it_is_the_classifier_with_the_same_features(path):
+def test_model_equals_classifier_on_features(path):
     clf = FeCAMClassifier(**preset("paper")).partial_fit(X, NAMES[Y])
     with fecam.open(path, settings=preset("paper")) as model:
         model.learn(X, NAMES[Y])
@@ -71,24 +71,24 @@ def test_it_is_the_classifier_with_the_same_features(path):
         assert best.distance == pytest.approx(-clf.decision_function(X[row : row + 1]).max())
 
 
-def test_items_are_taught_once(path):
+def test_duplicates_are_skipped(path):
     with fecam.open(path) as model:
         model.learn(X, NAMES[Y])
         version = model.version
-        lesson = model.learn(X, NAMES[Y])
-        assert lesson.step is None and lesson.n_duplicates == dict.fromkeys(NAMES, 12)
+        result = model.learn(X, NAMES[Y])
+        assert result.step is None and result.n_duplicates == dict.fromkeys(NAMES, 12)
         assert model.version == version
-        lesson = model.learn(np.concatenate([X[:2], X[:2] + 1]), ["cat"] * 4)
-        assert lesson.n_duplicates == {"cat": 2} and lesson.n_learned == {"cat": 2}
+        result = model.learn(np.concatenate([X[:2], X[:2] + 1]), ["cat"] * 4)
+        assert result.n_duplicates == {"cat": 2} and result.n_learned == {"cat": 2}
         assert model.learn(X[:2], ["dog"] * 2).n_learned == {"dog": 2}, "under another label"
         assert model.learn(X[:2], ["cat"] * 2, allow_duplicates=True).n_learned == {"cat": 2}
         model.unlearn(X[:2], ["cat"] * 2)
-        assert model.learn(X[:1], ["cat"]).n_duplicates == {"cat": 1}, "it was taught twice"
+        assert model.learn(X[:1], ["cat"]).n_duplicates == {"cat": 1}, "it was learned twice"
         model.unlearn(X[:2], ["cat"] * 2)
         assert model.learn(X[:1], ["cat"]).n_learned == {"cat": 1}
 
 
-def test_a_lesson_with_a_key_is_taught_once(path):
+def test_idempotency_key_is_learned_once(path):
     with fecam.open(path) as model:
         first = model.learn(X, NAMES[Y], idempotency_key="morning")
         again = model.learn(X + 1, NAMES[Y], idempotency_key="morning")
@@ -102,20 +102,20 @@ def test_a_lesson_with_a_key_is_taught_once(path):
         assert model.learn(X + 9, NAMES[Y], idempotency_key="noon").step == 3, "the file remembers"
 
 
-def test_a_data_set_is_learnt_without_its_test_part(path):
+def test_learn_of_a_dataset_skips_its_test_part(path):
     is_test = np.asarray([False, False, True] * 2)
     data = Dataset("pets", "texts", WORDS, [0, 0, 0, 1, 1, 1], ("cat", "dog"), "p", is_test)
     seen = []
     with fecam.open(path, encoder=encoder()) as model:
-        lesson = model.learn(data, report=lambda progress: seen.append(progress.done))
-        assert lesson.n_learned == {"cat": 2, "dog": 2} and seen[-1] == 4
+        result = model.learn(data, report=lambda progress: seen.append(progress.done))
+        assert result.n_learned == {"cat": 2, "dog": 2} and seen[-1] == 4
         features = model.features_of(data)
         assert features.kind == "features" and len(features) == 6
         assert model.unlearn(data).n_learned == {"cat": 2, "dog": 2}
         assert model.classes == []
 
 
-def test_labels_that_are_numbers(path):
+def test_integer_labels(path):
     with fecam.open(path) as model:
         model.learn(X, Y)
         data = Dataset("more", "features", X + 1, Y, ("0", "1", "2"), "more")
@@ -126,7 +126,7 @@ def test_labels_that_are_numbers(path):
             model.learn(named)
 
 
-def test_the_wrong_encoder_is_refused(path):
+def test_wrong_encoder_is_rejected(path):
     with fecam.open(path, encoder=encoder()) as model:
         model.learn(WORDS, KINDS)
     with pytest.raises(EncoderError, match=r"learned with the encoder letters.*has another"):
@@ -146,7 +146,7 @@ def test_the_wrong_encoder_is_refused(path):
     assert not path.with_name("new").exists()
 
 
-def test_merging_counts_nothing_twice(path):
+def test_merge_counts_nothing_twice(path):
     other = path.with_name("other.fecam")
     with fecam.open(path) as model, fecam.open(other) as second:
         model.learn(X, NAMES[Y])
@@ -168,7 +168,7 @@ def test_merging_counts_nothing_twice(path):
         assert joint.steps[0].what == "merge"
 
 
-def test_merging_equals_teaching_everything(path):
+def test_merge_equals_learning_everything(path):
     half = np.arange(len(X)) % 2 == 0
     with (
         fecam.open(path) as a,
@@ -192,13 +192,13 @@ def test_merging_equals_teaching_everything(path):
         ([], [], "no items"),
     ],
 )
-def test_what_cannot_be_taught(path, items, labels, message):
+def test_invalid_items_and_labels(path, items, labels, message):
     with fecam.open(path, encoder=encoder()) as model, pytest.raises(InputError, match=message):
         model.learn(items, labels)
     assert not path.exists()
 
 
-def test_what_is_not_there(path):
+def test_missing_file_class_and_label(path):
     with pytest.raises(ModelFileError, match=r"no such file.*fecam learn"):
         fecam.open(path, readonly=True)
     with fecam.open(path) as model:
@@ -214,7 +214,7 @@ def test_what_is_not_there(path):
     assert sorted(os.listdir(path.parent)) == [path.name]
 
 
-def test_two_that_begin_the_same_file(path):
+def test_two_models_create_the_same_file(path):
     with fecam.open(path) as one, fecam.open(path) as two:
         one.learn(X, NAMES[Y])
         two.learn(X + 1, NAMES[Y])
@@ -222,7 +222,7 @@ def test_two_that_begin_the_same_file(path):
         assert one.reload() and one.version == 2
 
 
-def test_images_as_people_have_them(path, tmp_path):
+def test_images_of_all_types(path, tmp_path):
     image = pytest.importorskip("PIL.Image")
     colours = {"red": (220, 30, 30), "blue": (20, 40, 200)}
     red, blue = (np.full((20, 20, 3), colour, np.uint8) for colour in colours.values())

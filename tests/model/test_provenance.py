@@ -1,4 +1,4 @@
-"""What several programs, odd callers and damaged histories do to a model file."""
+"""Model files with several programs, invalid arguments and damaged histories."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def other(tmp_path):
     return tmp_path / "other.fecam"
 
 
-def teach(path, features=X, labels=LABELS, **options):
+def learn(path, features=X, labels=LABELS, **options):
     with fecam.open(path) as model:
         return model.learn(features, labels, **options)
 
@@ -45,7 +45,7 @@ def names(path):
         return [record.label for record in model.classes]
 
 
-# ---------------------------------------------------------------------- more than one program
+# ---------------------------------------------------------------------- several programs
 
 ANOTHER = """
 import sys, fecam
@@ -54,26 +54,26 @@ with fecam.open(sys.argv[1]) as model:
 """
 
 
-def another_program_teaches(path, label):
+def learn_in_another_program(path, label):
     subprocess.run([sys.executable, "-c", ANOTHER, str(path), label], check=True, timeout=60)
 
 
-def test_no_lesson_is_lost_between_two_programs(path):
-    """SQLite's locks hold, though the file is looked at and read beside it."""
+def test_no_batch_is_lost_between_two_programs(path):
+    """The locks of SQLite hold although the file is also read without it."""
     with fecam.open(path) as model:
         model.learn(X, LABELS)
         model.learn(X[:2] + 1, ["a1"] * 2)
         assert len(model.steps) == 2 and names(path)  # opens and closes the file
-        another_program_teaches(path, "b1")
+        learn_in_another_program(path, "b1")
         model.learn(X[:2] + 2, ["a2"] * 2)
-        another_program_teaches(path, "b2")
+        learn_in_another_program(path, "b2")
         model.forget("cat")
     assert names(path) == ["a1", "a2", "b1", "b2", "dog", "owl"]
     assert check(path) == [] and os.listdir(path.parent) == [path.name]
 
 
-def test_no_descriptor_is_left(path):
-    teach(path)
+def test_no_file_descriptor_leaks(path):
+    learn(path)
     before = dict(descriptors._open)
     for _ in range(3):
         with fecam.open(path) as model:
@@ -83,7 +83,7 @@ def test_no_descriptor_is_left(path):
 
 
 def during_encoding(monkeypatch, happens):
-    """Let something happen while a lesson is being encoded."""
+    """Let something happen while a result is being encoded."""
     from fecam.model.labeled_items import LabeledItems
 
     encode = LabeledItems.encode
@@ -96,17 +96,17 @@ def during_encoding(monkeypatch, happens):
     monkeypatch.setattr(LabeledItems, "encode", meanwhile)
 
 
-def test_the_same_lesson_at_once_counts_once(path, monkeypatch):
-    teach(path, X[:2], LABELS[:2])
-    during_encoding(monkeypatch, lambda: teach(path))
-    lesson = teach(path)
+def test_concurrent_identical_batches_count_once(path, monkeypatch):
+    learn(path, X[:2], LABELS[:2])
+    during_encoding(monkeypatch, lambda: learn(path))
+    result = learn(path)
     assert (
-        lesson.step is None and not lesson.n_learned and sum(lesson.n_duplicates.values()) == len(X)
+        result.step is None and not result.n_learned and sum(result.n_duplicates.values()) == len(X)
     )
     assert [one.count for one in fecam.open(path).classes] == [12] * 3
 
 
-def test_a_file_that_another_program_begins_keeps_its_log(path, monkeypatch):
+def test_file_created_by_another_program_keeps_its_wal(path, monkeypatch):
     with fecam.open(path) as first:
 
         def begin():
@@ -115,15 +115,15 @@ def test_a_file_that_another_program_begins_keeps_its_log(path, monkeypatch):
 
         during_encoding(monkeypatch, begin)
         with pytest.raises(ModelFileError, match="another program has just created it"):
-            teach(path)
+            learn(path)
         assert names(path) == ["cat", "dog", "emu", "owl"]
         first.forget("cat")
     assert names(path) == ["dog", "emu", "owl"]
 
 
-def test_merging_looks_at_what_others_taught_meanwhile(path, other):
-    teach(path, X[:2] + 1, LABELS[:2])
-    teach(other)
+def test_merge_checks_concurrently_learned_samples(path, other):
+    learn(path, X[:2] + 1, LABELS[:2])
+    learn(other)
     with fecam.open(path) as model:
         model.learn(X[:2] + 2, LABELS[:2])
         with fecam.open(path) as second:
@@ -132,17 +132,17 @@ def test_merging_looks_at_what_others_taught_meanwhile(path, other):
             model.merge(other)
 
 
-def test_another_program_may_make_the_file_much_larger(path):
+def test_another_program_can_grow_the_file(path):
     features, labels = relu_features(40, 50, 64, 0)
     with fecam.open(path) as model:
         model.learn(features[:3], labels[:3])
         model.learn(features[3:6], labels[3:6])
-        teach(path, features, labels)
+        learn(path, features, labels)
         assert model.forget(0).counts == {0: -50}
         assert len(model.classes) == 39
 
 
-def test_queries_may_grow_with_the_file(path, monkeypatch):
+def test_query_limits_grow_with_the_file(path, monkeypatch):
     limits = []
     monkeypatch.setattr(file_module, "set_limits", lambda db, size: limits.append(size))
     features, labels = relu_features(10, 200, 64, 0)
@@ -155,10 +155,10 @@ def test_queries_may_grow_with_the_file(path, monkeypatch):
 @pytest.mark.parametrize(
     ("put", "eager"), [(os.replace, 0), (os.replace, 2**25), (shutil.copyfile, 2**25)]
 )
-def test_a_file_put_in_the_place_of_an_open_one(path, other, monkeypatch, put, eager):
+def test_replaced_file_is_reopened(path, other, monkeypatch, put, eager):
     monkeypatch.setattr(file_module, "EAGER_BYTES", eager)
-    teach(path)
-    teach(other, X + 1, np.where(LABELS == "owl", "emu", LABELS))
+    learn(path)
+    learn(other, X + 1, np.where(LABELS == "owl", "emu", LABELS))
     expected = load(other).decision_function(X).tolist()
     with fecam.open(path) as model:
         model.predict(X)
@@ -170,8 +170,8 @@ def test_a_file_put_in_the_place_of_an_open_one(path, other, monkeypatch, put, e
     assert names(path) == ["dog", "emu"] and check(path) == []
 
 
-def test_a_file_put_in_the_place_of_one_that_is_written(path, other):
-    teach(other, X, np.where(LABELS == "owl", "emu", LABELS))
+def test_file_replaced_while_writing(path, other):
+    learn(other, X, np.where(LABELS == "owl", "emu", LABELS))
     with fecam.open(path) as model:
         model.learn(X, LABELS)
         model.learn(X[:2] + 1, ["yak"] * 2)
@@ -180,8 +180,8 @@ def test_a_file_put_in_the_place_of_one_that_is_written(path, other):
     assert names(path) == ["ant", "cat", "dog", "emu"] and check(path) == []
 
 
-def test_doctor_tells_of_a_log(path):
-    teach(path)
+def test_doctor_reports_a_wal(path):
+    learn(path)
     with fecam.open(path) as model:
         model.forget("cat")
         assert any(one.what == "log" and "birds.fecam-wal" in one.state for one in doctor(path))
@@ -195,7 +195,7 @@ def doctor(path):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_older_files_are_made_small(path, version):
+def test_old_files_are_compacted(path, version):
     shutil.copy(Path(__file__).parents[1] / "helpers" / "files" / f"version-{version}.fecam", path)
     before = load(path).classes_.tolist()
     compact(path)
@@ -217,9 +217,9 @@ def test_older_files_are_made_small(path, version):
         """UPDATE steps SET counts = '{"[1]": 3}'""",
     ],
 )
-def test_a_damaged_history_does_not_damage_the_model(path, sql):
-    teach(path)
-    teach(path, X[:2] + 1, ["cat", "dog"])
+def test_damaged_history_leaves_the_model_usable(path, sql):
+    learn(path)
+    learn(path, X[:2] + 1, ["cat", "dog"])
     with closing(sqlite3.connect(path)) as db:
         db.execute(sql + " WHERE " + ("number" if "steps" in sql else "step") + " = 2")
         db.commit()
@@ -230,8 +230,8 @@ def test_a_damaged_history_does_not_damage_the_model(path, sql):
         assert load(path).decision_function(X).tolist() == before
 
 
-def test_more_steps_than_there_are_take_nothing_back(path):
-    teach(path)
+def test_undo_of_too_many_steps_changes_nothing(path):
+    learn(path)
     with fecam.open(path) as model:
         model.forget("cat")
         with pytest.raises(InputError, match=r"count=5 must be .* from 1 to 2"):
@@ -247,51 +247,51 @@ def test_more_steps_than_there_are_take_nothing_back(path):
     ["cow", None, 3, [1.5] * 3, [b"x"] * 3, [["a"]] * 3, [2**70] * 3, ["x\0"] * 3, np.ones((3, 2))],
 )
 @pytest.mark.parametrize("begun", [False, True])
-def test_labels_that_are_none(path, labels, begun):
+def test_invalid_labels(path, labels, begun):
     if begun:
-        teach(path)
+        learn(path)
     with fecam.open(path) as model, pytest.raises(InputError, match="label"):
         model.learn(X[:3] + 1, labels)
     assert path.exists() == begun
 
 
-def test_notes_that_are_no_text(path):
+def test_invalid_notes(path):
     for _ in range(2):
         for note in ("x\udcff", None):
             with pytest.raises(InputError, match=r"the note .* is not text"):
-                teach(path, X + 1, note=note)
-        teach(path)
+                learn(path, X + 1, note=note)
+        learn(path)
 
 
-def test_a_model_whose_name_is_no_text_is_merged(path, tmp_path):
+def test_merge_of_a_file_whose_name_is_not_unicode(path, tmp_path):
     strange = tmp_path / "x\udcff.fecam"
-    teach(strange)
+    learn(strange)
     with fecam.open(path) as model:
         assert model.merge(strange).note == "merged x?.fecam"
 
 
-def test_a_place_that_is_none_is_told_before_the_work(tmp_path):
+def test_missing_folder_raises_before_the_work(tmp_path):
     with pytest.raises(ModelFileError, match=r"no folder .*nowhere.*Create it"):
         fecam.open(tmp_path / "nowhere" / "birds.fecam")
 
 
-def test_an_error_names_its_file(tmp_path, monkeypatch):
+def test_error_names_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelFileError, match=r"^\.: it is a folder"):
         fecam.open(".")
 
 
-def test_a_large_model_that_was_closed(path, monkeypatch):
+def test_large_model_after_close(path, monkeypatch):
     monkeypatch.setattr(file_module, "EAGER_BYTES", 0)
-    teach(path)
+    learn(path)
     with fecam.open(path) as model:
         pass
     with pytest.raises(FecamError, match=r"was closed. Open it again"):
         model.classifier.state_.classes["cat"].scatter.data.sum()
 
 
-def test_a_file_that_may_not_be_written_is_told_before_the_work(path, monkeypatch):
-    teach(path)
+def test_read_only_file_raises_before_the_work(path, monkeypatch):
+    learn(path)
     monkeypatch.setattr(os, "access", lambda *_: False)
     during_encoding(monkeypatch, lambda: pytest.fail("encoded for nothing"))
     with fecam.open(path) as model:
@@ -308,15 +308,15 @@ def test_a_file_that_may_not_be_written_is_told_before_the_work(path, monkeypatc
         (sqlite3.DatabaseError("database disk image is malformed"), "It is damaged"),
     ],
 )
-def test_a_full_disk_is_no_damage(path, error, says):
+def test_full_disk_is_not_reported_as_damage(path, error, says):
     with pytest.raises(ModelFileError, match=says), file_module.translate_errors(path):
         raise error
 
 
 @pytest.mark.parametrize("eager", [0, 2**25])
-def test_means_that_claim_more_than_the_file_holds(path, monkeypatch, eager):
+def test_means_longer_than_the_file_are_rejected(path, monkeypatch, eager):
     monkeypatch.setattr(file_module, "EAGER_BYTES", eager)
-    teach(path)
+    learn(path)
     monkeypatch.setattr(file_module, "check_header", lambda _: (200, 3))
     with pytest.raises(ModelFileError, match="more than its size allows"):
         load(path)
