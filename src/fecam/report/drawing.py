@@ -36,36 +36,27 @@ MARKERS = "osD^vPX*<>"
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 WIDTH = 4.8
 STYLE: dict[str, Any] = {
+    **dict.fromkeys(("text.color", "axes.titlecolor", "legend.labelcolor"), INK),
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), QUIET),
+    **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), LINE),
+    **dict.fromkeys(("axes.spines.right", "axes.spines.top", "legend.frameon"), False),
     "axes.axisbelow": True,
-    "axes.edgecolor": LINE,
     "axes.facecolor": "none",
     "axes.grid": True,
-    "axes.labelcolor": QUIET,
     "axes.labelsize": 9.5,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
     "axes.titlesize": 10,
-    "axes.titlecolor": INK,
     "axes.titlelocation": "left",
     "figure.constrained_layout.use": True,
     "figure.dpi": 100,
     "font.size": 9.5,
-    "grid.color": LINE,
     "grid.linewidth": 0.7,
     "legend.fontsize": 9,
-    "legend.frameon": False,
-    "legend.labelcolor": INK,
     "lines.linewidth": 1.7,
     "lines.markersize": 4.5,
     "savefig.dpi": 180,
     "svg.fonttype": "none",
     "svg.hashsalt": "fecam",  # deterministic files
-    "text.color": INK,
     "text.parse_math": False,  # dollar signs in labels are literal
-    "xtick.color": LINE,
-    "xtick.labelcolor": QUIET,
-    "ytick.color": LINE,
-    "ytick.labelcolor": QUIET,
 }
 
 P = ParamSpec("P")

@@ -120,16 +120,9 @@ def _sort_by_head(records: Iterable[Record], spec: str) -> list[Record]:
 
 
 ABOUT: dict[str, Check] = {
-    "name": maybe(is_text),
-    "title": maybe(is_text),
-    "paper": maybe(is_object),
-    "packages": maybe(is_object),
-    "machine": maybe(is_object),
-    "git": maybe(is_object),
-    "dataset": maybe(is_object),
-    "encoder": maybe(is_object),
-    "features": maybe(is_object),
-    "scenario": maybe(is_object),
+    **dict.fromkeys(("name", "title"), maybe(is_text)),
+    **dict.fromkeys(("paper", "packages", "machine", "git"), maybe(is_object)),
+    **dict.fromkeys(("dataset", "encoder", "features", "scenario"), maybe(is_object)),
     "seeds": maybe(list_of(is_count)),
     "notes": maybe(list_of(is_text)),
 }
