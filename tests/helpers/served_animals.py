@@ -22,7 +22,7 @@ NAMES = np.asarray(["cat", "dog", "owl", "tit"])
 LABELS = NAMES[Y]
 
 
-def lesson(rows, label="new", **more):
+def teach_body(rows, label="new", **more):
     return {"features": np.asarray(rows).tolist(), "label": label, **more}
 
 
@@ -36,7 +36,7 @@ def served(path, *options, **headers):
         yield http
 
 
-def taught_file(folder, name="animals.fecam", labels=LABELS):
+def saved_model(folder, name="animals.fecam", labels=LABELS):
     path = folder / name
     with package.open(path) as model:
         model.learn(X, labels)

@@ -21,18 +21,18 @@ import httpx
 import fecam as package
 from fecam.errors import InputError, SettingsError
 from fecam.service import Limits, ServiceSettings
-from helpers.served_animals import X, Y, error, lesson, png, served, taught_file
+from helpers.served_animals import X, Y, error, png, saved_model, served, teach_body
 
 
 def test_integer_labels(tmp_path):
-    path = taught_file(tmp_path, labels=Y)
+    path = saved_model(tmp_path, labels=Y)
     with served(path) as http:
-        done = http.post("/v1/teach", json=lesson(X[:2] + 3, "7")).json()
+        done = http.post("/v1/teach", json=teach_body(X[:2] + 3, "7")).json()
         assert done["new_classes"] == [7]
         answers = http.post("/v1/predict", json={"features": (X[:2] + 3).tolist()}).json()
         assert answers["answers"][0]["label"] == 7
-        error(http.post("/v1/teach", json=lesson(X[:2] + 4, "cat")), 422, "input")
-        result = http.post("/v1/evaluate", json=lesson(X[:2] + 3, "7")).json()
+        error(http.post("/v1/teach", json=teach_body(X[:2] + 4, "cat")), 422, "input")
+        result = http.post("/v1/evaluate", json=teach_body(X[:2] + 3, "7")).json()
         assert result["accuracy"] == 1.0
         assert http.delete("/v1/classes/7").json()["counts"] == {"7": -2}
 
@@ -131,7 +131,7 @@ def test_jobs_past_their_deadline_fail_and_are_not_computed():
 
 
 def test_unexpected_errors_give_a_response(monkeypatch, tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     from fecam.service.app import create_app
 
     app = create_app(ServiceSettings(path))
@@ -158,7 +158,7 @@ def test_a_text_is_never_read_as_a_path(tmp_path):
         assert model._labeled_items([name], ["a"]).kind == "images"  # in Python a path is an image
         assert model._labeled_items([name], ["a"], "texts").kind == "texts"
     with (
-        package.open(taught_file(tmp_path)) as model,
+        package.open(saved_model(tmp_path)) as model,
         pytest.raises(InputError, match="takes features"),
     ):
         model.learn([name], ["a"], kind="texts")
@@ -232,7 +232,7 @@ def test_inflight_items_are_limited():
 
 
 def test_an_incomplete_body_times_out(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     with served(path, "--seconds", "1") as http:
         with socket.create_connection(("127.0.0.1", http.running.port), timeout=20) as line:
             head = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n"
@@ -314,7 +314,7 @@ def test_product_sizes_become_even(few):
 def test_a_copy_is_removed_after_any_request(tmp_path, monkeypatch):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    with served(taught_file(tmp_path)) as http:
+    with served(saved_model(tmp_path)) as http:
         for asked, status in (("bytes=zzz", 400), ("bytes=99999999999-", 416), ("bytes=0-1", 206)):
             answer = http.get("/v1/model/file", headers={"Range": asked})
             assert answer.status_code == status
@@ -352,7 +352,7 @@ def test_old_models_have_no_reference_cycles(tmp_path, count):
 def test_invalid_rows_cost_other_queries_little(tmp_path, monkeypatch, bad):
     from fecam.service.served_model import EncodedAnswers, Query, ServedModel, predict_batch
 
-    with package.open(taught_file(tmp_path)) as model:
+    with package.open(saved_model(tmp_path)) as model:
         view = ServedModel.from_snapshot(model.snapshot)
     queries = [Query(X[:1] - 100 * (place == bad)) for place in range(64)]
     n_rows = []
@@ -380,7 +380,7 @@ def test_only_an_owned_process_freezes_the_gc(tmp_path):
             await asyncio.sleep(0.01)
         await engine.close()
 
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     try:
         asyncio.run(begin(alone=False))
         assert not gc.get_freeze_count()

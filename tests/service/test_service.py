@@ -23,7 +23,7 @@ pytest.importorskip("httpx")
 import httpx
 
 import fecam as package
-from helpers.served_animals import LABELS, NAMES, X, error, lesson, png, served, taught_file
+from helpers.served_animals import LABELS, NAMES, X, error, png, saved_model, served, teach_body
 from helpers.servers import service
 
 SMALL = ("--max-mb", "1", "--max-items", "100", "--queue", "4", "--seconds", "20")
@@ -31,7 +31,7 @@ SMALL = ("--max-mb", "1", "--max-items", "100", "--queue", "4", "--seconds", "20
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return taught_file(tmp_path_factory.mktemp("served"))
+    return saved_model(tmp_path_factory.mktemp("served"))
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +161,9 @@ def test_the_page_has_security_headers(http):
 
 def test_teach_forget_and_undo(http):
     rows = X[:6] + 5
-    found = http.post("/v1/teach", json=lesson(rows, "fox/ümlaut", note="by hand")).json()
+    found = http.post("/v1/teach", json=teach_body(rows, "fox/ümlaut", note="by hand")).json()
     assert found["learned"] == {"fox/ümlaut": 6} and found["new_classes"] == ["fox/ümlaut"]
-    again = http.post("/v1/teach", json=lesson(rows, "fox/ümlaut")).json()
+    again = http.post("/v1/teach", json=teach_body(rows, "fox/ümlaut")).json()
     assert again["duplicates"] == {"fox/ümlaut": 6} and again["step"] is None
     asked = {"features": rows.tolist(), "min_version": found["version"]}
     answers = http.post("/v1/predict", json=asked).json()["answers"]
@@ -180,9 +180,9 @@ def test_teach_forget_and_undo(http):
 
 
 def test_an_idempotency_key_is_applied_once(http):
-    body, key = lesson(X[:3] + 7, "bee"), {"Idempotency-Key": "k1"}
+    body, key = teach_body(X[:3] + 7, "bee"), {"Idempotency-Key": "k1"}
     one = http.post("/v1/teach", json=body, headers=key).json()
-    two = http.post("/v1/teach", json=lesson(X[:3] + 8, "bee"), headers=key).json()
+    two = http.post("/v1/teach", json=teach_body(X[:3] + 8, "bee"), headers=key).json()
     assert two["step"] == one["step"] and two["version"] == one["version"]
     classes = {one["label"]: one["count"] for one in http.get("/v1/classes").json()["classes"]}
     assert classes["bee"] == 3
@@ -196,7 +196,7 @@ def test_predictions_do_not_wait_for_a_writer(http, path):
     with ThreadPoolExecutor(8) as pool:
         with written_to(path):
             taught = [
-                pool.submit(http.post, "/v1/teach", json=lesson(X[:2] + 10 + n, "ant"))
+                pool.submit(http.post, "/v1/teach", json=teach_body(X[:2] + 10 + n, "ant"))
                 for n in range(4)
             ]
             time.sleep(0.3)
@@ -206,7 +206,7 @@ def test_predictions_do_not_wait_for_a_writer(http, path):
                 answer = http.post("/v1/predict", json={"features": X[n : n + 1].tolist()})
                 assert answer.status_code == 200
             assert time.perf_counter() - start < 5
-            refused = http.post("/v1/teach", json=lesson(X[:2], "ant"))
+            refused = http.post("/v1/teach", json=teach_body(X[:2], "ant"))
             error(refused, 429, "busy")
             assert refused.headers["retry-after"] == "1"
         assert [one.result().status_code for one in taught] == [200] * 4
@@ -231,7 +231,7 @@ def test_predictions_during_changes_are_consistent(http):
             pool.submit(ask, seed)
         for n in range(8):
             rows = X[:3] + 20 + n
-            done = http.post("/v1/teach", json=lesson(rows, "eel")).json()
+            done = http.post("/v1/teach", json=teach_body(rows, "eel")).json()
             # The next prediction includes the acknowledged change.
             seen = http.post("/v1/predict", json={"features": rows.tolist()}).json()
             assert seen["version"] >= done["version"]
@@ -318,7 +318,7 @@ def test_an_invalid_query_does_not_affect_its_batch(http):
 )
 def test_invalid_changes_are_rejected(http, change):
     version = http.get("/v1/model").json()["version"]
-    answer = http.post("/v1/teach", json={**lesson(X[:2], "ok"), **change})
+    answer = http.post("/v1/teach", json={**teach_body(X[:2], "ok"), **change})
     assert answer.status_code == 422, answer.text
     assert http.get("/v1/model").json()["version"] == version
 
@@ -373,7 +373,7 @@ def test_other_content_types_and_paths_are_rejected(http):
     ids=str,
 )
 def test_pages_of_other_origins_are_rejected(http, headers):
-    error(http.post("/v1/teach", json=lesson(X[:1]), headers=headers), 403, "foreign_page")
+    error(http.post("/v1/teach", json=teach_body(X[:1]), headers=headers), 403, "foreign_page")
     error(http.get("/v1/classes", headers=headers), 403, "foreign_page")
     assert http.get("/", headers=headers).status_code == 200  # links to the page are allowed
 
@@ -390,7 +390,7 @@ def test_other_host_names_are_rejected(http):
 
 
 def test_a_killed_service_loses_no_acknowledged_change(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     acknowledged = []
     with served(path) as http:
         timer = threading.Timer(0.8, http.running.kill)
@@ -399,7 +399,7 @@ def test_a_killed_service_loses_no_acknowledged_change(tmp_path):
             while True:
                 n = len(acknowledged)
                 key = {"Idempotency-Key": str(n)}
-                done = http.post("/v1/teach", json=lesson(X[:1] + 1 + n, f"c{n}"), headers=key)
+                done = http.post("/v1/teach", json=teach_body(X[:1] + 1 + n, f"c{n}"), headers=key)
                 assert done.status_code == 200
                 acknowledged.append(n)
         timer.join()
@@ -409,16 +409,16 @@ def test_a_killed_service_loses_no_acknowledged_change(tmp_path):
         last = len(acknowledged)  # perhaps applied; a repetition is applied once
         for _ in range(2):
             key = {"Idempotency-Key": str(last)}
-            http.post("/v1/teach", json=lesson(X[:1] + 1 + last, f"c{last}"), headers=key)
+            http.post("/v1/teach", json=teach_body(X[:1] + 1 + last, f"c{last}"), headers=key)
         classes = {one["label"]: one["count"] for one in http.get("/v1/classes").json()["classes"]}
         assert classes[f"c{last}"] == 1
 
 
 def test_accepted_requests_are_finished(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     with served(path) as http, ThreadPoolExecutor(2) as pool:
         with written_to(path):
-            slow = pool.submit(http.post, "/v1/teach", json=lesson(X[:2] + 3, "fox"))
+            slow = pool.submit(http.post, "/v1/teach", json=teach_body(X[:2] + 3, "fox"))
             time.sleep(0.4)
             http.running.process.send_signal(signal.SIGTERM)
             time.sleep(0.4)

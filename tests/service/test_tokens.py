@@ -15,11 +15,11 @@ pytest.importorskip("httpx")
 
 from fecam.errors import SettingsError
 from fecam.service import ServiceSettings
-from helpers.served_animals import X, error, lesson, served, taught_file
+from helpers.served_animals import X, error, saved_model, served, teach_body
 
 
 def test_tokens_and_scopes(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     from fecam.service.tokens import TokenFile
 
     kept = TokenFile(tmp_path / "tokens.json")
@@ -42,12 +42,12 @@ def test_tokens_and_scopes(tmp_path):
         assert ask("GET", "/v1/model", read).status_code == 200
         rows = {"features": X[:1].tolist()}
         assert ask("POST", "/v1/predict", read, json=rows).status_code == 200
-        error(ask("POST", "/v1/teach", read, json=lesson(X[:1])), 403, "scope")
+        error(ask("POST", "/v1/teach", read, json=teach_body(X[:1])), 403, "scope")
         error(ask("DELETE", "/v1/classes/cat", read), 403, "scope")
         error(ask("POST", "/v1/undo", read), 403, "scope")
         # Two workers share the file; each serves the change.
         for n in range(6):
-            done = ask("POST", "/v1/teach", teach, json=lesson(X[:2] + 60 + n, "emu")).json()
+            done = ask("POST", "/v1/teach", teach, json=teach_body(X[:2] + 60 + n, "emu")).json()
             asked = {"features": (X[:1] + 60).tolist(), "min_version": done["version"]}
             found = ask("POST", "/v1/predict", read, json=asked).json()
             assert found["version"] >= done["version"]

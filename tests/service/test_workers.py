@@ -25,7 +25,7 @@ import fecam as package
 from fecam.errors import InputError, SettingsError
 from fecam.service import ServiceSettings
 from fecam.service.engine import Engine
-from helpers.served_animals import X, lesson, served, taught_file
+from helpers.served_animals import X, saved_model, served, teach_body
 from helpers.servers import service
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
@@ -76,7 +76,7 @@ def expected(path, rows=X):
 
 
 def test_answers_do_not_depend_on_the_number_of_workers(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     found = []
     for count in (0, 1, 2):
         with served(path, "--predict-workers", str(count)) as http:
@@ -97,7 +97,7 @@ def test_an_acknowledged_class_is_served(tmp_path):
         rng = np.random.default_rng(0)
         for label in range(8):
             rows = 5 * np.eye(8)[[label] * 3] + rng.random((3, 8))
-            done = http.post("/v1/teach", json=lesson(rows, f"c{label}")).json()
+            done = http.post("/v1/teach", json=teach_body(rows, f"c{label}")).json()
             for _ in range(4):  # each worker must serve it
                 found = ask(http, rows)
                 assert found["version"] >= done["version"]
@@ -118,7 +118,7 @@ def served_by_worker(path, *options):
 
 
 def test_a_killed_worker_is_replaced_without_failed_requests(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     with served_by_worker(path) as (http, labels, first):
         ending = time.monotonic() + 3
 
@@ -140,20 +140,20 @@ def test_a_killed_worker_is_replaced_without_failed_requests(tmp_path):
         until(lambda: predict_workers(http) == 1)
         (second,) = children(http.running.process.pid)
         assert second != first
-        http.post("/v1/teach", json=lesson(EELS, "eel"))
+        http.post("/v1/teach", json=teach_body(EELS, "eel"))
         assert ask(http, EELS)["answers"][0]["label"] == "eel"
         assert "another is started" in http.running.log.read_text()
 
 
 def test_a_hanging_worker_is_killed(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     with served_by_worker(path, "--seconds", "2") as (http, labels, child):
         os.kill(child, signal.SIGSTOP)
         late = http.post("/v1/predict", json={"features": X.tolist()})
         assert late.status_code in (200, 503)
         until(lambda: not lives(child))
         assert [one["label"] for one in ask(http)["answers"]] == labels
-        http.post("/v1/teach", json=lesson(EELS, "eel"))
+        http.post("/v1/teach", json=teach_body(EELS, "eel"))
         assert ask(http, EELS)["answers"][0]["label"] == "eel"
         until(lambda: predict_workers(http) == 1)
         (child,) = children(http.running.process.pid)
@@ -164,9 +164,9 @@ def test_a_hanging_worker_is_killed(tmp_path):
 
 
 def test_a_change_does_not_wait_for_a_hanging_worker(tmp_path):
-    with served_by_worker(taught_file(tmp_path), "--seconds", "1") as (http, _, child):
+    with served_by_worker(saved_model(tmp_path), "--seconds", "1") as (http, _, child):
         os.kill(child, signal.SIGSTOP)
-        assert http.post("/v1/teach", json=lesson(EELS, "eel")).status_code == 200
+        assert http.post("/v1/teach", json=teach_body(EELS, "eel")).status_code == 200
         assert ask(http, EELS)["answers"][0]["label"] == "eel"
         until(lambda: not lives(child))
 
@@ -209,7 +209,7 @@ def test_a_worker_with_a_long_queue_is_not_restarted():
 
 
 def test_a_damaged_file_does_not_stop_the_service(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     with served_by_worker(path) as (http, labels, child):
         garbage = tmp_path / "garbage"
         garbage.write_bytes(b"no model" * 1000)
@@ -221,7 +221,7 @@ def test_a_damaged_file_does_not_stop_the_service(tmp_path):
 
 
 def test_a_signal_during_startup_leaves_no_traceback(tmp_path, default_sigint):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     for wait in (0.0, 0.3, 0.8):
         running = service(path, "--predict-workers", "1")
         running.begin()
@@ -256,7 +256,7 @@ def test_each_worker_loads_the_published_version(tmp_path):
         def kill(self):
             self.killed = True
 
-    with package.open(taught_file(tmp_path)) as model:
+    with package.open(saved_model(tmp_path)) as model:
         pool = PredictionPool(model.path, None, n_workers=3, n_processes=1, seconds=1)
         failing, others = FakeWorker(fails=True), [FakeWorker(), FakeWorker()]
         pool._workers = [failing, *others]
@@ -266,7 +266,7 @@ def test_each_worker_loads_the_published_version(tmp_path):
 
 
 def test_no_worker_outlives_its_service(tmp_path, default_sigint):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
     for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         with served(path, "--predict-workers", "1") as http:
             until(lambda http=http: predict_workers(http) == 1)
@@ -285,7 +285,7 @@ def test_a_thread_predicts_without_workers(tmp_path, monkeypatch, caplog):
     from fecam.service import worker_handle
 
     monkeypatch.setattr(worker_handle, "START_TIMEOUT_S", 0.0)
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
 
     async def run():
         engine = Engine(ServiceSettings(path, predict_workers=1))
@@ -306,7 +306,7 @@ def test_a_thread_predicts_without_workers(tmp_path, monkeypatch, caplog):
 
 
 def test_different_queries_in_one_batch(tmp_path):
-    path = taught_file(tmp_path)
+    path = saved_model(tmp_path)
 
     async def run():
         engine = Engine(ServiceSettings(path, predict_workers=1))
@@ -364,7 +364,7 @@ def test_search_overrides_the_model(tmp_path, workers):
                 answers = ask(http, queries, top=0)["answers"]
                 wrong = [one["label"] for one in answers] != model.classifier.predict(queries)
                 assert 5 < sum(wrong) < 50, "exact search has none"
-                http.post("/v1/teach", json=lesson(rows[:1], "0"))
+                http.post("/v1/teach", json=teach_body(rows[:1], "0"))
                 model.reload()
 
 
