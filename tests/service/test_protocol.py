@@ -15,7 +15,7 @@ pytest.importorskip("httpx")
 
 import httpx
 
-from helpers.served_animals import X, served, taught_file
+from helpers.served_animals import X, saved_model, served
 
 TOP = b" HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 ASKED = b"GET /healthz" + TOP + b"\r\n"
@@ -28,7 +28,7 @@ def connected(http):
 
 @pytest.fixture(scope="module")
 def served_here(tmp_path_factory):
-    path = taught_file(tmp_path_factory.mktemp("wire"))
+    path = saved_model(tmp_path_factory.mktemp("wire"))
     with served(path, "--seconds", "1") as http:
         yield http
 
@@ -78,7 +78,7 @@ def test_a_response_is_one_segment(tmp_path):
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
         return int.from_bytes(info[152:156], sys.byteorder)  # tcpi_data_segs_in
 
-    with served(taught_file(tmp_path)) as http, connected(http) as connection:
+    with served(saved_model(tmp_path)) as http, connected(http) as connection:
         for count in range(1, 6):
             connection.sendall(ASKED)
             answer = b""
@@ -88,7 +88,7 @@ def test_a_response_is_one_segment(tmp_path):
 
 
 def test_a_half_closed_connection_gets_its_response(tmp_path):
-    with served(taught_file(tmp_path)) as http:
+    with served(saved_model(tmp_path)) as http:
         for _ in range(30):
             with connected(http) as connection:
                 connection.sendall(b"GET /v1/model" + TOP + b"\r\n")
