@@ -20,7 +20,13 @@ ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "docs" / "tables"
 
 CLASSIFIER = ("src/fecam/core", "src/fecam/classifier.py")
-EXPERIMENTS = (*CLASSIFIER, "src/fecam/encoders", "src/fecam/heads", "src/fecam/scenarios")
+EXPERIMENTS = (
+    *CLASSIFIER,
+    "src/fecam/encoders",
+    "src/fecam/heads",
+    "src/fecam/scenarios",
+    "src/fecam/training",
+)
 MODEL_FILE = (*CLASSIFIER, "src/fecam/model", "src/fecam/model_file")
 SERVICE = (*CLASSIFIER, "src/fecam/model", "src/fecam/model_file", "src/fecam/service")
 
