@@ -159,7 +159,7 @@ def test_settings_of_a_new_model(answer, fecam, place):
 
 STOPPED = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it
 from fecam.features.store import FeatureWriter
 add, calls = FeatureWriter.add, []
 def stop(self, *rest):

@@ -198,7 +198,7 @@ def test_other_content_is_rejected(tmp_path):
 
 @pytest.mark.parametrize("side", [9_500, 12_000, 60_000])
 def test_a_decompression_bomb_is_rejected_by_its_header(side, monkeypatch):
-    """The pixels would not be there either: whoever decodes first complains of that instead."""
+    """The pixels are missing too, so that a decoder would report those first."""
 
     def chunk(kind, content):
         code = zlib.crc32(kind + content)

@@ -198,7 +198,7 @@ def act(path, verb, rng):
             label = known[rng.integers(len(known))]
             model.learn(features, [label] * 5, allow_duplicates=True)
             model.unlearn(features[:2], [label] * 2)
-            model.undo()  # so that it is one step for whoever counts
+            model.undo()  # so that it counts as one step
         elif verb == "merge":
             other = path.with_suffix(".other")
             same = {"mean_uncertainty": model.classifier.mean_uncertainty}
