@@ -62,6 +62,8 @@ examples for each method (EX01).
 
 NOT_FUNCTIONS = {"RT01", "RT03", "YD01"}
 """Codes that make no sense for a class or a property."""
+SUMMARY = {"RT01"}
+"""Not for functions without parameters whose summary says what they return."""
 FIELDS = {"PR01"}
 """Not for dataclasses: their fields have docstrings of their own, which the reference shows."""
 
@@ -100,11 +102,20 @@ def violations(name: str) -> list[str]:
     report = validate(get_doc_object(value))
     checked = CODES.keys() - (set() if inspect.isroutine(value) else NOT_FUNCTIONS)
     checked -= FIELDS if is_dataclass(value) else set()
+    checked -= SUMMARY if _says_what_it_returns(value) else set()
     return [
         f"{report['file']}:{report['file_line']}: {name}: {code} {message}"
         for code, message in report["errors"]
         if code in checked
     ]
+
+
+def _says_what_it_returns(value: object) -> bool:
+    """Return whether a function has no parameters and a summary that begins with Return."""
+    summary = (inspect.getdoc(value) or "").split("\n\n")[0]
+    if not (inspect.isroutine(value) and summary.startswith("Return ")):
+        return False
+    return not inspect.signature(value).parameters.keys() - {"self", "cls"}
 
 
 def main() -> None:

@@ -21,8 +21,22 @@ class Result:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], **values: Any) -> Self:
-        """Build a result; ignore unknown fields, raise TypeError for missing ones.
+        """Build a result from decoded JSON.
 
+        Parameters
+        ----------
+        content : mapping
+            The fields. Unknown ones are ignored, missing ones raise TypeError.
+        **values : object
+            Fields that replace those of ``content``.
+
+        Returns
+        -------
+        Result
+            An instance of this class.
+
+        Examples
+        --------
         >>> Candidate.from_json({"label": "tit", "probability": 1.0, "distance": 0.5, "new": 1})
         Candidate(label='tit', probability=1.0, distance=0.5)
         """

@@ -35,6 +35,10 @@ class Scale:
         """
         return self.factor * value
 
+    def size(self):
+        """Return the absolute value."""
+        return abs(self.factor)
+
     def _hidden(self):
         pass
 
@@ -75,8 +79,10 @@ def test_public_names_have_their_own_and_inherited_members(check, sample):
     assert names == {
         "fecam_sample.Scale",
         "fecam_sample.Scale.apply",
+        "fecam_sample.Scale.size",
         "fecam_sample.Doubled",
         "fecam_sample.Doubled.apply",
+        "fecam_sample.Doubled.size",
         "fecam_sample.undocumented",
     }
 
@@ -84,5 +90,6 @@ def test_public_names_have_their_own_and_inherited_members(check, sample):
 def test_violations_are_found(check, sample):
     assert codes(check, "fecam_sample.Scale") == []
     assert codes(check, "fecam_sample.Scale.apply") == ["PR04", "RT01", "SS03"]
+    assert codes(check, "fecam_sample.Scale.size") == []
     assert codes(check, "fecam_sample.Doubled") == ["PR01"]
     assert codes(check, "fecam_sample.undocumented") == ["GL08"]

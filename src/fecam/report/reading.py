@@ -74,7 +74,18 @@ class Run:
         return dict((self.about.get("paper") or {}).get("figures") or {})
 
     def analysis(self, name: str) -> list[Mapping[str, Any]]:
-        """Return the data of the analyses of this name, one per seed."""
+        """Return the data of an analysis.
+
+        Parameters
+        ----------
+        name : str
+            ``"singular-values"`` or ``"tsne"``.
+
+        Returns
+        -------
+        list of mapping
+            One per seed.
+        """
         analyses = [r for r in self.records if r.get("kind") == "analysis" and r["name"] == name]
         return [record["data"] for record in analyses]
 
