@@ -46,43 +46,24 @@ WIDE = 2.0
 
 @dataclass(frozen=True)
 class Pair:
-    """Two classes, in the order of the labels.
-
-    Parameters
-    ----------
-    first, second : str or int
-        The labels.
-    overlap : float
-        Probability of a confusion: 0.5 for identical classes.
-    apart : float
-        Squared distance of the prototypes, relative to the expected one of a sample.
-    """
+    """Two classes, in the order of the labels."""
 
     first: Hashable
     second: Hashable
     overlap: float
+    """Probability of a confusion: 0.5 for identical classes."""
     apart: float
+    """Squared distance of the prototypes, relative to the expected one of a sample."""
 
 
 @dataclass(frozen=True)
 class Weakness:
-    """A class that will be recognized badly.
-
-    Parameters
-    ----------
-    label : str or int
-        The class.
-    count : int
-        Number of its samples.
-    risk : float
-        Probability that a sample is predicted as another class.
-    reasons : tuple of str
-        Why, for people.
-    """
+    """A class that will be recognized badly, with the reasons."""
 
     label: Hashable
     count: int
     risk: float
+    """Probability that a sample is predicted as another class."""
     reasons: tuple[str, ...]
 
 

@@ -7,125 +7,76 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, TypeVar
 
 Label = int | str
+T = TypeVar("T")
 
 
-class Result:
-    """Conversion of a dataclass from and to decoded JSON."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values; labels that are keys become strings."""
-        return {name.removeprefix("n_"): _plain(value) for name, value in vars(self).items()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any], **values: Any) -> Self:
-        """Build a result from decoded JSON.
-
-        Parameters
-        ----------
-        content : mapping
-            The fields. Unknown ones are ignored, missing ones raise TypeError.
-        **values : object
-            Fields that replace those of ``content``.
-
-        Returns
-        -------
-        Result
-            An instance of this class.
-
-        Examples
-        --------
-        >>> Candidate.from_json({"label": "tit", "probability": 1.0, "distance": 0.5, "new": 1})
-        Candidate(label='tit', probability=1.0, distance=0.5)
-        """
-        names = {field.name: field.name.removeprefix("n_") for field in fields(cls)}  # type: ignore[arg-type]
-        return cls(**{name: content[key] for name, key in names.items() if key in content} | values)
+def to_json(result: Any) -> dict[str, Any]:
+    """Return the fields of a result as JSON values; labels that are keys become strings."""
+    return {
+        name.removeprefix("n_"): {str(key): item for key, item in value.items()}
+        if isinstance(value, Mapping)
+        else value
+        for name, value in vars(result).items()
+    }
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Result):
-        return value.to_json()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+def from_json(kind: type[T], content: Any, **values: Any) -> T:
+    """Build a result; ignore unknown fields, raise TypeError for missing ones.
+
+    >>> from_json(Candidate, {"label": "tit", "probability": 1.0, "distance": 0.5, "new": 1})
+    Candidate(label='tit', probability=1.0, distance=0.5)
+    """
+    names = {field.name: field.name.removeprefix("n_") for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: content[key] for name, key in names.items() if key in content} | values)
 
 
 @dataclass(frozen=True)
-class Candidate(Result):
-    """A class that an item may belong to.
-
-    Parameters
-    ----------
-    label : str or int
-        The class.
-    probability : float
-        Its probability among all classes.
-    distance : float
-        Squared Mahalanobis distance: minus the value of `FeCAMClassifier.decision_function`.
-    """
+class Candidate:
+    """A class that an item may belong to."""
 
     label: Label
     probability: float
     distance: float
+    """Squared Mahalanobis distance: minus the value of `FeCAMClassifier.decision_function`."""
 
 
 @dataclass(frozen=True)
-class Prediction(Result):
-    """The prediction for one item.
-
-    Parameters
-    ----------
-    label : str, int or None
-        Nearest class; None if the item is rejected or cannot be read.
-    novelty : float
-        How little the item fits that class: see `FeCAMClassifier.novelty`.
-    nearest : list of Candidate
-        Nearest classes, nearest first.
-    error : str, optional
-        Why the item cannot be read; only the service sends it.
-    """
+class Prediction:
+    """The prediction for one item."""
 
     label: Label | None
+    """Nearest class; None if the item is rejected or cannot be read."""
     novelty: float
+    """How little the item fits that class: see `FeCAMClassifier.novelty`."""
     nearest: list[Candidate]
+    """Nearest classes, nearest first."""
     error: str | None = None
+    """Why the item cannot be read; only the service sends it."""
 
 
 @dataclass(frozen=True)
-class LearnResult(Result):
-    """The result of learning or unlearning a batch of items.
-
-    Parameters
-    ----------
-    step : int or None
-        Number of the step in the history; None if nothing was left to do.
-    n_learned : mapping
-        Number of items per class that were learned, or unlearned.
-    n_duplicates : mapping
-        Number of items per class that were skipped because they were learned before.
-    unreadable : list of str
-        One message per item that could not be read.
-    new_classes : list
-        Labels that the model did not have before.
-    seconds : float
-        Time it took.
-    version : int
-        Version of the model after the step.
-    """
+class LearnResult:
+    """The result of learning or unlearning a batch of items."""
 
     step: int | None
+    """Number of the step in the history; None if nothing was left to do."""
     n_learned: Mapping[Label, int]
+    """Number of items per class that were learned, or unlearned."""
     n_duplicates: Mapping[Label, int]
+    """Number of items per class that were skipped because they were learned before."""
     unreadable: list[str]
+    """One message per item that could not be read."""
     new_classes: list[Label]
     seconds: float = 0.0
     version: int = 0
+    """Version of the model after the step."""
 
 
 @dataclass(frozen=True)
-class Step(Result):
+class Step:
     """One change of a model."""
 
     number: int
@@ -149,7 +100,7 @@ class ForgetResult(Step):
 
 
 @dataclass(frozen=True)
-class ClassRecord(Result):
+class ClassRecord:
     """Facts about one class. Times are UTC, ISO 8601."""
 
     label: Label
@@ -165,7 +116,7 @@ class ClassRecord(Result):
 
 
 @dataclass(frozen=True)
-class ModelInfo(Result):
+class ModelInfo:
     """Summary of a served model."""
 
     name: str
@@ -180,7 +131,7 @@ class ModelInfo(Result):
 
 
 @dataclass(frozen=True)
-class Evaluation(Result):
+class Evaluation:
     """Accuracy of a model on labeled items."""
 
     accuracy: float | None
@@ -196,7 +147,7 @@ class Evaluation(Result):
 
 
 @dataclass(frozen=True)
-class ClassMap(Result):
+class ClassMap:
     """Classes projected to two dimensions."""
 
     points: list[Mapping[str, Any]]

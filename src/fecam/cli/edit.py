@@ -16,9 +16,10 @@ from fecam.cli import completion
 from fecam.cli.model import ModelPath, open_existing, quoted, undo_command
 from fecam.cli.output import AsJson, counted, print_note, show_json, show_table, single_line
 from fecam.errors import FecamError, InputError
+from fecam.results import to_json
 
 if TYPE_CHECKING:
-    from fecam.results import Step
+    pass
 
 Note = Annotated[str, Option(help="Note stored with the step, such as a source.")]
 
@@ -151,7 +152,7 @@ def undo(
         undone = opened.undo(steps)
         left = len(opened.classes)
     if as_json:
-        steps_as_json = [_as_json(step) for step in undone]
+        steps_as_json = [to_json(step) for step in undone]
         show_json({"model": str(model), "undone": steps_as_json, "classes": left})
         return
     for step in undone:
@@ -169,7 +170,7 @@ def history(model: ModelPath, as_json: AsJson = False) -> None:
     with open_existing(model) as opened:
         steps = opened.steps
     if as_json:
-        show_json([_as_json(step) for step in steps])
+        show_json([to_json(step) for step in steps])
         return
     show_table(
         ["step", "time (UTC)", "what", "samples", "classes", "note", ""],
@@ -191,7 +192,3 @@ def history(model: ModelPath, as_json: AsJson = False) -> None:
 def _abbreviate(labels: list[Any], max_shown: int = 5) -> str:
     shown = ", ".join(map(str, labels[:max_shown]))
     return shown if len(labels) <= max_shown else f"{shown} and {len(labels) - max_shown} more"
-
-
-def _as_json(step: Step) -> dict[str, Any]:
-    return step.to_json()

@@ -17,7 +17,7 @@ from fecam.errors import MissingPackageError, ServiceError
 try:
     import httpx
 
-    from fecam.client.retries import Retries
+    from fecam.client.retries import Outcome, Retries
 except ImportError:
     raise MissingPackageError("fecam.client", "httpx", "client") from None
 
@@ -85,25 +85,24 @@ class Client(_Client):
         """Send a request, repeat it while that is safe, and return its result."""
         retries = Retries(request, self.url, self.retry_timeout)
         while True:
-            outcome: httpx.Response | httpx.TransportError
-            try:
-                outcome = self._send_once(request)
-            except httpx.TransportError as error:
-                outcome = error
+            outcome = self._send_once(request)
             pause = retries.pause(outcome)
             if pause is None:
                 return _read(request, outcome)
             time.sleep(pause)
 
-    def _send_once(self, request: Request[Any]) -> httpx.Response:
-        with self._stream(request) as response:
-            if request.file is None or not response.is_success:
-                response.read()
-            else:
-                with _write_atomically(request.file) as file:
-                    for part in response.iter_bytes():
-                        file.write(part)
-        return response  # type: ignore[no-any-return]
+    def _send_once(self, request: Request[Any]) -> Outcome:
+        try:
+            with self._stream(request) as response:
+                if request.file is None or not response.is_success:
+                    response.read()
+                else:
+                    with _write_atomically(request.file) as file:
+                        for part in response.iter_bytes():
+                            file.write(part)
+            return response  # type: ignore[no-any-return]
+        except httpx.TransportError as error:
+            return error
 
     def close(self) -> None:
         """Close the connections."""
@@ -131,25 +130,24 @@ class AsyncClient(_Client):
         """Send a request, repeat it while that is safe, and return its result."""
         retries = Retries(request, self.url, self.retry_timeout)
         while True:
-            outcome: httpx.Response | httpx.TransportError
-            try:
-                outcome = await self._send_once(request)
-            except httpx.TransportError as error:
-                outcome = error
+            outcome = await self._send_once(request)
             pause = retries.pause(outcome)
             if pause is None:
                 return _read(request, outcome)
             await asyncio.sleep(pause)
 
-    async def _send_once(self, request: Request[Any]) -> httpx.Response:
-        async with self._stream(request) as response:
-            if request.file is None or not response.is_success:
-                await response.aread()
-            else:
-                with _write_atomically(request.file) as file:
-                    async for part in response.aiter_bytes():
-                        file.write(part)
-        return response  # type: ignore[no-any-return]
+    async def _send_once(self, request: Request[Any]) -> Outcome:
+        try:
+            async with self._stream(request) as response:
+                if request.file is None or not response.is_success:
+                    await response.aread()
+                else:
+                    with _write_atomically(request.file) as file:
+                        async for part in response.aiter_bytes():
+                            file.write(part)
+            return response  # type: ignore[no-any-return]
+        except httpx.TransportError as error:
+            return error
 
     async def close(self) -> None:
         """Close the connections."""

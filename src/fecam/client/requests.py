@@ -27,8 +27,8 @@ from fecam.results import (
     LearnResult,
     ModelInfo,
     Prediction,
-    Result,
     Step,
+    from_json,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R", bound=Result)
 JSON = {"Content-Type": "application/json"}
 
 
@@ -102,12 +101,24 @@ class Requests:
 
     @endpoint
     def model(self) -> Request[ModelInfo]:
-        """Return the kind, encoder, size and version of the model, a `ModelInfo`."""
-        return Request("GET", "/v1/model", ModelInfo.from_json)
+        """Describe the model.
+
+        Returns
+        -------
+        ModelInfo
+            Its kind, encoder, size and version.
+        """
+        return Request("GET", "/v1/model", _reader(ModelInfo))
 
     @endpoint
     def classes(self) -> Request[ResultList[ClassRecord]]:
-        """Return a list with a `ClassRecord` per class, in the order of the labels."""
+        """List the classes.
+
+        Returns
+        -------
+        list of ClassRecord
+            In the order of the labels.
+        """
         return Request("GET", "/v1/classes", _list_reader(ClassRecord, "classes"))
 
     @endpoint
@@ -222,7 +233,7 @@ class Requests:
         name = quote(str(label), safe="").replace(".", "%2E")  # a class may be called ".."
         params = {"purge": "true"} if purge else {}
         path = f"/v1/classes/{name}"
-        return Request("DELETE", path, ForgetResult.from_json, params, is_idempotent=False)
+        return Request("DELETE", path, _reader(ForgetResult), params, is_idempotent=False)
 
     @endpoint
     def undo(self, steps: int = 1) -> Request[ResultList[Step]]:
@@ -243,7 +254,13 @@ class Requests:
 
     @endpoint
     def history(self) -> Request[ResultList[Step]]:
-        """Return the history of the model, a list of `Step`, the last one first."""
+        """List the steps of the history.
+
+        Returns
+        -------
+        list of Step
+            The last step first.
+        """
         return Request("GET", "/v1/history", _list_reader(Step, "steps"))
 
     @endpoint
@@ -263,12 +280,18 @@ class Requests:
             Accuracy, counts per class and confusions.
         """
         content = _json(_labeled(items, labels))
-        return Request("POST", "/v1/evaluate", Evaluation.from_json, {}, JSON, content)
+        return Request("POST", "/v1/evaluate", _reader(Evaluation), {}, JSON, content)
 
     @endpoint
     def map(self) -> Request[ClassMap]:
-        """Return a `ClassMap`: the classes projected to two dimensions."""
-        return Request("GET", "/v1/map", ClassMap.from_json)
+        """Project the classes to two dimensions.
+
+        Returns
+        -------
+        ClassMap
+            A point and an ellipse per class.
+        """
+        return Request("GET", "/v1/map", _reader(ClassMap))
 
     @endpoint
     def download(self, path: str | os.PathLike[str]) -> Request[Path]:
@@ -314,8 +337,8 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 def _prediction(content: Any) -> Prediction:
     missing = {"label": None, "novelty": float("nan")} if "error" in content else {}
-    nearest = [Candidate.from_json(candidate) for candidate in content.get("nearest", ())]
-    return Prediction.from_json({**missing, **content}, nearest=nearest)
+    nearest = [from_json(Candidate, candidate) for candidate in content.get("nearest", ())]
+    return from_json(Prediction, {**missing, **content}, nearest=nearest)
 
 
 def _predictions(content: Any) -> PredictionList:
@@ -324,12 +347,16 @@ def _predictions(content: Any) -> PredictionList:
 
 
 def _learn_result(content: Any) -> LearnResult:
-    return LearnResult.from_json(content, seconds=content["milliseconds"] / 1000)
+    return from_json(LearnResult, content, seconds=content["milliseconds"] / 1000)
 
 
-def _list_reader(kind: type[R], name: str) -> Callable[[Any], ResultList[R]]:
-    def read(content: Any) -> ResultList[R]:
-        results = map(kind.from_json, content[name])
+def _reader(kind: type[T]) -> Callable[[Any], T]:
+    return functools.partial(from_json, kind)
+
+
+def _list_reader(kind: type[T], name: str) -> Callable[[Any], ResultList[T]]:
+    def read(content: Any) -> ResultList[T]:
+        results = map(_reader(kind), content[name])
         return ResultList(results, content["version"], content["milliseconds"])
 
     return read

@@ -16,6 +16,7 @@ BUSY = (429, 503)
 GATEWAY = (502, 504)
 """A proxy got no response from the service."""
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+Outcome = httpx.Response | httpx.TransportError
 FIRST_PAUSE, MAX_PAUSE = 0.1, 2.0
 """Seconds without ``Retry-After``; each pause doubles."""
 
@@ -27,7 +28,7 @@ class Retries:
         self.request, self.url = request, url
         self.count, self.deadline = 0, time.monotonic() + retry_timeout
 
-    def pause(self, outcome: httpx.Response | httpx.TransportError) -> float | None:
+    def pause(self, outcome: Outcome) -> float | None:
         """Return the seconds to the next attempt, None after a success; else raise the error."""
         if isinstance(outcome, httpx.Response) and outcome.is_success:
             return None
@@ -46,7 +47,7 @@ class Retries:
             raise self.error(outcome) from None
         return pause
 
-    def error(self, outcome: httpx.Response | httpx.TransportError) -> ServiceError:
+    def error(self, outcome: Outcome) -> ServiceError:
         """Return the error, with the message of the service if it sent one."""
         if isinstance(outcome, httpx.Response):
             return _rejection(outcome, self.url)

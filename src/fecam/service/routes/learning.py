@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
-from fecam.results import Step
+from fecam.results import Step, to_json
 from fecam.service.engine import Engine
 from fecam.service.logs import event
 from fecam.service.problems import without_paths
@@ -54,7 +54,7 @@ async def teach(
     request.app.state.metrics.learned.inc(count)
     event("taught", items=count, new_classes=len(result.new_classes), version=version)
     unreadable = [without_paths(reason, model) for reason in result.unreadable]
-    body = {**result.to_json(), "unreadable": unreadable}
+    body = {**to_json(result), "unreadable": unreadable}
     del body["seconds"]
     return respond(start, body, version)
 
@@ -85,4 +85,4 @@ async def undo(request: Request) -> Response:
 
 def step_json(step: Step) -> dict[str, Any]:
     """Return a step as JSON."""
-    return {name: value for name, value in step.to_json().items() if name != "idempotency_key"}
+    return {name: value for name, value in to_json(step).items() if name != "idempotency_key"}
