@@ -101,7 +101,7 @@ def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[s
             f"--ray {address}: the file must be on a node of the cluster. Serve from there, "
             "with --ray auto."
         )
-    ray, serve = _the_packages()
+    ray, serve = _import_ray_serve()
     with listen(settings) as listening:  # raises now if the port is in use
         port = listening.getsockname()[1]
     settings = replace(
@@ -145,7 +145,7 @@ def _deployed(
         serve.shutdown()
 
 
-def _the_packages() -> tuple[Any, Any]:
+def _import_ray_serve() -> tuple[Any, Any]:
     """Return the modules ray and ray.serve."""
     ray = require_ray()
     try:

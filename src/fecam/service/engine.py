@@ -173,7 +173,9 @@ class Engine:
         self, kind: str, items: Sequence[Any], top: int = 1, reject: float | None = None
     ) -> EncodedAnswers:
         """Return the answers for images or texts; an unreadable item has an error."""
-        encoded = await self.encode(kind, items)
+        self.check_kind(kind)
+        job = _EncodeJob(kind, items, time.monotonic() + self.limits.seconds)
+        encoded = await self._encode_queue.submit(job, len(items))
         answers: list[Answer] = [{"error": ""} for _ in items]
         for i, message in encoded.failed.items():
             answers[i] = {"error": message}
@@ -183,12 +185,6 @@ class Engine:
         for i, answer in zip(encoded.rows, predicted.answers, strict=True):
             answers[i] = answer
         return EncodedAnswers.encode(answers, predicted.version)
-
-    async def encode(self, kind: str, items: Sequence[Any]) -> Encoded:
-        """Return the features of images or texts."""
-        self.check_kind(kind)
-        deadline = time.monotonic() + self.limits.seconds
-        return await self._encode_queue.submit(_EncodeJob(kind, items, deadline), len(items))
 
     def check_kind(self, kind: str) -> None:
         """Raise if the model takes another kind of items."""

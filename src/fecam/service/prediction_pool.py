@@ -91,18 +91,15 @@ class PredictionPool:
         with self._publishing:
             version = 0 if snapshot is None else snapshot.version
             for worker in list(self._workers):
-                self._push_version(worker, version)
+                try:
+                    worker.wait_for_version(version)
+                except ConnectionError as error:
+                    log.warning("a prediction worker cannot load version %d: %s", version, error)
+                    self._discard(worker)
+                    worker.kill()
             if not self._n_workers:
                 precompute(snapshot)
             self.served = ServedModel.from_snapshot(snapshot, self._search)
-
-    def _push_version(self, worker: WorkerHandle, version: int) -> None:
-        try:
-            worker.wait_for_version(version)
-        except ConnectionError as error:
-            log.warning("a prediction worker cannot load version %d: %s", version, error)
-            self._discard(worker)
-            worker.kill()
 
     def _discard(self, worker: WorkerHandle) -> None:
         """Send no more queries to a worker; its supervisor starts another."""

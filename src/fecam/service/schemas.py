@@ -122,7 +122,7 @@ class Prediction(_Answer):
     answers: list[ItemPrediction]
 
 
-class Taught(_Answer):
+class LearnResponse(_Answer):
     """The result of a teach request; it is on disk."""
 
     step: int | None = Field(description="Null if no item was new.")

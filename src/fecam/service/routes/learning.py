@@ -19,7 +19,7 @@ from fecam.service.schemas import (
     LABELED_REQUESTS,
     TEACH_REQUESTS,
     Forgotten,
-    Taught,
+    LearnResponse,
     Undone,
     UndoRequest,
     body,
@@ -34,7 +34,7 @@ MAX_UNDO = 20
 
 @router.post(
     "/teach",
-    responses=responses(Taught),
+    responses=responses(LearnResponse),
     openapi_extra=body(*TEACH_REQUESTS, *LABELED_REQUESTS, form=LABEL_FORM),
 )
 async def teach(
@@ -52,7 +52,7 @@ async def teach(
     )
     model, count = engine.settings.model, sum(result.n_learned.values())
     request.app.state.metrics.learned.inc(count)
-    event("taught", items=count, new_classes=len(result.new_classes), version=version)
+    event("learned", items=count, new_classes=len(result.new_classes), version=version)
     unreadable = [without_paths(reason, model) for reason in result.unreadable]
     body = {**to_json(result), "unreadable": unreadable}
     del body["seconds"]
