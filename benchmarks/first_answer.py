@@ -1,11 +1,11 @@
-"""The first answer of a model that has nothing derived yet, as after opening a file.
+"""The first prediction of a model without derived factors, as after opening a file.
 
     python benchmarks/first_answer.py [--quick]
 
-Seconds until one query is answered at 100 and 1,000 classes of 500 samples at d = 512, at a glance
-and by way of all factors, and until the first novelty. The model is in memory and has its prior, as
-one from a file does: reading is not counted. All factors of 1,000 classes take a minute or so, so
-they are not made: the time is that for the first 50 classes, times 20.
+Seconds of the first prediction at 100 and 1,000 classes of 500 samples at d = 512, without factors
+and with all of them, and of the first novelty. The model is in memory and has its prior, like one
+from a file: reading is not counted. All factors of 1,000 classes take about a minute, so they are
+not computed: the time is that for the first 50 classes, times 20.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def measure(problem: Problem, setting: str, repeats: int) -> dict[str, Any]:
     anew(clf)
     say("  making factors ...")
     build = building(clf, problem.queries[:1])
-    say(f"  at a glance, {repeats} repeats ...")
+    say(f"  without factors, {repeats} repeats ...")
     seconds = glancing(clf, problem.queries, repeats)
     return {
         "setting": setting,

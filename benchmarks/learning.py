@@ -28,7 +28,7 @@ from stamps import CLASSIFIER
 
 
 def after(known: int, problem: Problem, setting: str) -> tuple[FeCAMClassifier, np.ndarray]:
-    """A classifier that knows so many classes, and the samples of one more."""
+    """Return a classifier of ``known`` classes, and the samples of one more."""
     lessons = iter(problem.lessons())
     clf = reference.taught(setting, islice(lessons, known))
     return clf, next(lessons)[1]

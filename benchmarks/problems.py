@@ -23,7 +23,7 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """So many classes, taught from so many samples each, and queries of these classes."""
+    """Classes with the same number of samples each, and queries of these classes."""
 
     features: str
     classes: int

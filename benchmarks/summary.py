@@ -61,7 +61,7 @@ class Measured:
         self.bytes = read("bytes_a_class", quick=quick) or {"rows": []}
 
     def rows(self, setting: str, large: bool, batch: int | None = None) -> Iterable[Row]:
-        """Predictions over 1,000 (``large``) or 100 classes: so many queries, or the most.
+        """Yield predictions over 1,000 (``large``) or 100 classes, of a batch size or the largest.
 
         Real features; for 1,000 classes of 500 samples there are none, and synthetic ones join.
         """
