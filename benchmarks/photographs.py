@@ -46,7 +46,7 @@ class Said:
             say(f"  {now.done:,} of {now.total:,}")
 
 
-def learnt(features: Dataset, name: str) -> dict[str, Any]:
+def measure(features: Dataset, name: str) -> dict[str, Any]:
     """Return accuracy and times of one head."""
     say(f"  {name} ...")
     X, y = np.asarray(features.items), features.labels
@@ -77,7 +77,7 @@ def main() -> None:
     rate = len(some) / min(once(lambda: extract(some, encoder, cache=False)) for _ in range(3))
     say(f"  {rate:.0f} images per second; all {len(data):,}, unless they are in the cache ...")
     features = extract(data, encoder, cache=FeatureStore(), report=Said())
-    rows = [learnt(features, name) for name in HEADS]
+    rows = [measure(features, name) for name in HEADS]
     text = markdown(
         ["head", "accuracy", "learn", "predict", "encoding"],
         [

@@ -25,7 +25,7 @@ BATCH, QUERIES = 128, 2000
 """Queries a call that is timed: about as many as wait for a busy service. Queries in all."""
 
 
-def judged(clf: FeCAMClassifier, queries: np.ndarray, search: str) -> Any:
+def predictions(clf: FeCAMClassifier, queries: np.ndarray, search: str) -> Any:
     """Labels and probabilities by this search."""
     return clf.set_params(search=search).predict_detailed(queries)
 
@@ -34,8 +34,8 @@ def measure(problem: problems.Problem, setting: str) -> dict[str, Any]:
     """One row of the table."""
     say(f"{problem}, {setting}")
     clf = taught(setting, problem.lessons())
-    exact = judged(clf, problem.queries, "exhaustive")
-    found = judged(clf, problem.queries, "exact")
+    exact = predictions(clf, problem.queries, "exhaustive")
+    found = predictions(clf, problem.queries, "exact")
     off = np.abs(exact.probabilities[:, 0] - found.probabilities[:, 0])
     some = problem.queries[:BATCH]
     with threadpool_limits(1):

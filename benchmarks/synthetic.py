@@ -80,7 +80,7 @@ class Shape:
     power: float
     """What rectified values are raised to."""
     scale: float
-    """What raw features are multiplied by; once they have unit length, nobody can tell."""
+    """What raw features are multiplied by; it has no effect at unit length."""
 
 
 FITTED = Shape(

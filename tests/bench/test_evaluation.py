@@ -20,7 +20,7 @@ CLASSES = ["ant", "bee", "cow", "dog"]
 
 
 @st.composite
-def judged(draw):
+def evaluations(draw):
     """Answers of a model of four classes, to samples some of which have labels never taught."""
     count = draw(st.integers(1, 40))
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
@@ -29,7 +29,7 @@ def judged(draw):
     return expected, nearest, rng.random(count), 3 * rng.normal(size=count)
 
 
-@given(judged(), st.floats(0.01, 0.5))
+@given(evaluations(), st.floats(0.01, 0.5))
 def test_numbers_are_those_of_literal_loops(answers, reject):
     expected, nearest, confidence, novelty = answers
     found = evaluate(expected, nearest, confidence, novelty, CLASSES, reject=reject)

@@ -87,14 +87,14 @@ def lines_of(X):
 
 def test_all_formats_agree_with_the_model(predict, rows):
     with package.open("m.fecam", readonly=True) as model:
-        judged = model.predict_detailed(rows, k=2)
+        predictions = model.predict_detailed(rows, k=2)
         top = model.classifier.predict_top_k(rows, 2)
     documents = in_jsonl(predict("q.npz", "--top", "2", "--json"))
     assert [one["label"] for one in documents] == top[:, 0].tolist()
     assert [[near["label"] for near in one["nearest"]] for one in documents] == top.tolist()
     assert documents == in_jsonl(predict("q.npz", "-k", "2", "--format", "jsonl"))
     cells = in_csv(predict("q.npz", "--top", "2", "--format", "csv"))
-    for one, document, row in zip(judged, documents, cells, strict=True):
+    for one, document, row in zip(predictions, documents, cells, strict=True):
         near, next_ = one.nearest
         assert document["novelty"] == pytest.approx(one.novelty, rel=1e-5, abs=1e-6)
         assert document["nearest"][0]["distance"] == pytest.approx(near.distance, rel=1e-5)

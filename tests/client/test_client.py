@@ -160,8 +160,8 @@ def test_reader_with_token_follows_copies(running, tmp_path):
             service(copy, "--tokens", str(tokens)) as elsewhere,
             Client(elsewhere.url, token) as reader,
         ):
-            with pytest.raises(ServiceError) as caught, Client(elsewhere.url) as nobody:
-                nobody.model()
+            with pytest.raises(ServiceError) as caught, Client(elsewhere.url) as client:
+                client.model()
             assert caught.value.status == 401
             with pytest.raises(ServiceError, match="teach") as caught:
                 reader.learn(X[:1] + 3, "cat")

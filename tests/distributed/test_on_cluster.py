@@ -178,7 +178,7 @@ def test_invalid_data_are_errors(cluster):
     X, y = relu_features(2, 200, 4, 5)
     with pytest.raises(InputError, match="no column 'kind'"):
         learn(blocks({"label": y, "embedding": lists(X)}), label="kind")
-    X[-1, 0] = -1  # not among the rows that are looked at first
+    X[-1, 0] = -1  # not among the first rows, which are probed
     with pytest.raises(InputError, match="tukey=None"):
         learn(blocks({"label": y, "embedding": lists(X)}))
     with pytest.raises(InputError, match="holds no item"):
@@ -206,7 +206,7 @@ def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
 
         import ray
 
-        if not (tmp_path / "work").exists():  # it is only being looked at
+        if not (tmp_path / "work").exists():  # the schema is being probed
             return table
         here = ray.get_runtime_context().get_node_id()
         (tmp_path / f"{here} {uuid4()}").touch()
@@ -246,7 +246,7 @@ def test_a_node_that_dies_changes_nothing(cluster, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("* *"))) > 12, "the block that it was making was made again"
     assert_same(found.classifier, FeCAMClassifier().fit(X, y), X)
     while doomed in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
-        time.sleep(0.1)  # nobody after this one should be sent there
+        time.sleep(0.1)  # no later request should be sent there
 
 
 def test_lost_results_are_recomputed(cluster, monkeypatch, tmp_path):
@@ -396,14 +396,14 @@ def test_commands(cluster, place, monkeypatch):
     (place / "mortal.py").write_text(MORTAL)
     (place / "mine.toml").write_text(EXPERIMENT.replace("TRACE", str(trace)))
     on = ["--ray", cluster.address, "--json"]
-    (learnt, answered, judged, *records), said = program(
+    (learned, answered, evaluated, *records), said = program(
         ["learn", "rows.parquet", "-m", "m.fecam", *on],
         ["predict", "rows.parquet", "-m", "m.fecam", "--output", "answers", *on],
         ["evaluate", "rows.parquet", "-m", "m.fecam", *on],
         ["bench", "mine.toml", *on],
         folder=place,
     )
-    assert learnt["learned"] == {"0": 39, "1": 41, "2": 40} and learnt["unreadable"] == 0
+    assert learned["learned"] == {"0": 39, "1": 41, "2": 40} and learned["unreadable"] == 0
     # Without Ray, and not in this process, into whose standard output Ray may write at any moment.
     (_, counted), _ = program(
         ["learn", "rows.parquet", "-m", "alone.fecam", "--json"],
@@ -417,10 +417,10 @@ def test_commands(cluster, place, monkeypatch):
     assert (answered["items"], answered["files"]) == (len(y), 1)
     assert pq.read_table("answers").column("answer").to_pylist() == expected
 
-    assert 0.9 < judged["accuracy"] == pytest.approx(counted["accuracy"])
-    assert sum(one["count"] for one in judged["classes"]) == judged["items"] == len(y)
-    wrong = sum(one["count"] for one in judged["confusions"])
-    assert wrong == sum(one["count"] - one["correct"] for one in judged["classes"]) >= 1
+    assert 0.9 < evaluated["accuracy"] == pytest.approx(counted["accuracy"])
+    assert sum(one["count"] for one in evaluated["classes"]) == evaluated["items"] == len(y)
+    wrong = sum(one["count"] for one in evaluated["confusions"])
+    assert wrong == sum(one["count"] - one["correct"] for one in evaluated["classes"]) >= 1
 
     assert trace.exists(), "a worker has died"
     monkeypatch.syspath_prepend(place)

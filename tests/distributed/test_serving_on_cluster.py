@@ -140,7 +140,7 @@ def test_a_killed_writer_is_replaced_without_loss(http):
     body, taught = teach(http, "wren", key="once")
     (writer,) = actors("fecam-writer")
     kill(writer)
-    found = http.post("/v1/predict", json={"features": body["features"]})  # nobody waits for it
+    found = http.post("/v1/predict", json={"features": body["features"]})  # no client waits for it
     assert found.status_code == 200
     again = http.post("/v1/teach", json=body, headers={"Idempotency-Key": "once"})
     while again.status_code != 200:

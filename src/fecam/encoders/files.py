@@ -1,4 +1,4 @@
-"""Files that a reader finds complete or not at all."""
+"""Files that appear under their name only when they are complete."""
 
 from __future__ import annotations
 

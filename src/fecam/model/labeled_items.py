@@ -62,7 +62,7 @@ class LabeledItems:
                 require_readable(encoded)
         labels = [self.labels[i] for i in encoded.rows]
         hashes = self.content_hashes[encoded.rows]
-        # The features replace the items: nobody reads those again.
+        # The features replace the items: those are not read again.
         readable = replace(self, items=None, labels=labels, content_hashes=hashes, dataset=None)
         return encoded.features, readable, list(encoded.failed.values())
 
