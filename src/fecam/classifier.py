@@ -1,12 +1,10 @@
-"""`FeCAMClassifier`: the method as a scikit-learn estimator that learns class by class."""
+"""`FeCAMClassifier`: FeCAM as a scikit-learn estimator that learns class by class."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from copy import copy as shallow_copy
-from numbers import Real
 from os import PathLike
-from statistics import NormalDist
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,73 +14,108 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
 from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
-from fecam.core.batches import Rows, group_by_label, summarize_batch
-from fecam.core.cache import FactorCache
-from fecam.core.calibration import relative_variance, sample_distances, surprise, temperature
+from fecam.core.batches import ClassRows, group_by_label, summarize_batch
+from fecam.core.calibration import (
+    novelty_threshold,
+    novelty_zscore,
+    relative_variance,
+    sample_distances,
+    softmax_numerators,
+    softmax_temperature,
+)
+from fecam.core.distances import Neighbors
 from fecam.core.metric import Metric
-from fecam.core.panel import Found, likelihoods
+from fecam.core.predictor import Predictor
 from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform, unit_length
+from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
 from fecam.presets import preset
-from fecam.settings import PARAMETERS, check_fits, read_metric
+from fecam.settings import PARAMETERS, check_fits, check_mergeable, read_metric
+from fecam.validation import check_int
 
 
 class Predictions(NamedTuple):
-    """What a classifier makes of some samples, as NumPy arrays: (n, k) and for novelty (n,)."""
+    """Detailed predictions as NumPy arrays: (n, k), and (n,) for the novelty."""
 
     labels: np.ndarray[Any, Any]
     """The nearest classes, nearest first."""
     distances: np.ndarray[Any, Any]
-    """Squared."""
+    """Squared distances."""
     probabilities: np.ndarray[Any, Any]
-    """Among all classes that are likely."""
+    """Probabilities among all classes that are not negligible."""
     novelty: np.ndarray[Any, Any]
     """See `FeCAMClassifier.novelty`."""
 
 
 class FeCAMClassifier(ClassifierMixin, BaseEstimator):
-    """Nearest class by Mahalanobis distance, taught one class after another.
+    """Nearest class by Mahalanobis distance, learned one class after another.
 
-    A class is kept as its count, its means and the scatter of its transformed features: sums, from
-    which order and batches cannot be told. All that follows from them is derived when it is needed.
+    A class is stored as its count, its means and the scatter of its transformed features: sums
+    that depend neither on the order of the samples nor on how they were batched. Everything else
+    is derived from them when it is needed.
 
     Parameters
     ----------
-    covariance : {"class", "common", "pooled", "diagonal", "identity"}
-        One matrix a class (Eq. 10); the paper's common matrix (Eq. 6); the within-class pooled
-        matrix; a class's variances; none, which is the nearest class mean. The last two keep less.
-    tukey : float, "auto" or None
+    covariance : {"class", "common", "pooled", "diagonal", "identity"}, default="class"
+        One matrix per class (Eq. 10); the paper's common matrix (Eq. 6); the within-class pooled
+        matrix; per-class variances; none, which is the nearest class mean. The last two store less.
+    tukey : float, "auto" or None, default="auto"
         The power of Eq. 9, 0 for the logarithm. "auto" decides at the first fit and keeps it: 0.5
-        where no feature is negative, otherwise none.
-    shrinkage : (float, float)
+        if no feature is negative, otherwise none.
+    shrinkage : tuple of (float, float), default=(1.0, 0.0)
         The gammas of Eq. 8, for the diagonal and for all other entries.
-    normalization : {"correlation", "variance", None}
+    normalization : {"correlation", "variance"} or None, default="correlation"
         Eq. 7, or division by the norm of the diagonal. A matrix that all classes share needs none.
-    pooling : float or "auto"
-        How many samples the prior that pulls a class's matrix to the pooled one is worth.
-    mean_uncertainty : float
-        Squared distances are divided by 1 + this / n, as a prototype of n samples is uncertain.
-    prototype : {"mean-of-transforms", "transform-of-mean"}
+    pooling : float or "auto", default="auto"
+        Strength, in samples, of the prior that pulls the matrix of a class to the pooled one.
+    mean_uncertainty : float, default=1.0
+        Squared distances are divided by 1 + this / n, because the mean of n samples is uncertain.
+    prototype : {"mean-of-transforms", "transform-of-mean"}, default="mean-of-transforms"
         Which prototype; the paper transforms the mean of the raw features.
-    l2 : {"features", "compare", None}
-        Where unit length comes in: transformed features before all statistics; query and prototype
-        only when they are compared; nowhere.
-    domains : {"pool", "average"}
-        What a class that comes back does to its matrix: exact pooling, or the paper's average of
-        the previous matrix and the one of this call.
-    search : {"auto", "exhaustive", "exact", "approximate"}
-        How the nearest class is found: by measuring every class; by proving that most cannot be
-        nearest; by measuring only those that look near, which is faster still and nearly always
-        the same. "auto" takes whichever of the first two is faster: their answers are the same.
-    off_diagonal : {"all", "nonzero", "nonzero-twice"}
-        Which entries the second mean of Eq. 8 is taken over; the public implementations leave out
+    l2 : {"features", "compare"} or None, default="features"
+        Where vectors are scaled to unit length: transformed features before all statistics; query
+        and prototype only when they are compared; nowhere.
+    domains : {"pool", "average"}, default="pool"
+        The matrix of a class that is learned again: pooled exactly, or the paper's average of the
+        previous matrix and that of the new batch.
+    search : {"auto", "exhaustive", "exact", "approximate"}, default="auto"
+        How the nearest class is found: by evaluating every class; by pruning classes whose lower
+        bound exceeds the best distance; by also pruning on estimates, which is faster and rarely
+        differs. "auto" uses the faster of the first two. The first three return the same labels.
+    off_diagonal : {"all", "nonzero", "nonzero-twice"}, default="all"
+        Entries over which the second mean of Eq. 8 is taken; the public implementations leave out
         zeros, and two of them shrink twice.
-    dtype : {"float32", "float64"}
-        The precision in which matrices are kept. Means are always kept in double precision.
+    dtype : {"float32", "float64"}, default="float32"
+        The precision in which matrices are stored. Means are always stored in double precision.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels learned so far, sorted.
+    class_count_ : ndarray of shape (n_classes,)
+        Samples per class.
+    n_features_in_ : int
+        Features per sample.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Column names of the data frame of the first fit, if it was one.
+    tukey_ : float or None
+        The Tukey power in use.
+    state_ : ClassifierState
+        All statistics, as one immutable value.
+
+    See Also
+    --------
+    fecam.open : An encoder, a classifier and a file in one.
+    fecam.heads : Other classifiers with the same interface.
+
+    References
+    ----------
+    D. Goswami, Y. Liu, B. Twardowski, J. van de Weijer. "FeCAM: Exploiting the Heterogeneity of
+    Class Distributions in Exemplar-Free Continual Learning". NeurIPS 2023.
 
     Examples
     --------
@@ -97,9 +130,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     """
 
     n_features_in_: int
-    """How many features a sample has."""
     feature_names_in_: np.ndarray[Any, Any]
-    """The columns of the data frame it was taught with, if it was one."""
 
     def __init__(
         self,
@@ -132,142 +163,53 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> Self:
-        """A classifier with the settings of the paper or of a public implementation.
+        """Create a classifier with the settings of the paper or of a public implementation.
 
+        Parameters
+        ----------
+        name : str
+            A key of `fecam.presets.PRESETS`, such as "paper".
+        **changes : Any
+            Parameters that differ from the preset.
+
+        Returns
+        -------
+        FeCAMClassifier
+            An unfitted classifier.
+
+        Examples
+        --------
         >>> FeCAMClassifier.from_preset("few-shot").shrinkage
         (100.0, 100.0)
         """
         return cls(**{**preset(name), **changes})
 
-    # ------------------------------------------------------------------ what was taught
+    # ------------------------------------------------------------------ fitted attributes
 
     @property
     def classes_(self) -> np.ndarray[Any, Any]:
-        """The labels taught so far, sorted."""
-        return _labels(self._fitted())
+        """The labels learned so far, sorted."""
+        return _labels(self.state_)
 
     @property
     def class_count_(self) -> np.ndarray[Any, Any]:
-        """How many samples of each class were taught, in the order of `classes_`."""
-        return np.asarray([one.count for one in self._fitted().classes.values()])
+        """Samples per class, in the order of `classes_`."""
+        return np.asarray([stats.count for stats in self.state_.classes.values()])
 
     @property
     def tukey_(self) -> float | None:
-        """Tukey's power in use, as decided at the first fit; None for no power."""
-        return self._fitted().transform.power
+        """The Tukey power in use, as decided at the first fit; None for no power."""
+        return self.state_.transform.power
 
     @property
     def state_(self) -> ClassifierState:
-        """All that was taught, as one immutable value."""
-        return self._fitted()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._state is not None
-
-    @property
-    def _state(self) -> ClassifierState | None:
-        return self.__dict__.get("_taught")
-
-    def _fitted(self) -> ClassifierState:
-        knowledge = self._state
-        if knowledge is None:
+        """All statistics, as one immutable value."""
+        state = self._state
+        if state is None:
             raise NotFittedError(
-                f"This {type(self).__name__} knows no class yet: call partial_fit(X, y) first."
+                f"This {type(self).__name__} has no classes yet: call partial_fit(X, y) first."
             )
-        return knowledge
-
-    # ------------------------------------------------------------------ learning
-
-    def fit(self, X: Any, y: Any) -> Self:
-        """Forget everything and learn these samples."""
-        return self._learn(X, y, None)
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn these samples on top of what is known; new labels may come at any call.
-
-        ``classes`` is accepted because scikit-learn's tools pass it; nothing has to be declared.
-        """
-        return self._learn(X, y, self._state)
-
-    def unlearn(self, X: Any, y: Any) -> Self:
-        """Take samples back out, as if they had never come; a class left empty is gone."""
-        known = self._fitted()
-        _ = self.metric_  # settings that do not fit what was taught are refused here too
-        array = self._checked(X)
-        labels = check_labels(y, array.shape[0])
-        _check_kind(labels, known)
-        rows = self._rows(array, labels, known)
-        self._taught = known.unlearn(summarize_batch(rows, known.scatter_kind, known.like.dtype))
-        return self.refresh()  # the shared prior has seen them too
-
-    def forget(self, label: Hashable) -> Self:
-        """Remove a class without a trace."""
-        plain = label.item() if hasattr(label, "item") else label  # of NumPy or torch
-        self._taught = self._fitted().forget(plain)
-        return self.refresh()
-
-    def merge(self, other: FeCAMClassifier) -> Self:
-        """Add all that another model was taught, exactly as if it had been taught here."""
-        if not isinstance(other, FeCAMClassifier):
-            raise TypeError(f"merge takes another FeCAMClassifier, not {type(other).__name__}.")
-        theirs = other._state
-        if theirs is None:
-            return self
-        metric = self.metric_
-        _check_mergeable(self, other)
-        ours = self._state
-        if ours is None:
-            self.set_state(theirs)
-            if hasattr(other, "feature_names_in_"):
-                self.feature_names_in_ = other.feature_names_in_
-        else:
-            theirs = theirs.on(ours.like)
-            self._taught = ours.merge(theirs, average_domains=metric.average_domains)
-        return self.refresh()
-
-    def refresh(self) -> Self:
-        """Bring a lagging prior up to date: after it the order of lessons does not matter."""
-        known = self._fitted()
-        self._derived.renew(known)
-        return self
-
-    def to(self, array: Any) -> Self:
-        """Move what was taught to the library and the device of an array, such as a tensor."""
-        known = self._fitted()
-        xp = namespace(array)
-        anchor = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
-        return self.set_state(known.on(anchor))
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write all that was taught to a ``.fecam`` file, which `fecam.load` opens again."""
-        from fecam.model_file import save  # it needs this module for loading
-
-        save(self, path)
-
-    def copy(self) -> Self:
-        """A classifier that knows what this one knows, and goes its own way.
-
-        Nothing is copied, so it takes no time: what was taught is never changed in place.
-
-        >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
-        >>> clf.copy().forget("cat").classes_.tolist(), clf.classes_.tolist()
-        (['dog'], ['cat', 'dog'])
-        """
-        other = shallow_copy(self)
-        if self._state is not None:
-            other._derived = self._derived.fork()
-        return other
-
-    def warm_up(self) -> Self:
-        """Derive now what answers need, so that the first one comes as fast as all others.
-
-        >>> FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"]).warm_up().classes_
-        array(['cat', 'dog'], dtype='<U3')
-        """
-        self._derived.prepare(self._knowing(), self.metric_)
-        return self
-
-    # ------------------------------------------------------------------ state in and out
+        return state
 
     @property
     def metric_(self) -> Metric:
@@ -279,17 +221,249 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return metric
 
     @property
+    def predictor_(self) -> Predictor:
+        """What predictions need, derived from the state when it is first needed."""
+        state, metric = self.state_, self.metric_
+        predictor = self._predictor
+        if predictor is None or predictor.state is not state or predictor.metric != metric:
+            prior = self._prior_under(metric)
+            predictor = self._predictor = Predictor(
+                state, metric, previous=predictor, prior=prior, tuning=self._tuning
+            )
+        return predictor
+
+    @property
     def prior_(self) -> Prior | None:
         """The pooled prior in use; None before it is needed. See `current_prior`."""
-        return self._derived.prior if self._state is not None else None
+        return None if self._predictor is None else self._predictor.last_prior
+
+    def _prior_under(self, metric: Metric) -> Prior | None:
+        """The prior in use, if it was computed for this metric."""
+        predictor = self._predictor
+        return predictor.last_prior if predictor and predictor.metric == metric else None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._state is not None
+
+    # Class attributes, because scikit-learn's __init__ sets parameters only.
+    _state: ClassifierState | None = None
+    _predictor: Predictor | None = None
+    _tuning: SearchTuning = TUNING
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn these samples, and discard everything learned before.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features: a NumPy array, a data frame, or a tensor on any device.
+        y : array of shape (n_samples,)
+            Labels: integers or strings.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+        """
+        return self._learn(X, y, None)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn these samples in addition; new labels may come at any call.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+        y : array of shape (n_samples,)
+            Labels of the same kind as before.
+        classes : Any, optional
+            Ignored. Scikit-learn's tools pass it.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+        """
+        return self._learn(X, y, self._state)
+
+    def unlearn(self, X: Any, y: Any) -> Self:
+        """Remove samples exactly, as if they had never been learned.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features that were learned.
+        y : array of shape (n_samples,)
+            Their labels. A class without samples is removed.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        InputError
+            If the samples cannot have been learned.
+        """
+        state, _ = self.state_, self.metric_  # parameters that do not fit the state are rejected
+        self._state = state.unlearn(self.statistics_of(self._checked(X), y))
+        return self.refresh()  # the shared prior has seen these samples too
+
+    def forget(self, label: Hashable) -> Self:
+        """Remove a class.
+
+        Parameters
+        ----------
+        label : Hashable
+            A label that was learned.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        """
+        plain = label.item() if hasattr(label, "item") else label  # from NumPy or torch
+        self._state = self.state_.forget(plain)
+        return self.refresh()
+
+    def merge(self, other: FeCAMClassifier) -> Self:
+        """Learn everything that another classifier has learned, exactly.
+
+        Parameters
+        ----------
+        other : FeCAMClassifier
+            A classifier with the same parameters.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        SettingsError
+            If the parameters differ.
+        """
+        if not isinstance(other, FeCAMClassifier):
+            raise TypeError(f"merge takes another FeCAMClassifier, not {type(other).__name__}.")
+        ours, theirs = self._state, other._state
+        if theirs is None:
+            return self
+        metric = self.metric_
+        check_mergeable(self._params(), ours, other._params(), theirs)
+        if ours is None:
+            self.set_state(theirs)
+            if hasattr(other, "feature_names_in_"):
+                self.feature_names_in_ = other.feature_names_in_
+        else:
+            if ours.classes and theirs.classes:
+                _check_kind(_labels(theirs), ours)
+            theirs = theirs.to(ours.like)
+            self._state = ours.merge(theirs, average_domains=metric.average_domains)
+        return self.refresh()
+
+    def refresh(self) -> Self:
+        """Bring a lagging prior up to date: the order of the batches then has no effect.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+        """
+        self._predictor = self.predictor_.refreshed()
+        return self
+
+    def to(self, array: Any) -> Self:
+        """Move the state to the library and the device of an array, such as a tensor.
+
+        Parameters
+        ----------
+        array : array
+            Any array of that library on that device.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+        """
+        xp = namespace(array)
+        like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
+        return self.set_state(self.state_.to(like))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the state to a ``.fecam`` file, which `fecam.load` opens again.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            The file; one that exists is replaced.
+        """
+        from fecam.model_file import save  # it needs this module for loading
+
+        save(self, path)
+
+    def copy(self) -> Self:
+        """Return an independent classifier with the same state.
+
+        Returns
+        -------
+        FeCAMClassifier
+            A classifier that shares the immutable state; no array is copied.
+
+        Examples
+        --------
+        >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
+        >>> clf.copy().forget("cat").classes_.tolist(), clf.classes_.tolist()
+        (['dog'], ['cat', 'dog'])
+        """
+        other = shallow_copy(self)
+        other._predictor = self._predictor  # a value, which pickling leaves out
+        return other
+
+    def warm_up(self) -> Self:
+        """Derive what predictions need, so that the first one is as fast as all others.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+        """
+        self._predictor_with_classes().warm_up()
+        return self
+
+    # ------------------------------------------------------------------ state in and out
 
     def current_prior(self) -> Prior | None:
-        """Return the pooled prior, recomputed if it lags too far behind the statistics."""
-        state = self._fitted()
-        return self._derived.renewed_prior(state, self.metric_, may_lag=False)
+        """Return the pooled prior, computed again if it lags too far behind.
+
+        Returns
+        -------
+        Prior or None
+            None if no scatter is stored.
+        """
+        return self.predictor_.prior
 
     def empty_state(self, X: Any) -> ClassifierState:
-        """Return the state without classes that a first fit on features like ``X`` starts from."""
+        """Return the state without classes that a first fit starts from.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features like those to come: they decide ``tukey="auto"``, library and device.
+
+        Returns
+        -------
+        ClassifierState
+            A state without classes.
+        """
         array = check_features(X)
         xp = namespace(array)
         power = self.tukey
@@ -306,24 +480,60 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         prior: Prior | None = None,
         previous: FeCAMClassifier | None = None,
     ) -> Self:
-        """Replace all that was learned by ``state``.
+        """Replace everything learned by a state.
 
-        ``prior`` is one that was derived before from this state. Factors of unchanged classes are
-        taken over from a ``previous`` classifier with the same parameters.
+        Parameters
+        ----------
+        state : ClassifierState
+            The statistics of all classes.
+        prior : Prior, optional
+            A prior that was derived from this state before.
+        previous : FeCAMClassifier, optional
+            Precisions of unchanged classes are taken over from this classifier.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        SettingsError
+            If the parameters do not fit the state.
         """
-        self._taught, self._derived = state, FactorCache()
+        params = self._params()
+        metric = read_metric(params)
+        check_fits(params, metric, state)
+        derived = None if previous is None else previous._predictor
+        self._state = state
+        self._predictor = Predictor(
+            state, metric, previous=derived, prior=prior, tuning=self._tuning
+        )
         self.n_features_in_ = state.n_features
-        if previous is not None and previous._params() == self._params():
-            self._derived = previous._derived.fork()
-        if prior is not None or previous is not None:
-            self._derived.start_from(self.metric_, prior)
         return self
 
     def statistics_of(self, X: Any, y: Any) -> dict[Hashable, ClassStatistics]:
-        """Return the statistics of a batch, per label; the classifier stays as it is."""
+        """Return the statistics of a batch; the classifier does not change.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+        y : array of shape (n_samples,)
+            Labels.
+
+        Returns
+        -------
+        dict
+            Statistics per label, for `learn_statistics`.
+        """
         array = check_features(X)
         labels = check_labels(y, array.shape[0])
-        state = self._state or self.empty_state(array)
+        state = self._state
+        if state is None:
+            state = self.empty_state(array)
+        else:
+            _check_kind(labels, state)
         rows = self._rows(array, labels, state)
         return summarize_batch(rows, state.scatter_kind, state.like.dtype)
 
@@ -332,24 +542,34 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         statistics: Mapping[Hashable, ClassStatistics],
         rows: Iterable[tuple[Hashable, Array]] = (),
     ) -> Self:
-        """Learn a batch from its statistics, as `statistics_of` returns them.
+        """Learn a batch from its statistics.
 
-        ``rows`` are a few transformed samples per label: their distances calibrate `novelty`.
+        Parameters
+        ----------
+        statistics : mapping
+            Statistics per label, as `statistics_of` returns them.
+        rows : iterable of (label, array), optional
+            A few transformed samples per label; their distances calibrate `novelty`.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
         """
         metric = self.metric_
-        after = self._fitted().learn(statistics, average_domains=metric.average_domains)
-        prior = FactorCache().renewed_prior(after, metric, may_lag=False)
+        after = self.state_.learn(statistics, average_domains=metric.average_domains)
+        prior = Predictor(after, metric).prior
         moments = {
             label: sample_distances(features, after.classes[label], metric, prior)
             for label, features in rows
         }
-        return self.set_state(after.with_distance_moments(moments)).refresh()
+        return self.set_state(after.with_distance_moments(moments))
 
     def _learn(self, X: Any, y: Any, before: ClassifierState | None) -> Self:
         metric = read_metric(self._params())
         array = check_features(X)
         labels = check_labels(y, array.shape[0])
-        fresh = before is None
+        is_first = before is None
         if before is None:
             before = self.empty_state(array)
         else:
@@ -357,181 +577,249 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             validate_data(self, X=X, reset=False, skip_check_array=True)
             _check_kind(labels, before)
         rows = self._rows(array, labels, before)
-        lesson = summarize_batch(rows, before.scatter_kind, before.like.dtype)
-        after = before.learn(lesson, average_domains=metric.average_domains)
-        derived = FactorCache() if fresh else self._derived
-        prior = derived.renewed_prior(after, metric, may_lag=True)
-        sampled = {
-            label: sample_distances(some.features, after.classes[label], metric, prior)
-            for label, some in rows.items()
+        statistics = summarize_batch(rows, before.scatter_kind, before.like.dtype)
+        after = before.learn(statistics, average_domains=metric.average_domains)
+        previous = None if is_first else self._predictor
+        prior = None if is_first else self._prior_under(metric)
+        prior = Predictor(after, metric, prior=prior).updated_prior(may_lag=True)
+        moments = {
+            label: sample_distances(class_rows.features, after.classes[label], metric, prior)
+            for label, class_rows in rows.items()
         }
-        # Only now, with nothing left that could fail, is the model touched.
-        if fresh:
+        # Nothing below can fail, so an error above leaves the classifier unchanged.
+        if is_first:
             validate_data(self, X=X, reset=True, skip_check_array=True)
-        self._taught, self._derived = after.with_distance_moments(sampled), derived
+        self._state = after.with_distance_moments(moments)
+        self._predictor = Predictor(
+            self._state, metric, previous=previous, prior=prior, tuning=self._tuning
+        )
         return self
 
     def _rows(
-        self, array: Array, labels: np.ndarray[Any, Any], known: ClassifierState
-    ) -> dict[Hashable, Rows]:
-        array = to_backend_of(array, known.like)
-        check_range(array, known.transform, known.like.dtype)
-        return group_by_label(array, labels, known.transform)
+        self, array: Array, labels: np.ndarray[Any, Any], state: ClassifierState
+    ) -> dict[Hashable, ClassRows]:
+        array = to_backend_of(array, state.like)
+        check_range(array, state.transform, state.like.dtype)
+        return group_by_label(array, labels, state.transform)
 
-    # ------------------------------------------------------------------ answering
+    # ------------------------------------------------------------------ predicting
 
     def predict(self, X: Any, *, reject: float | None = None, unknown: Any = None) -> Any:
-        """The nearest class of each sample.
+        """Return the nearest class of each sample.
 
-        With ``reject=0.05`` a sample that fits no class is answered by ``unknown``; then about one
-        in twenty samples of *known* classes is turned away too, see `novelty`. As ``None`` goes
-        into no array of integers, the answer is an array of objects unless ``unknown`` is a label
-        of the same kind, such as -1 or "none".
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+        reject : float, optional
+            Share of samples of known classes that may be rejected, such as 0.05. Samples that fit
+            no class get the label ``unknown``; see `novelty`.
+        unknown : Any, optional
+            The label of rejected samples.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Labels. With ``reject`` an array of objects, unless ``unknown`` is of the same kind as
+            the labels, such as -1 or "none".
         """
         if reject is None:
             return self.predict_top_k(X, 1)[:, 0]
-        limit = novelty_threshold(reject)
+        threshold = novelty_threshold(reject)
         array, result = self._detailed(X, 1, probabilities=False)
-        is_novel, labels = result.novelty > limit, result.labels[:, 0]
+        labels = result.labels[:, 0]
         strings = kind_of(labels) == "strings" and isinstance(unknown, str)
         integers = kind_of(labels) == "integers" and type(unknown) in (int, np.int64)
         if strings or integers:
             labels = labels.astype(np.result_type(labels, np.asarray(unknown)))
         else:
             labels = labels.astype(object)
-        for position in np.flatnonzero(is_novel):
-            labels[position] = unknown  # one by one: it may be a list
+        for i in np.flatnonzero(result.novelty > threshold):
+            labels[i] = unknown  # one by one: it may be a list
         return to_backend_of(labels, array) if integers else labels
 
     def predict_proba(self, X: Any) -> Any:
-        r"""The probability of each class, (n, n_classes), in the order of `classes_`.
+        r"""Return the probability of each class.
 
-        :math:`\mathrm{softmax}(-d^2 / \tau)`. In hundreds of dimensions squared distances differ by
-        hundreds, and their plain softmax is 0 or 1. The temperature :math:`\tau` is the expected
-        squared distance times its relative variance, which counts only as many dimensions as vary
-        independently.
+        It is :math:`\mathrm{softmax}(-d^2 / \tau)`. In hundreds of dimensions squared distances
+        differ by hundreds, so their plain softmax is 0 or 1. The temperature :math:`\tau` is the
+        expected squared distance times its relative variance, which accounts for the number of
+        dimensions that vary independently.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`.
         """
-        known = self._knowing()
-        array = self._checked(X)
-        distances = self._distances(array, known)
+        array, distances = self._distances(X)
         xp = namespace(distances)
-        expected = self._derived.expected(known, self.metric_)
-        variance = relative_variance(known.classes.values())
-        closer = xp.min(distances, axis=1, keepdims=True) - distances
-        weights = xp.exp(closer / temperature(expected, variance))
+        logits = -distances / self._temperature()
+        weights = xp.exp(logits - xp.max(logits, axis=1, keepdims=True))
         return to_backend_of(weights / xp.sum(weights, axis=1, keepdims=True), array)
 
     def novelty(self, X: Any) -> Any:
-        """How little each sample fits the class that is nearest to it, in standard deviations.
+        """Return how little each sample fits its nearest class, in standard deviations.
 
-        The scale is the same for all classes and encoders: of samples of known classes about half
-        lie above 0 and one in twenty above 1.64, whatever the class.
+        The scale is the same for all classes and encoders: about half of the samples of known
+        classes lie above 0, and one in twenty above 1.64.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Novelty scores.
         """
         array, result = self._detailed(X, 1, probabilities=False)
         return to_backend_of(result.novelty, array)
 
     def predict_detailed(self, X: Any, k: int = 1, *, probabilities: bool = True) -> Predictions:
-        """All that can be said about each sample, in one go: its ``k`` nearest classes.
+        """Return labels, distances, probabilities and novelty in one pass.
 
-        For a probability classes that are less than 1/148 as likely as the nearest one are left
-        out, so not every class has to be measured: it is a little larger than that of
-        `predict_proba`, mostly by one in a hundred. Without probabilities (they are NaN then) fewer
-        still are measured, far fewer of a shortlist.
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+        k : int, default=1
+            Number of nearest classes per sample.
+        probabilities : bool, default=True
+            Whether to compute probabilities; without them, fewer classes are evaluated and they
+            are NaN. Classes less than 1/148 as likely as the nearest are left out of the sum, so
+            a probability is slightly larger than that of `predict_proba`.
 
+        Returns
+        -------
+        Predictions
+            NumPy arrays.
+
+        Examples
+        --------
         >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
         >>> clf.predict_detailed([[0.1, 0.9]], 2).labels.tolist()
         [['cat', 'dog']]
         """
         return self._detailed(X, k, probabilities=probabilities)[1]
 
-    def _detailed(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Predictions]:
-        """The checked samples, and what is made of them."""
-        known = self._knowing()
-        self._check_k(k, known)
-        array = self._checked(X)
-        metric, variance = self.metric_, relative_variance(known.classes.values())
-        warmth = 0.0
-        if probabilities:
-            warmth = temperature(self._derived.expected(known, metric), variance)
-        found = self._nearest(array, known, int(k), warmth)
-        order, distances, weights = map(to_numpy, found)
-        asked, back = np.unique(order[:, 0], return_inverse=True)
-        expected = np.asarray(self._derived.expected(known, metric, asked.tolist()))[back]
-        scores = surprise(distances[:, 0], expected.astype(distances.dtype), variance)
-        shares = np.full_like(distances, np.nan)
-        if probabilities:
-            shares = likelihoods(distances, warmth) / weights[:, None]
-        return array, Predictions(_labels(known)[order], distances, shares, scores)
-
-    def _check_k(self, k: Any, known: ClassifierState) -> None:
-        if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(known.classes):
-            raise InputError(
-                f"k={k!r} must be a whole number from 1 to {len(known.classes)}, the number of "
-                "classes taught."
-            )
-
     def predict_top_k(self, X: Any, k: int) -> Any:
-        """The labels of the ``k`` nearest classes of each sample, nearest first: (n, k)."""
-        known = self._knowing()
-        self._check_k(k, known)
-        array = self._checked(X)
-        order = self._nearest(array, known, int(k)).order
-        labels = _labels(known)[to_numpy(order)]
+        """Return the labels of the nearest classes of each sample.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+        k : int
+            Number of classes per sample.
+
+        Returns
+        -------
+        array of shape (n_samples, k)
+            Labels, nearest first.
+        """
+        array, neighbors = self._nearest(X, k)
+        labels = _labels(self.state_)[to_numpy(neighbors.indices)]
         return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
 
     def decision_function(self, X: Any) -> Any:
-        """Minus the squared distance to each class, (n, n_classes), also for two classes."""
-        known = self._knowing()
-        array = self._checked(X)
-        return to_backend_of(-self._distances(array, known), array)
+        """Return minus the squared distance to each class, also for two classes.
 
-    def _knowing(self) -> ClassifierState:
-        known = self._fitted()
-        if not known.classes:
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            Minus the squared distances, in the order of `classes_`.
+        """
+        array, distances = self._distances(X)
+        return to_backend_of(-distances, array)
+
+    def _detailed(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Predictions]:
+        """The checked samples, and their predictions."""
+        temperature = self._temperature() if probabilities else 0.0
+        array, neighbors = self._nearest(X, k, temperature)
+        predictor = self.predictor_
+        indices, distances, softmax_sum = map(to_numpy, neighbors)
+        nearest, inverse = np.unique(indices[:, 0], return_inverse=True)
+        expected = np.asarray(predictor.expected_distances(nearest.tolist()))[inverse]
+        variance = relative_variance(predictor.state.classes.values())
+        novelty = novelty_zscore(distances[:, 0], expected.astype(distances.dtype), variance)
+        shares = np.full_like(distances, np.nan)
+        if probabilities:
+            shares = softmax_numerators(distances, temperature) / softmax_sum[:, None]
+        return array, Predictions(_labels(predictor.state)[indices], distances, shares, novelty)
+
+    def _temperature(self) -> float:
+        predictor = self._predictor_with_classes()
+        variance = relative_variance(predictor.state.classes.values())
+        return softmax_temperature(predictor.expected_distances(), variance)
+
+    def _nearest(self, X: Any, k: int, temperature: float = 0.0) -> tuple[Array, Neighbors]:
+        predictor = self._predictor_with_classes()
+        check_int(
+            "k", k, 1, len(predictor.labels), note=" (the number of classes)", error=InputError
+        )
+        array = self._checked(X)
+        queries = self._queries(array, predictor)
+        return array, predictor.nearest(queries, int(k), temperature, self.search)
+
+    def _distances(self, X: Any) -> tuple[Array, Array]:
+        predictor = self._predictor_with_classes()
+        array = self._checked(X)
+        return array, predictor.exhaustive(self._queries(array, predictor))
+
+    def _predictor_with_classes(self) -> Predictor:
+        predictor = self.predictor_
+        if not predictor.labels:
             raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
-        return known
+        return predictor
 
     def _checked(self, X: Any) -> Array:
         array = check_features(X)
         validate_data(self, X=X, reset=False, skip_check_array=True)
         return array
 
-    def _distances(self, array: Array, known: ClassifierState) -> Array:
-        metric = self.metric_
-        queries = self._queries(array, known, metric)
-        return self._derived.panel(known, metric).distances(queries)
+    def _queries(self, array: Array, predictor: Predictor) -> Array:
+        """Samples transformed as the prototypes are."""
+        state = predictor.state
+        queries = to_backend_of(array, state.like)
+        check_range(queries, state.transform, state.like.dtype)
+        queries = state.transform(queries)
+        return unit_length(queries) if predictor.metric.unit_compare else queries
 
-    def _nearest(self, array: Array, known: ClassifierState, k: int, warmth: float = 0.0) -> Found:
-        """The nearest classes; of a temperature the weights of all that are likely."""
-        metric = self.metric_
-        queries = self._queries(array, known, metric)
-        if self.search != "exhaustive":
-            found = self._derived.at_a_glance(queries, k, known, metric, warmth)
-            if found is not None:
-                return found
-        search = None
-        if self.search != "exhaustive" and 4 * k <= len(known.classes):
-            search = self._derived.search(known, metric)
-        wanted = self.search != "auto" or (search and search.is_worth_it(queries.shape[0]))
-        if search is None or not wanted:
-            return self._derived.panel(known, metric).find(queries, k, warmth)
-        return search.find(queries, k, warmth, certain=self.search != "approximate")
-
-    def _queries(self, array: Array, known: ClassifierState, metric: Metric) -> Array:
-        """Samples as the classes' factors take them."""
-        queries = to_backend_of(array, known.like)
-        check_range(queries, known.transform, known.like.dtype)
-        queries = known.transform(queries)
-        return unit_length(queries) if metric.unit_compare else queries
-
-    # ------------------------------------------------------------------ settings
+    # ------------------------------------------------------------------ parameters
 
     def set_params(self, **params: Any) -> Self:
-        """Change settings, also after learning; what the statistics cannot serve is refused."""
+        """Change parameters, also after learning.
+
+        Parameters
+        ----------
+        **params : Any
+            New values.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        SettingsError
+            If the stored statistics do not allow the change.
+        """
         before = self.get_params()
         super().set_params(**params)
         if self._state is None:
-            return self  # as everywhere in scikit-learn, values are looked at when learning begins
+            return self  # as everywhere in scikit-learn, values are checked by fit
         try:
             _ = self.metric_
         except SettingsError:
@@ -540,66 +828,23 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _params(self) -> dict[str, Any]:
-        """What get_params tells, without looking at signatures each time: this is a hot path."""
+        """What get_params returns, without inspecting signatures: this is on every path."""
         return {name: getattr(self, name) for name in PARAMETERS}
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())  # it may be our own
-        if "_derived" in state:
-            state["_derived"] = FactorCache()  # derived again where it is needed
+        state.pop("_predictor", None)  # derived again when it is needed
         return state
 
 
-def novelty_threshold(reject: float) -> float:
-    """The novelty above which this share of samples of known classes lies.
+def _labels(state: ClassifierState) -> np.ndarray[Any, Any]:
+    return np.asarray(list(state.classes))
 
-    >>> round(novelty_limit(0.05), 2)
-    1.64
-    """
-    if not isinstance(reject, Real) or not 0 < reject < 1:
+
+def _check_kind(labels: np.ndarray[Any, Any], state: ClassifierState) -> None:
+    learned = _labels(state)
+    if len(learned) and kind_of(learned) != kind_of(labels):
         raise InputError(
-            f"reject={reject!r} must lie between 0 and 1: the share of samples of known "
-            "classes that may be turned away, such as 0.05."
+            f"y has {kind_of(labels)} ({labels.tolist()[0]!r}, ...) but the model has "
+            f"{kind_of(learned)} ({learned.tolist()[0]!r}, ...). Use one kind of label throughout."
         )
-    return -NormalDist().inv_cdf(float(reject))
-
-
-def _labels(known: ClassifierState) -> np.ndarray[Any, Any]:
-    return np.asarray(list(known.classes))
-
-
-def _check_kind(labels: np.ndarray[Any, Any], known: ClassifierState) -> None:
-    taught = _labels(known)
-    if len(taught) and kind_of(taught) != kind_of(labels):
-        raise InputError(
-            f"y has {kind_of(labels)} ({labels.tolist()[0]!r}, ...) but the model was taught with "
-            f"{kind_of(taught)} ({taught.tolist()[0]!r}, ...). Use one kind of label throughout."
-        )
-
-
-def _check_mergeable(ours: FeCAMClassifier, theirs: FeCAMClassifier) -> None:
-    here, there = ours.get_params(), theirs.get_params()
-    if read_metric(here) != read_metric(there) or ours.dtype != theirs.dtype:
-        name = next(n for n in here if n not in ("search", "tukey") and here[n] != there[n])
-        raise SettingsError(
-            f"cannot merge models with different settings: {name}={here[name]!r} here, "
-            f"{name}={there[name]!r} there. Use set_params to make them equal, or teach one anew."
-        )
-    a, b = ours._state, theirs._state
-    if b is None:
-        return
-    if a is None:
-        check_fits(here, read_metric(here), b)
-        return
-    if a.n_features != b.n_features:
-        raise InputError(
-            f"cannot merge models of {a.n_features} and {b.n_features} features. "
-            "Use the same encoder."
-        )
-    if a.transform != b.transform:
-        raise SettingsError(
-            f"cannot merge models with Tukey powers {a.transform.power} and {b.transform.power}, "
-            "as tukey='auto' chose from their first samples. Set tukey for both and teach anew."
-        )
-    if a.classes and b.classes:
-        _check_kind(_labels(b), a)

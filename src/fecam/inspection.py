@@ -28,6 +28,7 @@ from sklearn.neighbors import NearestNeighbors
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import namespace, to_backend_of, to_numpy
 from fecam.core.calibration import relative_variance
+from fecam.core.precision import Precision
 from fecam.core.statistics import ClassStatistics, scatter_diagonal
 
 __all__ = ["Pair", "Weakness", "close_pairs", "overlaps", "weak_classes"]
@@ -93,16 +94,19 @@ def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
     >>> pair.first, pair.second
     ('cat', 'lynx')
     """
-    state, metric = classifier.state_, classifier.metric_
+    state = classifier.state_
     labels = list(state.classes)
     if len(labels) < 2:
         return []
-    factors = classifier._derived.factors(state, metric)
-    expected = np.asarray(classifier._derived.expected(state, metric, range(len(labels))))
-    prototypes = np.stack([to_numpy(factor.centre).astype(np.float64) for factor in factors])
+    predictor = classifier.predictor_
+    precisions = predictor.precisions
+    expected = np.asarray(predictor.expected_distances(range(len(labels))))
+    prototypes = np.stack(
+        [to_numpy(precision.center).astype(np.float64) for precision in precisions]
+    )
     pairs = _candidate_pairs(prototypes)
     both_ways = np.concatenate([pairs, pairs[:, ::-1]])
-    distances = _distances(both_ways, factors, prototypes, state.like)
+    distances = _distances(both_ways, precisions, prototypes, state.like)
     apart = distances.reshape(2, -1).sum(axis=0) / expected[pairs].sum(axis=1)
     chance = (1 / classifier.class_count_)[pairs].sum(axis=1)
     overlap = overlaps(apart, chance, relative_variance(state.classes.values()))
@@ -183,17 +187,20 @@ def _candidate_pairs(prototypes: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def _distances(
-    directed: NDArray[np.intp], factors: list[Any], prototypes: NDArray[np.float64], like: Any
+    directed: NDArray[np.intp],
+    precisions: list[Precision],
+    prototypes: NDArray[np.float64],
+    like: Any,
 ) -> NDArray[np.float64]:
     """Return the squared distance from each first prototype to the second class."""
     distances = np.empty(len(directed))
     order = np.argsort(directed[:, 1], kind="stable")
-    bounds = np.searchsorted(directed[order, 1], np.arange(1, len(factors)))
-    for i, (factor, rows) in enumerate(zip(factors, np.split(order, bounds), strict=True)):
+    bounds = np.searchsorted(directed[order, 1], np.arange(1, len(precisions)))
+    for i, (precision, rows) in enumerate(zip(precisions, np.split(order, bounds), strict=True)):
         if len(rows):
             differences = to_backend_of(prototypes[directed[rows, 0]] - prototypes[i], like)
-            lengths = factor.lengths(namespace(like).astype(differences, like.dtype))
-            distances[rows] = to_numpy(lengths) * factor.scale
+            squares = precision.squared_mahalanobis(namespace(like).astype(differences, like.dtype))
+            distances[rows] = to_numpy(squares) * precision.scale
     return distances
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fecam.core.metric import Metric
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ScatterKind
-from fecam.errors import SettingsError
+from fecam.errors import InputError, SettingsError
 from fecam.validation import suggestion
 
 CHOICES: Mapping[str, tuple[str | None, ...]] = {
@@ -92,6 +92,40 @@ def check_fits(params: Mapping[str, Any], metric: Metric, known: ClassifierState
                     f"domains='average' needs the average over the {one.n_batches} visits of class "
                     f"{label!r}, which was taught with domains='pool'. Teach a new model."
                 )
+
+
+def check_mergeable(
+    params: Mapping[str, Any],
+    state: ClassifierState | None,
+    other_params: Mapping[str, Any],
+    other_state: ClassifierState,
+) -> None:
+    """Reject classifiers whose statistics cannot be added."""
+    same = read_metric(params) == read_metric(other_params)
+    if not same or params["dtype"] != other_params["dtype"]:
+        name = next(
+            name
+            for name in params
+            if name not in ("search", "tukey") and params[name] != other_params[name]
+        )
+        raise SettingsError(
+            f"cannot merge models with different settings: {name}={params[name]!r} here, "
+            f"{name}={other_params[name]!r} there. Make them equal with set_params, or learn one "
+            "of them again."
+        )
+    if state is None:
+        check_fits(params, read_metric(params), other_state)
+    elif state.n_features != other_state.n_features:
+        raise InputError(
+            f"cannot merge models of {state.n_features} and {other_state.n_features} features. "
+            "Use the same encoder."
+        )
+    elif state.transform != other_state.transform:
+        raise SettingsError(
+            f"cannot merge models with Tukey powers {state.transform.power} and "
+            f"{other_state.transform.power}, as tukey='auto' chose from their first samples. Set "
+            "tukey for both and learn again."
+        )
 
 
 def _too_late(name: str, value: Any, taught: str) -> SettingsError:

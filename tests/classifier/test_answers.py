@@ -39,9 +39,9 @@ def test_probabilities_do_not_collapse_in_512_dimensions(signed):
     """Classes that overlap: a plain softmax of squared distances would be sure of each."""
     rng = np.random.default_rng(0)
     shared = rng.normal(size=(512, 512)) * np.linspace(1, 0.05, 512)[:, None] / 16
-    centres = 0.09 * rng.normal(size=(5, 512)) + (0 if signed else 2)
+    centers = 0.09 * rng.normal(size=(5, 512)) + (0 if signed else 2)
     y = np.repeat(np.arange(5), 160)
-    X = centres[y] + rng.normal(size=(800, 512)) @ shared
+    X = centers[y] + rng.normal(size=(800, 512)) @ shared
     X = X if signed else np.maximum(X, 0)
     train = np.arange(800) % 2 == 0
     clf = FeCAMClassifier().fit(X[train], y[train])
@@ -52,7 +52,7 @@ def test_probabilities_do_not_collapse_in_512_dimensions(signed):
     assert np.mean(proba.max(axis=1) > 0.999) < 0.5
 
 
-def test_confidence_on_digits_is_what_it_says(digits):
+def test_confidence_on_digits_is_calibrated(digits):
     X, y, Q, y_test = digits
     clf = FeCAMClassifier().fit(X, y)
     confidence = clf.predict_proba(Q).max(axis=1)
@@ -61,14 +61,14 @@ def test_confidence_on_digits_is_what_it_says(digits):
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("rate", [0.05, 0.2])
-def test_known_classes_are_turned_away_at_the_stated_rate(head, rate, digits):
+def test_samples_of_known_classes_are_rejected_at_the_stated_rate(head, rate, digits):
     X, y, Q, _ = digits
     clf = HEADS[head]().fit(X, y)
     rejected = np.mean(clf.predict(Q, reject=rate, unknown=-1) == -1)
     assert rate / 2.5 < rejected < rate * 1.6
 
 
-def test_the_rate_holds_when_classes_are_taught_one_by_one_and_in_small_lessons(digits):
+def test_the_rate_holds_for_classes_learned_one_by_one_in_small_batches(digits):
     X, y, Q, _ = digits
     clf = FeCAMClassifier()
     for label in range(10):
@@ -79,7 +79,7 @@ def test_the_rate_holds_when_classes_are_taught_one_by_one_and_in_small_lessons(
 
 
 @pytest.mark.parametrize("head", ["default", "paper"])
-def test_novelty_tells_digits_that_were_never_taught(head, digits):
+def test_novelty_separates_digits_that_were_never_learned(head, digits):
     X, y, Q, y_test = digits
     known, strange = ~np.isin(y, [3, 7]), np.isin(y_test, [3, 7])
     scores = HEADS[head]().fit(X[known], y[known]).novelty(Q)
@@ -97,7 +97,7 @@ def test_novelty_grows_with_distance_and_means_the_same_for_every_class_and_unit
     np.testing.assert_allclose(other_unit.novelty(Q * 1000), clf.novelty(Q), atol=0.02)
 
 
-def test_none_of_these():
+def test_labels_of_rejected_samples():
     X, y = load_digits(return_X_y=True)
     clf = FeCAMClassifier().fit(X[y < 5], y[y < 5])
     plain = clf.predict(X, reject=0.05)
@@ -113,7 +113,7 @@ def test_none_of_these():
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, "5%", np.nan])
-def test_a_rate_that_is_none(rate, digits):
+def test_rates_out_of_range(rate, digits):
     X, y, Q, _ = digits
     with pytest.raises(InputError, match="reject="):
         FeCAMClassifier().fit(X, y).predict(Q, reject=rate)
@@ -121,7 +121,7 @@ def test_a_rate_that_is_none(rate, digits):
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("shots", [1, 2, 3, 5])
-def test_it_works_from_one_sample_a_class(head, shots, digits):
+def test_one_sample_per_class_is_enough(head, shots, digits):
     X, y, Q, y_test = digits
     rows = np.concatenate([np.flatnonzero(y == k)[:shots] for k in range(10)])
     clf = HEADS[head]().fit(X[rows], y[rows])
@@ -141,7 +141,7 @@ def test_a_single_class_and_a_single_sample(head):
     assert np.isfinite(clf.novelty(np.eye(4))).all()
 
 
-def test_without_normalisation_a_class_of_one_sample_does_not_swallow_everything(digits):
+def test_without_normalization_a_class_of_one_sample_does_not_attract_all_queries(digits):
     X, y, Q, y_test = digits
     rows = np.concatenate([np.flatnonzero(y == 0)[:1], np.flatnonzero(y > 0)])
     clf = FeCAMClassifier(normalization=None, pooling=0).fit(X[rows], y[rows])
@@ -149,7 +149,7 @@ def test_without_normalisation_a_class_of_one_sample_does_not_swallow_everything
     assert clf.score(Q, y_test) > 0.7
 
 
-def test_the_default_stands_imbalance_that_the_paper_does_not(digits):
+def test_the_default_copes_with_imbalance_and_the_paper_preset_does_not(digits):
     X, y, Q, y_test = digits
     rng = np.random.default_rng(0)
     sizes = [90, 65, 47, 34, 24, 17, 12, 9, 6, 4]
@@ -160,7 +160,7 @@ def test_the_default_stands_imbalance_that_the_paper_does_not(digits):
     assert scores["default"] > max(scores["ncm"], scores["paper"]) + 0.02
 
 
-def test_a_prototype_of_few_samples_gets_its_uncertainty_back():
+def test_the_uncertainty_of_a_prototype_is_taken_into_account():
     X, y = relu_features(2, 10, 6, 0)
     rows = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:4]]
     plain = FeCAMClassifier(mean_uncertainty=0).fit(X[rows], y[rows])
@@ -170,7 +170,7 @@ def test_a_prototype_of_few_samples_gets_its_uncertainty_back():
 
 
 @pytest.mark.parametrize(("shift", "power"), [(0, 0.5), (-0.1, None)])
-def test_auto_tukey_decides_once_and_keeps_it(shift, power):
+def test_auto_tukey_is_decided_at_the_first_fit(shift, power):
     X, y = relu_features(2, 10, 6, 0)
     clf = FeCAMClassifier().partial_fit(X + shift, y)
     assert clf.tukey_ == power
@@ -188,7 +188,7 @@ def test_tukey_takes_any_power():
         FeCAMClassifier(tukey=0).fit(X, y)
 
 
-def test_labels_of_all_kinds_come_back():
+def test_labels_of_all_kinds_are_returned():
     X, _ = relu_features(1, 6, 4, 0)
     for labels in ([2, 7, 2, 7, 7, 2], ["b", "ä", "b", "ä", "ä", "b"], [True, False] * 3):
         clf = FeCAMClassifier().fit(X, labels)
@@ -200,7 +200,7 @@ def test_labels_of_all_kinds_come_back():
     assert whole.classes_.dtype.kind == "i"
 
 
-def test_the_answer_for_strangers_is_never_taken_for_a_label():
+def test_the_value_for_rejected_samples_is_never_converted_to_a_label():
     X, y = relu_features(2, 20, 6, 0)
     clf = FeCAMClassifier().fit(X, y)
     far = X + 50
@@ -213,7 +213,7 @@ def test_the_answer_for_strangers_is_never_taken_for_a_label():
     )
 
 
-def test_strangers_are_noticed_while_classes_have_a_sample_or_two():
+def test_novel_samples_are_rejected_while_classes_have_one_or_two_samples():
     X, y = relu_features(5, 12, 20, 0)
     for shots in (1, 2):
         rows = np.concatenate([np.flatnonzero(y == k)[:shots] for k in range(5)])
@@ -224,7 +224,7 @@ def test_strangers_are_noticed_while_classes_have_a_sample_or_two():
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_rows_that_are_all_the_same_have_no_spread(head, dtype):
+def test_identical_rows_have_no_variance(head, dtype):
     """Unit length leaves rounding errors; they must not be taken for a covariance."""
     rng = np.random.default_rng(0)
     X = np.repeat(rng.random((2, 5)), 3, axis=0).astype(dtype)
@@ -238,7 +238,7 @@ def test_rows_that_are_all_the_same_have_no_spread(head, dtype):
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-20, 1.0, 1e7])
-def test_any_scale_gives_finite_answers(scale):
+def test_distances_are_finite_at_any_scale(scale):
     X, y = signed_features(3, 20, 6, 0)
     X = X.astype(np.float64) * scale
     for covariance in ("class", "pooled", "diagonal", "identity"):
@@ -248,7 +248,7 @@ def test_any_scale_gives_finite_answers(scale):
 
 
 @pytest.mark.parametrize("covariance", ["class", "pooled", "common", "diagonal", "identity"])
-def test_an_offset_does_not_matter(covariance):
+def test_an_offset_has_no_effect(covariance):
     X, y = signed_features(3, 30, 6, 0)
     X = X.astype(np.float64)
     settings = {"tukey": None, "l2": None, "covariance": covariance}
@@ -257,7 +257,7 @@ def test_an_offset_does_not_matter(covariance):
     np.testing.assert_allclose(far, near, rtol=1e-3, atol=1e-4)
 
 
-def test_odd_ways_to_ask_for_rejection():
+def test_unusual_values_of_unknown():
     X, y = relu_features(2, 20, 6, 0)
     clf = FeCAMClassifier().fit(X, y)
     clf.predict(X, reject=np.float32(0.05))

@@ -58,7 +58,7 @@ TEACHING = [
 
 
 @pytest.mark.parametrize(("verb", "name"), TEACHING)
-def test_teaching(clf, verb, name):
+def test_learning(clf, verb, name):
     bad, labels, message = DATA[name]
     before = state_of(clf)
     with pytest.raises(ValueError, match=f"(?s){message}"):
@@ -68,7 +68,7 @@ def test_teaching(clf, verb, name):
 
 @pytest.mark.parametrize("name", [n for n in DATA if not n.startswith(("labels", "a dict"))])
 @pytest.mark.parametrize("verb", ["predict", "predict_proba", "decision_function", "novelty"])
-def test_asking(clf, verb, name):
+def test_predicting(clf, verb, name):
     before = state_of(clf)
     with pytest.raises(ValueError, match=f"(?s){DATA[name][2]}"):
         getattr(clf, verb)(DATA[name][0])
@@ -86,12 +86,12 @@ def test_asking(clf, verb, name):
         (torch.asarray(X).to_sparse(), "to_dense"),
     ],
 )
-def test_asking_with_tensors(clf, bad, message):
+def test_predicting_tensors(clf, bad, message):
     with pytest.raises(ValueError, match=message):
         clf.predict(torch.asarray(bad))
 
 
-def test_a_first_lesson_that_fails_leaves_an_unfitted_model():
+def test_a_first_batch_that_fails_leaves_an_unfitted_model():
     clf = FeCAMClassifier()
     with pytest.raises(InputError):
         clf.partial_fit(spoilt(np.nan), Y)
@@ -106,7 +106,7 @@ def test_a_first_lesson_that_fails_leaves_an_unfitted_model():
 )
 def test_before_any_fit(ask):
     arguments = (X, Y) if ask == "unlearn" else (X,)
-    with pytest.raises(ValueError, match=r"knows no class yet.*partial_fit"):
+    with pytest.raises(ValueError, match=r"has no classes yet.*partial_fit"):
         getattr(FeCAMClassifier(), ask)(*arguments)
 
 
@@ -121,7 +121,7 @@ def test_unknown_labels(clf):
     assert state_of(clf) == before
 
 
-def test_unlearning_more_than_was_learnt(clf):
+def test_unlearning_more_than_was_learned(clf):
     before = state_of(clf)
     with pytest.raises(InputError, match="20 samples of class 1: only 10"):
         clf.unlearn(np.concatenate([X[Y == 1]] * 2), np.ones(20, int))
@@ -161,7 +161,7 @@ def test_gammas_that_make_a_matrix_indefinite(clf):
         ("off_diagonal", "some", "off_diagonal='some'"),
     ],
 )
-def test_settings_that_cannot_be(clf, name, value, message):
+def test_invalid_parameters(clf, name, value, message):
     with pytest.raises(SettingsError, match=message):
         FeCAMClassifier(**{name: value}).fit(X, Y)
     before = state_of(clf)
@@ -171,7 +171,7 @@ def test_settings_that_cannot_be(clf, name, value, message):
 
 
 @pytest.mark.parametrize(
-    ("taught", "changes", "message"),
+    ("fitted", "changes", "message"),
     [
         ({"tukey": 0.5}, {"tukey": 0.25}, "tukey=0.25 cannot be set any more"),
         ({"l2": "features"}, {"l2": None}, "l2=None cannot be set any more"),
@@ -181,8 +181,8 @@ def test_settings_that_cannot_be(clf, name, value, message):
         ({"covariance": "diagonal"}, {"covariance": "pooled"}, "never kept.*only variances"),
     ],
 )
-def test_settings_that_come_too_late(taught, changes, message):
-    clf = FeCAMClassifier(**taught).fit(X, Y)
+def test_parameters_that_cannot_change_after_learning(fitted, changes, message):
+    clf = FeCAMClassifier(**fitted).fit(X, Y)
     before = clf.get_params()
     with pytest.raises(SettingsError, match=message):
         clf.set_params(**changes)
@@ -193,7 +193,7 @@ def test_settings_that_come_too_late(taught, changes, message):
         clf.predict(X)
 
 
-def test_averaging_cannot_be_asked_for_afterwards_nor_undone():
+def test_domain_averaging_cannot_change_after_learning():
     pooled = FeCAMClassifier().partial_fit(X, Y).partial_fit(X, Y)
     with pytest.raises(SettingsError, match="2 visits of class 0"):
         pooled.set_params(domains="average")
@@ -202,7 +202,7 @@ def test_averaging_cannot_be_asked_for_afterwards_nor_undone():
         averaged.unlearn(X, Y)
 
 
-def test_everything_else_can_be_changed_after_learning():
+def test_all_other_parameters_can_change_after_learning():
     clf = FeCAMClassifier(l2=None).fit(X, Y)
     for changes in (
         {"covariance": "pooled"},
@@ -227,7 +227,7 @@ def test_everything_else_can_be_changed_after_learning():
         )
 
 
-def test_merging_what_does_not_fit_together(clf):
+def test_merging_models_that_do_not_match(clf):
     before = state_of(clf)
     other = FeCAMClassifier(tukey=0.5, shrinkage=(2, 0)).fit(X, Y)
     with pytest.raises(SettingsError, match=r"shrinkage=\(1.0, 0.0\) here.*\(2, 0\) there"):
@@ -266,7 +266,7 @@ def test_numbers_too_large_to_be_squared():
     assert state_of(clf) == before
 
 
-def test_settings_that_say_the_same_merge():
+def test_models_with_equivalent_parameters_merge():
     clf = FeCAMClassifier(tukey=0.5, shrinkage=[1, 0]).fit(X[Y < 2], Y[Y < 2])
     clf.merge(FeCAMClassifier().fit(X[Y == 2], Y[Y == 2]))
     assert clf.classes_.tolist() == [0, 1, 2]

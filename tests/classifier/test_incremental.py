@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier
+from fecam.core import predictor as predictor_module
 from fecam.core import prior as prior_module
 from fecam.core.scatter import Scatter, to_dense
 from helpers.features import relu_features
@@ -38,8 +39,8 @@ def statistics(clf):
     """All numbers that the model holds, by class."""
     fields = ("count", "raw_mean", "mean", "scatter")
     return {
-        label: {name: _plain(getattr(one, name)) for name in fields}
-        for label, one in clf.state_.classes.items()
+        label: {name: _plain(getattr(stats, name)) for name in fields}
+        for label, stats in clf.state_.classes.items()
     }
 
 
@@ -60,8 +61,8 @@ def assert_same(a, b, queries, rtol=1e-9):
 
 
 @st.composite
-def lessons(draw):
-    """Random data and a random way to cut it into lessons, in a random order."""
+def batches(draw):
+    """Random data and a random split into batches, in a random order."""
     seed = draw(st.integers(0, 10_000))
     X, y = relu_features(draw(st.integers(1, 5)), draw(st.integers(1, 9)), WIDTH, seed)
     rng = np.random.default_rng(seed)
@@ -72,18 +73,18 @@ def lessons(draw):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@given(data=lessons())
+@given(data=batches())
 def test_any_split_in_any_order_is_one_fit(variant, data):
     X, y, parts = data
     stream = make(variant)
     for part in parts:
         stream.partial_fit(X[part], y[part])
-        stream.predict(X[:2])  # looking in between must leave nothing behind
+        stream.predict(X[:2])  # a prediction in between has no effect
     assert_same(stream, make(variant).fit(X, y), X)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@given(data=lessons())
+@given(data=batches())
 def test_merging_parts_is_learning_everything(variant, data):
     X, y, parts = data
     models = [make(variant).partial_fit(X[part], y[part]) for part in parts]
@@ -93,7 +94,7 @@ def test_merging_parts_is_learning_everything(variant, data):
     assert_same(merged, make(variant).fit(X, y), X)
 
 
-@given(data=lessons())
+@given(data=batches())
 def test_merge_is_associative_and_commutative_and_an_empty_model_its_identity(data):
     X, y, parts = data
     parts = (parts * 3)[:3]
@@ -103,15 +104,15 @@ def test_merge_is_associative_and_commutative_and_an_empty_model_its_identity(da
 
     left = part(0).merge(part(1)).merge(part(2))
     right = part(0).merge(part(1).merge(part(2)))
-    turned = part(2).merge(part(0)).merge(part(1))
+    rotated = part(2).merge(part(0)).merge(part(1))
     assert_same(left, right, X)
-    assert_same(left, turned, X)
+    assert_same(left, rotated, X)
     assert_same(part(0).merge(make("default")), make("default").merge(part(0)), X)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@given(data=lessons(), seed=st.integers(0, 1000))
-def test_unlearning_is_never_having_seen(variant, data, seed):
+@given(data=batches(), seed=st.integers(0, 1000))
+def test_unlearned_samples_have_no_effect(variant, data, seed):
     X, y, _ = data
     gone = np.random.default_rng(seed).random(len(X)) < 0.4
     if gone.all() or not gone.any():
@@ -126,7 +127,7 @@ def test_unlearning_is_never_having_seen(variant, data, seed):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_forgetting_leaves_no_trace(variant):
+def test_a_forgotten_class_has_no_effect(variant):
     X, y = relu_features(4, 8, WIDTH, 1)
     clf = make(variant).fit(X, y)
     clf.predict(X)
@@ -135,7 +136,7 @@ def test_forgetting_leaves_no_trace(variant):
     assert clf.classes_.tolist() == [0, 1, 3]
 
 
-def test_all_that_can_be_forgotten_can_be_taught_again():
+def test_a_model_without_classes_can_learn_again():
     X, y = relu_features(2, 8, WIDTH, 1)
     clf = make("default").fit(X, y).forget(0).forget(1)
     assert len(clf.classes_) == 0
@@ -158,7 +159,7 @@ def test_a_thousand_small_updates_do_not_drift(dtype):
     assert error < 1e-5
 
 
-def test_a_thousand_updates_and_their_undoing_leave_the_rest():
+def test_a_thousand_updates_can_be_unlearned():
     X, y = relu_features(1, 2000, 24, 4)
     clf = FeCAMClassifier(tukey=0.5).partial_fit(X[:1000], y[:1000])
     expected = to_dense(clf.state_.classes[0].scatter)
@@ -170,7 +171,7 @@ def test_a_thousand_updates_and_their_undoing_leave_the_rest():
     assert np.linalg.norm(got - expected) / np.linalg.norm(expected) < 1e-5
 
 
-def test_long_sums_far_from_zero_stay_exact():
+def test_long_sums_far_from_zero_are_exact():
     rng = np.random.default_rng(0)
     X = (1000 + rng.normal(size=(40_000, 3))).astype(np.float32)
     clf = FeCAMClassifier(tukey=None, l2=None).fit(X, np.zeros(len(X), int))
@@ -179,33 +180,33 @@ def test_long_sums_far_from_zero_stay_exact():
     assert np.linalg.norm(got - expected) / np.linalg.norm(expected) < 1e-5
 
 
-def test_common_depends_on_which_classes_came_together_and_on_nothing_else():
+def test_the_common_matrix_depends_only_on_which_classes_came_together():
     X, y = relu_features(6, 10, WIDTH, 3)
     first, second = y < 4, y >= 4
 
-    def taught(*parts):
+    def fitted(*parts):
         clf = make("default", covariance="common")
         for part in parts:
             clf.partial_fit(X[part], y[part])
         return clf
 
-    ahead = taught(first, second)
-    assert_same(ahead, taught(second, first), X)
-    assert_same(ahead, taught(first).merge(taught(second)), X)
-    again = taught(first).merge(
-        taught(second).partial_fit(X[first], y[first]).unlearn(X[first], y[first])
+    ahead = fitted(first, second)
+    assert_same(ahead, fitted(second, first), X)
+    assert_same(ahead, fitted(first).merge(fitted(second)), X)
+    again = fitted(first).merge(
+        fitted(second).partial_fit(X[first], y[first]).unlearn(X[first], y[first])
     )
     assert_same(ahead, again, X)
-    twice = taught(first, second, first)  # a class that comes again stays in its first task
-    assert_same(taught(first, second).merge(taught(first)), twice, X)
+    twice = fitted(first, second, first)  # a class that comes again stays in its first task
+    assert_same(fitted(first, second).merge(fitted(first)), twice, X)
     odd = np.arange(len(y)) % 2 == 1  # rows split, the same classes come together
-    assert_same(ahead, taught(first & odd, second & ~odd, second & odd, first & ~odd), X)
+    assert_same(ahead, fitted(first & odd, second & ~odd, second & odd, first & ~odd), X)
     mixed = np.isin(y, [0, 4]) & odd  # classes of two tasks come back together: they stay apart
-    assert_same(ahead, taught(first & ~mixed, second & ~mixed, mixed), X)
+    assert_same(ahead, fitted(first & ~mixed, second & ~mixed, mixed), X)
 
 
-def test_a_lagging_prior_is_made_from_at_least_two_thirds_of_what_was_seen(monkeypatch):
-    """The bound that the docs state, and what a refresh is worth."""
+def test_a_lagging_prior_has_at_least_two_thirds_of_all_degrees_of_freedom(monkeypatch):
+    """The bound that the docs state, and the effect of a refresh."""
     monkeypatch.setattr(prior_module, "CHEAP", 0)
     lagged = 0
     X, y = relu_features(40, 10, WIDTH, 8)
@@ -213,12 +214,14 @@ def test_a_lagging_prior_is_made_from_at_least_two_thirds_of_what_was_seen(monke
     for label in range(40):
         stream.partial_fit(X[y == label], y[y == label])
         stream.predict(X[:1])
-        prior = stream._derived.prior
+        prior = stream.prior_
         seen = int((stream.class_count_ - 1).sum())
         assert prior.dof >= seen / 1.5
-        within = sum(to_dense(one.scatter) for one in stream.state_.classes.values()) / seen
+        within = sum(to_dense(stats.scatter) for stats in stream.state_.classes.values()) / seen
         late = sum(
-            to_dense(one.scatter) for k, one in stream.state_.classes.items() if k * 9 >= prior.dof
+            to_dense(stats.scatter)
+            for k, stats in stream.state_.classes.items()
+            if k * 9 >= prior.dof
         )
         missing = seen - prior.dof
         lagged += missing > 0
@@ -231,7 +234,7 @@ def test_a_lagging_prior_is_made_from_at_least_two_thirds_of_what_was_seen(monke
     assert np.mean(lagging == stream.refresh().predict(X)) > 0.98
 
 
-def test_where_it_is_cheap_the_prior_does_not_lag():
+def test_the_prior_does_not_lag_if_computing_it_is_cheap():
     X, y = relu_features(10, 5, WIDTH, 8)
     stream = make("default")
     for label in range(10):
@@ -241,35 +244,37 @@ def test_where_it_is_cheap_the_prior_does_not_lag():
     np.testing.assert_allclose(stream.refresh().decision_function(X), up_to_date)
 
 
-@pytest.mark.parametrize("pooling", [0.0, 50.0])
-def test_a_lesson_makes_one_new_factor(pooling, monkeypatch):
-    from fecam.core import cache
+@pytest.fixture
+def whitened(monkeypatch):
+    """One entry per matrix that was factorized."""
+    calls = []
+    whiten = predictor_module.whiten
+    monkeypatch.setattr(predictor_module, "whiten", lambda *args: calls.append(1) or whiten(*args))
+    return calls
 
-    made = []
-    whiten = cache.whiten
-    monkeypatch.setattr(cache, "whiten", lambda *given: made.append(1) or whiten(*given))
+
+@pytest.mark.parametrize("pooling", [0.0, 50.0])
+def test_learning_one_class_derives_one_precision(pooling, monkeypatch, whitened):
     monkeypatch.setattr(prior_module, "CHEAP", 0)
     X, y = relu_features(20, 10, WIDTH, 1)
     clf = make("default", pooling=pooling).fit(X, y)
     clf.predict(X)
-    assert len(made) == 20
+    assert len(whitened) == 20
     clf.predict(X)
-    assert len(made) == 20, "asking again derives nothing"
+    assert len(whitened) == 20, "a second prediction derives nothing"
+    before = clf.predictor_.precisions
     clf.partial_fit(X[y == 7], y[y == 7])
     clf.predict(X)
-    assert len(made) == 21, "a lesson about one class makes that class's factor anew"
+    assert len(whitened) == 21, "a batch of one class derives one precision"
+    after = clf.predictor_.precisions
+    assert [a is b for a, b in zip(after, before, strict=True)] == [i != 7 for i in range(20)]
 
 
-def test_without_a_prior_forgetting_and_unlearning_leave_the_factors_of_others(monkeypatch):
-    from fecam.core import cache
-
-    made = []
-    whiten = cache.whiten
-    monkeypatch.setattr(cache, "whiten", lambda *given: made.append(1) or whiten(*given))
+def test_without_a_prior_forgetting_and_unlearning_keep_the_precisions_of_others(whitened):
     X, y = relu_features(9, 10, WIDTH, 1)
     clf = make("default", pooling=0).fit(X, y)
     clf.predict(X)
     clf.forget(3).unlearn(X[y == 4][:2], y[y == 4][:2])
-    assert 3 not in clf._derived._by_class, "no trace of a forgotten class, derived ones included"
+    assert 3 not in clf.predictor_._derived, "nothing derived from a forgotten class remains"
     clf.predict(X)
-    assert len(made) == 9 + 1
+    assert len(whitened) == 9 + 1

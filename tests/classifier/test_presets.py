@@ -70,8 +70,8 @@ def test_a_class_that_comes_back_is_averaged_as_the_vit_scripts_do():
 
 @pytest.mark.parametrize("normalization", [None, "variance", "correlation"])
 @pytest.mark.parametrize("per_class", [6, 40])
-def test_every_normalisation_against_the_literal_matrix(normalization, per_class):
-    """Without normalisation the size of a matrix shows: a wrong divisor would go unseen else."""
+def test_every_normalization_against_the_literal_matrix(normalization, per_class):
+    """Without normalization a wrong divisor changes the distances; otherwise it cancels."""
     X, y = signed_features(4, per_class, 12, 1)
     clf = FeCAMClassifier.from_preset("vit", l2=None, normalization=normalization).fit(X, y)
     columns = []
@@ -85,7 +85,7 @@ def test_every_normalisation_against_the_literal_matrix(normalization, per_class
     np.testing.assert_allclose(-clf.decision_function(X), np.stack(columns, axis=1), rtol=1e-3)
 
 
-def test_diagonal_is_the_ablations():
+def test_the_diagonal_is_that_of_the_ablations():
     X, y = signed_features(4, 30, 12, 1)
     clf = FeCAMClassifier.from_preset("vit", l2=None, covariance="diagonal", shrinkage=(0.5, 0))
     columns = []
@@ -99,7 +99,7 @@ def test_diagonal_is_the_ablations():
     )
 
 
-def test_the_whole_default_against_its_formula():
+def test_the_default_against_its_formula():
     X, y = signed_features(4, 9, 12, 1)
     clf = FeCAMClassifier(tukey=None, pooling=7.0, mean_uncertainty=0.5, shrinkage=(1, 0.2))
     clf.fit(X[:-4], y[:-4])
@@ -115,7 +115,7 @@ def test_the_whole_default_against_its_formula():
     np.testing.assert_allclose(-clf.decision_function(X), np.stack(columns, axis=1), rtol=1e-3)
 
 
-def test_averaged_matrices_keep_their_size_and_can_be_left_for_pooled_ones():
+def test_averaged_matrices_keep_their_scale_and_can_be_replaced_by_pooled_ones():
     visits = [signed_features(3, 30 + 10 * seed, 8, seed) for seed in range(2)]
     changes = {"normalization": None, "l2": None, "domains": "average"}
     clf = FeCAMClassifier.from_preset("vit", **changes)
@@ -143,12 +143,12 @@ def test_common_is_the_recursion_of_equation_6():
     for part in tasks:
         clf.partial_fit(*part)
     matrix = literal.common(tasks, (0.5, 0.25))
-    centres = [rows.mean(axis=0) for _, rows in literal.by_label(X, y)]
-    expected = np.stack([literal.mahalanobis(X, c, matrix) for c in centres], axis=1)
+    centers = [rows.mean(axis=0) for _, rows in literal.by_label(X, y)]
+    expected = np.stack([literal.mahalanobis(X, c, matrix) for c in centers], axis=1)
     np.testing.assert_allclose(-clf.decision_function(X), expected, rtol=1e-3)
 
 
-def test_presets_pin_every_setting_that_the_default_might_change():
+def test_presets_set_every_parameter():
     free = {"search", "dtype"}
     for name, settings in PRESETS.items():
         assert set(settings) | free == set(FeCAMClassifier().get_params()), name
@@ -159,6 +159,6 @@ def test_an_unknown_preset_suggests_the_right_one():
         FeCAMClassifier.from_preset("papr")
 
 
-def test_a_preset_can_be_changed_in_one_go():
+def test_a_preset_with_changes():
     clf = FeCAMClassifier.from_preset("paper", shrinkage=(3, 3))
     assert clf.shrinkage == (3, 3) and clf.tukey == 0.5

@@ -70,14 +70,14 @@ def test_in_a_grid_search_with_processes(digits):
     assert grid.fit(X[:300], y[:300]).best_score_ > 0.8
 
 
-def test_clone_and_set_params_keep_to_the_contract():
+def test_clone_and_set_params():
     clf = FeCAMClassifier.from_preset("paper")
     assert clone(clf).get_params() == clf.get_params()
     assert clf.set_params(shrinkage=(2, 2)).shrinkage == (2, 2)
 
 
 @pytest.mark.parametrize("through", ["pickle", "joblib"])
-def test_a_copy_answers_alike(digits, tmp_path, through):
+def test_a_copy_gives_the_same_predictions(digits, tmp_path, through):
     X, y, Q, _ = digits
     clf = FeCAMClassifier().partial_fit(X, y)
     if through == "pickle":
@@ -90,7 +90,7 @@ def test_a_copy_answers_alike(digits, tmp_path, through):
     assert copy.class_count_.sum() == clf.class_count_.sum() + 5
 
 
-def test_a_pickle_holds_what_was_taught_and_nothing_derived(digits):
+def test_a_pickle_holds_the_state_and_nothing_derived(digits):
     X, y, Q, _ = digits
     clf = FeCAMClassifier().fit(X, y)
     before = len(pickle.dumps(clf))

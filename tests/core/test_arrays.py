@@ -22,7 +22,7 @@ VARIANTS = {
     "compare": {"l2": "compare", "prototype": "transform-of-mean", "shrinkage": (1, 1)},
     "public": {"shrinkage": (3, 3), "off_diagonal": "nonzero-twice", "l2": None},
     "variance": {"normalization": "variance"},
-    "not normalised": {"normalization": None},
+    "unnormalized": {"normalization": None},
     "averaged": {"domains": "average"},
     "singular": {"shrinkage": (0, 0), "pooling": 0, "l2": None, "dtype": "float64"},
 }
@@ -52,7 +52,7 @@ def life(clf, convert, labels):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_other_libraries_answer_as_numpy_does(variant, kind):
+def test_other_libraries_give_the_results_of_numpy(variant, kind):
     convert = KINDS[kind]
     expected = life(FeCAMClassifier(**VARIANTS[variant]), np.asarray, np.asarray)
     got = life(FeCAMClassifier(**VARIANTS[variant]), convert, convert)
@@ -67,7 +67,7 @@ def test_other_libraries_answer_as_numpy_does(variant, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_state_follows_the_first_fit_and_answers_follow_the_question(kind):
+def test_the_state_has_the_library_of_the_first_fit_and_results_that_of_the_query(kind):
     convert = KINDS[kind]
     clf = FeCAMClassifier().partial_fit(convert(X), Y.tolist())
     assert type(clf.state_.classes[0].scatter.data) is type(convert(X))
@@ -83,7 +83,7 @@ def test_the_state_follows_the_first_fit_and_answers_follow_the_question(kind):
     )
 
 
-def test_strings_come_back_as_numpy_because_tensors_hold_none():
+def test_strings_are_returned_as_numpy_arrays():
     clf = FeCAMClassifier().fit(torch.asarray(X), [f"class {k}" for k in Y])
     assert clf.predict(torch.asarray(Q)).dtype.kind == "U"
 
@@ -101,7 +101,7 @@ def test_tensors_of_other_dtypes_are_widened(dtype):
     )
 
 
-def test_a_tensor_that_wants_a_gradient_is_welcome():
+def test_a_tensor_that_requires_a_gradient():
     tensor = torch.asarray(X).requires_grad_()
     clf = FeCAMClassifier().fit(tensor, Y)
     assert not clf.state_.classes[0].scatter.data.requires_grad, "it would hold on to the samples"

@@ -24,8 +24,7 @@ def literal_pairs(clf):
     """Return every pair, from the decision function of the other prototype."""
     labels, counts = clf.classes_.tolist(), clf.class_count_.tolist()
     classes = list(clf.state_.classes.values())
-    metric = clf.metric_
-    expected = clf._derived.expected(clf.state_, metric, range(len(labels)))
+    expected = clf.predictor_.expected_distances(range(len(labels)))
     variance = relative_variance(classes)
     found = {}
     for a in range(len(labels)):
@@ -75,7 +74,7 @@ def test_two_gaussians_by_hand():
     clf = FeCAMClassifier.from_preset("ncm", dtype="float64")
     clf.fit(np.concatenate([around, around + np.array([3, 0])]), [0] * 4 + [1] * 4)
     (pair,) = close_pairs(clf)
-    expected = clf._derived.expected(clf.state_, clf.metric_, [0, 1])
+    expected = clf.predictor_.expected_distances([0, 1])
     assert pair.apart == pytest.approx(18 / sum(expected))
     # A left-out sample lies 4/3 of its distance from the mean of the others; then 1 + 1/n.
     assert expected[0] == pytest.approx(4 / 3 * 5 / 4)

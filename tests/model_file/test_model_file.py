@@ -293,7 +293,7 @@ def overflown(**changes):
 
 
 def test_what_cannot_be_loaded_is_not_saved(path):
-    with pytest.raises(NotFittedError, match="knows no class yet"):
+    with pytest.raises(NotFittedError, match="has no classes yet"):
         FeCAMClassifier().save(path)
     clf = FeCAMClassifier().fit(X, Y)
     clf.shrinkage = "much"

@@ -13,7 +13,7 @@ from fecam.core.statistics import ClassStatistics, ScatterKind, summarize_class
 from fecam.core.transforms import Transform
 
 
-class Rows(NamedTuple):
+class ClassRows(NamedTuple):
     """The samples of one class in a batch, before and after the transform."""
 
     raw: Array
@@ -22,29 +22,29 @@ class Rows(NamedTuple):
 
 def group_by_label(
     X: Array, labels: np.ndarray[Any, Any], transform: Transform
-) -> dict[Hashable, Rows]:
+) -> dict[Hashable, ClassRows]:
     """The rows of each label in a batch, transformed once."""
     xp = namespace(X)
-    known, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    if len(known) > 1:
+    labels_found, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(labels_found) > 1:
         # Sort once, then every class is a slice: cheaper than a mask a class.
         order = np.argsort(codes, kind="stable")
         X = xp.take(X, xp.asarray(order, device=device(X)), axis=0)
     features = transform(X)
     ends = np.cumsum(counts).tolist()
     starts = [0, *ends[:-1]]
-    lesson: dict[Hashable, Rows] = {}
-    for label, start, end in zip(known.tolist(), starts, ends, strict=True):
+    batch: dict[Hashable, ClassRows] = {}
+    for label, start, end in zip(labels_found.tolist(), starts, ends, strict=True):
         raw = X[start:end, :]
-        lesson[label] = Rows(raw, raw if features is X else features[start:end, :])
-    return lesson
+        batch[label] = ClassRows(raw, raw if features is X else features[start:end, :])
+    return batch
 
 
 def summarize_batch(
-    lesson: Mapping[Hashable, Rows], scatter_kind: ScatterKind, dtype: object
+    batch: Mapping[Hashable, ClassRows], scatter_kind: ScatterKind, dtype: object
 ) -> dict[Hashable, ClassStatistics]:
     """The statistics of each label in a batch."""
     return {
         label: summarize_class(rows.raw, rows.features, scatter_kind, dtype)
-        for label, rows in lesson.items()
+        for label, rows in batch.items()
     }

@@ -10,9 +10,17 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from fecam.core.arrays import Array, add_to_diagonal, diagonal, namespace
+from fecam.core.arrays import (
+    Array,
+    add_to_diagonal,
+    cholesky,
+    diagonal,
+    invert_lower_triangle,
+    namespace,
+)
 from fecam.core.scatter import Scatter, scale, sum_scatters
 from fecam.core.statistics import ClassStatistics
+from fecam.errors import SingularMatrixError
 
 Normalization = Literal["correlation", "variance"]
 OffDiagonal = Literal["all", "nonzero", "nonzero-twice"]
@@ -156,3 +164,65 @@ def normalize(covariance: Array, kind: Normalization | None) -> Array:
     if not bool(xp.any(silent)):
         return result
     return add_to_diagonal(result, xp.astype(silent, result.dtype))
+
+
+def apply_whitening(x: Array, whitening: Array | None) -> Array:
+    """Rows (or a vector) in coordinates in which the distance is Euclidean."""
+    if whitening is None:
+        return x
+    return x * whitening if whitening.ndim == 1 else x @ whitening
+
+
+def whiten(covariance: Array, precision: float | None = None) -> Array:
+    r""":math:`T` with :math:`T T^T = \Sigma^{-1}`; the pseudo-inverse where a matrix is singular.
+
+    A positive definite matrix is factorized by Cholesky. Of any other matrix, eigenvalues that are
+    zero up to rounding are left out, which is what the ablations without shrinkage measure; a
+    negative one raises `SingularMatrixError`. ``precision`` is the relative error of the entries:
+    that of the dtype in which they were stored, by default that of the matrix itself.
+    """
+    if covariance.ndim == 1:
+        return _whiten_diagonal(covariance)
+    noise = rounding_noise(covariance, precision)
+    inverse = inverse_cholesky(covariance, noise)
+    if inverse is not None:
+        return inverse.T
+    xp = namespace(covariance)
+    values, vectors = xp.linalg.eigh(covariance)
+    smallest = float(xp.min(values))
+    if not smallest >= -noise:
+        raise SingularMatrixError(f"its smallest eigenvalue is {smallest:.3g}")
+    keep = values > noise
+    roots = xp.where(keep, 1 / xp.sqrt(xp.where(keep, values, xp.ones_like(values))), 0 * values)
+    return vectors * roots[None, :]
+
+
+def _whiten_diagonal(variances: Array) -> Array:
+    xp = namespace(variances)
+    if float(xp.min(variances)) < 0:
+        raise SingularMatrixError(f"its smallest variance is {float(xp.min(variances)):.3g}")
+    keep = variances > 0
+    return xp.where(keep, 1 / xp.sqrt(xp.where(keep, variances, 1 + 0 * variances)), 0 * variances)
+
+
+def inverse_cholesky(covariance: Array, noise: float) -> Array | None:
+    r"""The inverse of the lower Cholesky factor; None if the matrix is singular up to ``noise``.
+
+    Small pivots amplify rounding in later ones, so that these alone do not reveal a singular
+    matrix. The squared norm of the inverse factor is :math:`\mathrm{tr}\,\Sigma^{-1}`, which is
+    at least the inverse of the smallest eigenvalue.
+    """
+    lower = cholesky(covariance)
+    xp = namespace(covariance)
+    if lower is None or not float(xp.min(diagonal(lower))) ** 2 > noise:
+        return None
+    inverse = invert_lower_triangle(lower)
+    trace = float(xp.sum(inverse * inverse))
+    return inverse if trace * noise < covariance.shape[-1] else None
+
+
+def rounding_noise(covariance: Array, precision: float | None) -> float:
+    """Upper estimate of an eigenvalue that rounding of the entries alone produces."""
+    xp = namespace(covariance)
+    relative = float(xp.finfo(covariance.dtype).eps) if precision is None else precision
+    return 30 * relative * math.sqrt(covariance.shape[-1]) * float(xp.max(diagonal(covariance)))

@@ -27,16 +27,15 @@ from typing import Any, Literal
 import numpy as np
 
 from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64
-from fecam.core.covariance import normalize, pooled, scatter_of, shrink
-from fecam.core.factors import whiten
+from fecam.core.covariance import normalize, pooled, scatter_of, shrink, whiten
 from fecam.core.scatter import diagonal_of, project
 from fecam.core.statistics import ClassStatistics
 
 GROWTH = 1.5
 """A lagging prior is renewed once this many times its degrees of freedom have been seen."""
-DIRECTIONS = 32
+N_DIRECTIONS = 32
 """Random directions (fixed ones) in which the classes' matrices are compared."""
-COMPARED = 64
+MAX_COMPARED_CLASSES = 64
 """At most so many classes are compared: the average of more would not differ."""
 CHEAP = 2e9
 """A prior need not lag where all factors can be made anew with so many multiplications."""
@@ -52,8 +51,35 @@ class Prior:
     """Degrees of freedom, sum of (n - 1), that the matrix was made from."""
     whitening: Array | None
     """That of the shrunk and normalised matrix; None where no class has any spread."""
-    deviations: Array | None
+    std: Array | None
     """The deviations that the normalisation divided by."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PriorSpectrum:
+    """The eigendecomposition of a prior's matrix, which all low-rank classes share."""
+
+    prior: Prior
+    values: Array
+    vectors: Array
+    rounded_vectors: Array
+    """The eigenvectors in the precision of the model: one array for all classes."""
+    variances: Array
+    sum_of_entries: float
+
+
+def spectrum_of(prior: Prior, dtype: object) -> PriorSpectrum:
+    """Return the eigenvalues and eigenvectors of a prior's matrix."""
+    xp = namespace(prior.covariance)
+    values, vectors = xp.linalg.eigh(prior.covariance)
+    return PriorSpectrum(
+        prior,
+        xp.maximum(values, 0 * values),
+        vectors,
+        xp.astype(vectors, dtype),
+        diagonal(prior.covariance),
+        float(xp.sum(prior.covariance)),
+    )
 
 
 def make_prior(
@@ -68,50 +94,59 @@ def make_prior(
         covariance = diagonal(covariance)
     prior = derive_prior(covariance, 0.0, dof, statistics[0].raw_mean.dtype)
     if pseudo_count == "auto":
-        pseudo_count = _auto_strength(statistics, covariance, prior.whitening, prior.deviations)
+        pseudo_count = _auto_pseudo_count(statistics, covariance, prior.whitening, prior.std)
     return replace(prior, pseudo_count=float(pseudo_count))
 
 
 def derive_prior(covariance: Array, pseudo_count: float, dof: int, dtype: Any) -> Prior:
     """A prior with this matrix, and what follows from it in the precision of the model."""
     xp = namespace(covariance)
-    whitening = deviations = None
+    whitening = std = None
     if bool(xp.any(covariance != 0)):
         shrunk = shrink(covariance, (1.0, 0.0))
         # From here on only used to compare and to sample: the precision of the model will do.
         whitening = xp.astype(whiten(normalize(shrunk, "correlation")), dtype)
-        deviations = xp.astype(xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk)), dtype)
-    return Prior(covariance, pseudo_count, dof, whitening, deviations)
+        std = xp.astype(xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk)), dtype)
+    return Prior(covariance, pseudo_count, dof, whitening, std)
 
 
-def is_stale(prior: Prior, statistics: Sequence[ClassStatistics], *, may_lag: bool) -> bool:
-    """Whether so much has been learnt since that the prior must be renewed."""
-    seen = sum(one.count - 1 for one in statistics)
-    n_features = prior.covariance.shape[0]
-    cost = (
-        len(statistics) * n_features**3
-        if prior.covariance.ndim == 2
-        else len(statistics) * n_features
-    )
-    growth = GROWTH if may_lag or cost > CHEAP else 1.0
-    return seen > growth * prior.dof
+def updated_prior(
+    prior: Prior | None,
+    statistics: Sequence[ClassStatistics],
+    pooling: float | Literal["auto"],
+    *,
+    only_variances: bool,
+    may_lag: bool,
+) -> Prior:
+    """Return ``prior`` itself, or a new one if it lags too far behind these classes.
+
+    Where it ``may_lag`` (as a reference for distances) it does so even if a new one is cheap.
+    """
+    if prior is not None:
+        dof = sum(stats.count - 1 for stats in statistics)
+        n_features = prior.covariance.shape[0]
+        cost = len(statistics) * n_features ** (3 if prior.covariance.ndim == 2 else 1)
+        growth = GROWTH if may_lag or cost > CHEAP else 1.0
+        if dof <= growth * prior.dof:
+            return prior
+    return make_prior(statistics, pooling, only_variances=only_variances)
 
 
-def _auto_strength(
+def _auto_pseudo_count(
     statistics: Sequence[ClassStatistics],
     covariance: Array,
     whitening: Array | None,
-    deviations: Array | None,
+    std: Array | None,
 ) -> float:
     n_features = covariance.shape[0]
     least = n_features / 2 if covariance.ndim == 2 else 1.0
-    compared = [one for one in statistics if one.count > 2]
-    if whitening is None or deviations is None or not compared:
+    compared = [stats for stats in statistics if stats.count > 2]
+    if whitening is None or std is None or not compared:
         return least
-    compared = compared[:: -(-len(compared) // COMPARED)]
-    axes = to_float64(deviations)
+    compared = compared[:: -(-len(compared) // MAX_COMPARED_CLASSES)]
+    axes = to_float64(std)
     if covariance.ndim == 2:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(n_features, DIRECTIONS))
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(n_features, N_DIRECTIONS))
         axes = (
             to_float64(whitening)
             @ to_backend_of(signs, covariance)
@@ -133,10 +168,12 @@ def _compare(
     trace = float(xp.sum(diagonal(shared))) if shared.ndim == 2 else 0.0
     chance = square + trace**2 if shared.ndim == 2 else 2 * square
     excess, dof = 0.0, 0
-    for one in statistics:
-        kept = scatter_of(one)
-        seen = project(kept, axes) if axes.ndim == 2 else to_float64(diagonal_of(kept)) / axes**2
-        gap = seen / (one.count - 1) - shared
-        excess += (one.count - 1) * float(xp.sum(gap * gap)) - chance
-        dof += one.count - 1
+    for stats in statistics:
+        kept = scatter_of(stats)
+        projected = (
+            project(kept, axes) if axes.ndim == 2 else to_float64(diagonal_of(kept)) / axes**2
+        )
+        gap = projected / (stats.count - 1) - shared
+        excess += (stats.count - 1) * float(xp.sum(gap * gap)) - chance
+        dof += stats.count - 1
     return chance, excess, dof

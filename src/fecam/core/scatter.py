@@ -88,7 +88,7 @@ def diagonal_of(scatter: Scatter) -> Array:
         return namespace(data).sum(data * data, axis=0)
     if scatter.storage == "packed":
         return namespace(data).take(
-            data, to_backend_of(diagonal_places(scatter.n_features), data), axis=0
+            data, to_backend_of(diagonal_indices(scatter.n_features), data), axis=0
         )
     return data
 
@@ -252,7 +252,7 @@ def _unpacking(n_features: int) -> np.ndarray[Any, Any]:
 
 
 @lru_cache(maxsize=8)
-def diagonal_places(n_features: int) -> np.ndarray[Any, Any]:
+def diagonal_indices(n_features: int) -> np.ndarray[Any, Any]:
     """Where the diagonal stands in the triangle."""
     at = np.arange(n_features)
     return np.asarray(at * n_features - at * (at - 1) // 2)

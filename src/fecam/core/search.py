@@ -1,188 +1,354 @@
-r"""The nearest classes without measuring every class, and with proof.
+"""Exact nearest classes without evaluating every class: filter and refine.
 
-A squared distance in the coordinates of a frame is a sum of squares, one a coordinate, that only
-grows (see `fecam.core.factors`). So its first :math:`m` terms are a lower bound. They are a
-quadratic form in :math:`m` numbers, that is, one product of the queries' monomials with all
-classes at once, and far cheaper than the distances themselves. The class that looks nearest is then
-measured exactly; a class whose bound lies above that distance cannot win. Those that can are
-followed further, block by block, until the sum has grown too large or is the distance.
+1. *Filter*: bounds of the distances to all classes (`fecam.core.bounds`).
+2. Evaluate the classes with the smallest estimates exactly. The k-th distance is a threshold.
+3. *Prune* classes whose lower bound exceeds it.
+4. *Refine* the others. A class in a shared basis is evaluated block by block of coordinates, and
+   abandoned as soon as the sum of squares exceeds the threshold.
 
-A class of few samples has no triangle; after its bound it is measured through its rows. Where it
-leans on a prior, that takes a rotation of its own, so there is one more bound before
-(`fecam.core.leaning`).
-
-A *shortlist* does the same, but follows a class only while its sum stays within a margin of the
-sum that the class that looks nearest had at the same point: no proof, but far fewer classes.
+With ``epsilon = 0`` the answer is that of exhaustive search. With ``0 < epsilon < 1`` each lower
+bound is moved by that fraction towards the estimate of the distance: fewer classes are left, and
+the answer is wrong only where the estimate of the nearest class is too high by more than the
+fraction ``1 - epsilon`` of its distance from the bound.
 """
 
 from __future__ import annotations
 
-import math
-from functools import cached_property
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.arrays import row_slices, to_numpy
-from fecam.core.bounds import Bounds, Leading, as_numpy
-from fecam.core.factors import Frame, FramedFactor, frame_levels
-from fecam.core.hunt import MARGINS, Hunt
-from fecam.core.leaning import Leaning, leans
-from fecam.core.panel import AnyFactor, Classes, Found, Panel
-from fecam.core.thin import ThinFactor
+from fecam.core.bounds import CGBounds, Interval, PrefixBounds, PriorBounds
+from fecam.core.distances import ExhaustiveDistances, group_runs, grouped_distances
+from fecam.core.precision import (
+    BlockCholesky,
+    DensePrecision,
+    LowRankPrecision,
+    Precision,
+    block_ends,
+    on_numpy,
+)
 from fecam.core.threads import in_parallel
+from fecam.core.tuning import TUNING, SearchTuning
 
 Matrix = NDArray[Any]
-BySize = dict[int, tuple[list[int], Bounds]]
+R = TypeVar("R")
 
-FEW = 32
-"""A class of at most so many rows is cheaper to measure than to bound by monomials."""
-THIN_SIZE = 64
-"""Coordinates that bound classes without a triangle at first: fewer, for they lie farther apart."""
-BLOCK_ROWS = 4096
-"""At most so many queries are looked at together; an even number of blocks shares the work well."""
-LEANING_ARRAYS = 4
-"""So many times fewer queries where classes lean on a prior: their bounds have as many terms."""
-SMALL_BLOCK = 256
-"""Fewer queries are not shared out: that would take longer than it saves."""
-THIN_MARGIN = 0.27
-"""The same for the estimates of classes without levels."""
-LEANING_MARGIN = 0.06
-"""The same where they lean on a prior, which makes better estimates."""
+EvaluatePairs = Callable[[Matrix, Matrix, Matrix | None, Matrix | float], Matrix]
+"""Squared distances of pairs (rows, classes), sorted by class; those that exceed a threshold per
+row, together with a gap per pair, may be returned as infinity."""
+EvaluateClass = Callable[[int, Matrix], Matrix]
+"""Squared distances of rows to one class, computed in the same way for every class."""
 
 
-class Search:
-    """The classes of a panel, with what proves most of them too far away."""
+def filter_and_refine(
+    interval: Interval,
+    distances: Matrix,
+    evaluate: EvaluatePairs,
+    evaluate_class: EvaluateClass,
+    k: int,
+    radius: float,
+    epsilon: float,
+    tuning: SearchTuning = TUNING,
+) -> tuple[Matrix, Matrix]:
+    """Return the distances of all classes that matter, and the rows that have ties.
 
-    def __init__(self, panel: Panel, frame: Frame, before: Search | None = None) -> None:
-        self.panel, self.frame = panel, frame
-        axes = to_numpy(frame.axes)
-        here = Frame(axes, frame.classes)
-        self.factors = [as_numpy(factor, here) for factor in panel.factors]
-        self.centres, scales = to_numpy(panel.centres), to_numpy(panel.scales)
-        self.scales = scales.astype(np.float64)
-        self.axes = axes.astype(self.centres.dtype)
-        self.places = (self.centres.astype(np.float64) @ axes).astype(self.centres.dtype)
-        self.lengths = np.linalg.norm(self.places, axis=1)
-        self.levels = frame_levels(axes.shape[1])
-        positions = range(len(self.factors))
-        leaning = [at for at in positions if leans(self.factors[at])]
-        few = [at for at in positions if _rows(self.factors[at]) <= FEW]
-        self.direct = np.setdiff1d(few, leaning).astype(int).tolist()
-        # Only what was made of single classes is taken over, or each search would keep the last.
-        again = before is not None and before.frame is frame and "bounds" in vars(before)
-        self._kept = before.bounds if before is not None and again else {}
-        self.is_framed = np.asarray([isinstance(one, FramedFactor) for one in self.factors])
-        margins = np.where(self.is_framed, MARGINS[0], THIN_MARGIN)
-        margins[leaning] = LEANING_MARGIN
-        self.margins = margins.astype(self.centres.dtype)
-        self.leaning: Leaning | None = None
-        if leaning:
-            with np.errstate(all="ignore"):  # of features so small, nothing is known beforehand
-                self.leaning = Leaning(
-                    leaning,
-                    [cast(ThinFactor, self.factors[at]) for at in leaning],
-                    self.centres[leaning],
-                    [panel.factors[at] for at in leaning],
-                    None if before is None else before.leaning,
+    ``distances`` holds the distances that are known already, and infinity elsewhere. The result
+    holds all that are among the ``k`` smallest of their row or within ``radius`` of the smallest,
+    and infinity for classes that were pruned.
+    """
+    lower, _, estimate = interval
+    if k == 1:
+        guesses = np.argmin(estimate, axis=1)[:, None]
+    else:
+        guesses = np.argpartition(estimate, k - 1, axis=1)[:, :k]
+    selected = np.zeros(lower.shape, bool)
+    np.put_along_axis(selected, guesses, True, axis=1)
+    _evaluate(distances, selected, evaluate, None, 0.0)
+    evaluated = np.take_along_axis(distances, guesses, axis=1)
+    threshold = np.maximum(evaluated.max(axis=1), evaluated.min(axis=1) + radius)
+    threshold *= 1 + tuning.bound_rtol
+    gap = _gap(interval, guesses, epsilon)
+    selected = lower + gap <= threshold.astype(lower.dtype)[:, None]
+    _evaluate(distances, selected, evaluate, threshold, gap)
+    return distances, _evaluate_ties(distances, evaluate_class, k, tuning.tie_rtol)
+
+
+def _gap(interval: Interval, guesses: Matrix, epsilon: float) -> Matrix | float:
+    """By how much lower bounds are moved; zero for classes that look as near as a guess."""
+    if not epsilon:
+        return 0.0
+    lower, _, estimate = interval
+    kth = np.take_along_axis(estimate, guesses, axis=1).max(axis=1, keepdims=True)
+    gap = epsilon * np.maximum(estimate - lower, 0)
+    gap[estimate <= kth + 1e-3 * np.abs(kth)] = 0.0
+    return np.asarray(gap)
+
+
+def _evaluate(
+    distances: Matrix,
+    selected: Matrix,
+    evaluate: EvaluatePairs,
+    threshold: Matrix | None,
+    gap: Matrix | float,
+) -> None:
+    """Fill in the selected distances that are not known yet."""
+    selected &= np.isinf(distances)
+    classes, rows = np.nonzero(selected.T)
+    pair_gap = gap[rows, classes] if isinstance(gap, np.ndarray) else gap
+    distances[rows, classes] = evaluate(rows, classes, threshold, pair_gap)
+
+
+def _evaluate_ties(distances: Matrix, evaluate_class: EvaluateClass, k: int, rtol: float) -> Matrix:
+    """Evaluate near ties again class by class, so that equal classes tie; return their rows."""
+    if k == 1:
+        ranked = distances.min(axis=1, keepdims=True)
+    else:
+        ranked = np.sort(np.partition(distances, k - 1, axis=1)[:, :k], axis=1)
+    close = distances <= ranked[:, -1:] * (1 + rtol)
+    tied = np.count_nonzero(close, axis=1) > k
+    tied |= np.any(ranked[:, 1:] <= ranked[:, :-1] * (1 + rtol), axis=1)
+    rows = np.flatnonzero(tied)
+    for i in np.flatnonzero(close[rows].any(axis=0)).tolist():
+        finite = rows[np.isfinite(distances[rows, i])]
+        distances[finite, i] = evaluate_class(i, finite)
+    return rows
+
+
+class PrunedSearch:
+    """Filter and refine over the precisions of a model, in NumPy."""
+
+    def __init__(
+        self, exhaustive: ExhaustiveDistances, axes: Any, tuning: SearchTuning = TUNING
+    ) -> None:
+        self.exhaustive, self._tuning = exhaustive, tuning
+        axes = to_numpy(axes)
+        self.precisions = [on_numpy(precision) for precision in exhaustive.precisions]
+        self.centers = to_numpy(exhaustive.centers)
+        dtype = self.centers.dtype
+        self.scales = to_numpy(exhaustive.scales).astype(np.float64)
+        self.axes = axes.astype(dtype)
+        self.rotated_centers = (self.centers.astype(np.float64) @ axes).astype(dtype)
+        self.is_cholesky = np.asarray([isinstance(p, BlockCholesky) for p in self.precisions])
+        self.ends = block_ends(axes.shape[1], tuning)
+        self.direct: list[int] = []
+        low_rank: list[int] = []
+        with_prior: list[int] = []
+        for i, precision in enumerate(self.precisions):
+            if isinstance(precision, LowRankPrecision) and precision.eigenvectors is not None:
+                with_prior.append(i)
+            elif isinstance(precision, DensePrecision):
+                self.direct.append(i)
+            elif isinstance(precision, LowRankPrecision):
+                few = len(precision.rows) <= tuning.max_direct_rank
+                (self.direct if few else low_rank).append(i)
+        self.prefix_bounds: list[PrefixBounds] = []
+        self.prior_bounds: PriorBounds | None = None
+        with np.errstate(all="ignore"):  # tiny features overflow: their bounds are zero
+            for indices, size in (
+                (np.flatnonzero(self.is_cholesky).tolist(), self.ends[0]),
+                (low_rank, min(self.ends[0], tuning.low_rank_prefix)),
+            ):
+                if indices:
+                    members = [cast(BlockCholesky, self.precisions[i]) for i in indices]
+                    arrays = self.rotated_centers, self.scales, axes
+                    self.prefix_bounds.append(PrefixBounds(indices, members, *arrays, size, tuning))
+            if with_prior:
+                self._prior_column = np.empty(len(self.precisions), int)
+                self._prior_column[with_prior] = np.arange(len(with_prior))
+                self.prior_bounds = PriorBounds(
+                    with_prior,
+                    [cast(LowRankPrecision, self.precisions[i]) for i in with_prior],
+                    self.centers,
+                    self.scales,
+                    tuning,
                 )
+        self._has_prior = np.isin(np.arange(len(self.precisions)), with_prior)
         if self.direct:
-            some = [self.factors[at] for at in self.direct]
-            self.measured = Classes(some, self.centres[self.direct])
-
-    @cached_property
-    def bounds(self) -> BySize:
-        """By their size: positions of classes, and what bounds them; made when first needed."""
-        full = self.levels[0]
-        positions: dict[int, list[int]] = {}
-        for at, factor in enumerate(self.factors):
-            if _rows(factor) > FEW and not leans(factor):
-                size = full if isinstance(factor, FramedFactor) else min(full, THIN_SIZE)
-                positions.setdefault(size, []).append(at)
-        kept, self._kept = self._kept, {}
-        return {
-            size: (
-                some,
-                Bounds(
-                    self.frame,
-                    size,
-                    [self.panel.factors[at] for at in some],
-                    [self.factors[at] for at in some],
-                    self.places[some],
-                    self.scales[some],
-                    kept[size][1] if size in kept else None,
-                ),
+            members_direct = [self.precisions[i] for i in self.direct]
+            self._direct_distances = grouped_distances(
+                members_direct, self.centers[self.direct], tuning
             )
-            for size, some in positions.items()
-        }
 
-    @cached_property
-    def further(self) -> dict[int, Leading]:
-        """What bounds classes without a triangle once more, by their positions."""
-        return {
-            at: leading
-            for some, bounds in self.bounds.values()
-            for at, leading in zip(some, bounds.leading, strict=True)
-            if leading.further is not None
-        }
+    def beats_exhaustive(self, n_queries: int) -> bool:
+        """Whether this number of queries is answered faster than by exhaustive search.
 
-    @cached_property
-    def leeway(self) -> Matrix:
-        """By how much the bound of each class with a triangle is lowered: see `Bounds.leeway`."""
-        found = np.zeros(len(self.factors))
-        for some, bounds in self.bounds.values():
-            found[some] = bounds.leeway
-        return found
-
-    def triangle(self, position: int) -> FramedFactor:
-        """The factor of a class that has a triangle."""
-        return cast(FramedFactor, self.factors[position])
-
-    def prepare(self) -> None:
-        """Make what is made when first needed."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            _ = self.further, self.leeway
-
-    def is_worth_it(self, n: int) -> bool:
-        """Whether so many queries are answered faster than by measuring every class.
-
-        Triangles always are too much to read. Rows are few, so measuring them all is hard to beat:
-        without a prior by less than hundreds of queries, with one by very few.
+        Triangles are always too large to read all of them. Low-rank classes are small: with a
+        prior a few queries are enough, without one it takes hundreds.
         """
-        if self.is_framed.any():
+        n_classes = len(self.precisions)
+        if self.is_cholesky.any():
             return True
-        if self.leaning is not None:
-            return n * len(self.factors) >= 250
-        return n >= 600 and len(self.factors) >= 100
+        if self.prior_bounds is not None:
+            return n_queries * n_classes >= 250
+        return n_queries >= 600 and n_classes >= 100
 
-    def find(self, queries: Any, k: int, warmth: float = 0.0, *, certain: bool = True) -> Found:
-        """The ``k`` nearest classes of each query; of a temperature the weights of the likely."""
-        self.prepare()  # here, not by each thread
+    def search(
+        self,
+        queries: Any,
+        k: int,
+        radius: float,
+        epsilon: float,
+        reduce: Callable[[Matrix, Matrix], R],
+    ) -> list[R]:
+        """Return ``reduce(distances, tied rows)`` for each block of queries, in order.
 
-        def hunt(some: slice) -> Found:
-            block = to_numpy(self.panel.shifted(queries[some, :]))
+        Blocks do not depend on the number of threads, and neither do the results.
+        """
+
+        def search_block(rows: slice) -> R:
+            block = to_numpy(self.exhaustive.shift(queries[rows, :]))
             with np.errstate(over="ignore", invalid="ignore"):
-                return Hunt(self, block, warmth=warmth, certain=certain).nearest(k)
+                return reduce(*self._search_block(block, k, radius, epsilon))
 
-        most = self.panel.block_rows
-        if self.leaning is not None:
-            most = max(1, most // LEANING_ARRAYS)
-        rows = min(_block_rows(queries.shape[0]), most)
-        found = in_parallel(hunt, row_slices(queries.shape[0], rows))
-        return Found(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        tuning, n = self._tuning, queries.shape[0]
+        max_rows = self.exhaustive.block_rows
+        if self.prior_bounds is not None:
+            max_rows = max(1, max_rows // 4)  # its bounds have several terms at once
+        size = n
+        if n >= 2 * tuning.min_parallel_rows:  # an even number of blocks occupies two cores
+            size = -(-n // (2 * -(-n // (2 * tuning.block_rows))))
+        return in_parallel(search_block, row_slices(n, min(max(size, 1), max_rows)))
+
+    def _search_block(
+        self, block: Matrix, k: int, radius: float, epsilon: float
+    ) -> tuple[Matrix, Matrix]:
+        shape = (len(block), len(self.precisions))
+        lower, estimate = np.zeros((2, *shape), block.dtype)
+        distances = np.full(shape, np.inf)
+        rotated = block @ self.axes if self.prefix_bounds else block
+        bounded: list[tuple[Matrix, Interval]] = [
+            (bounds.indices, bounds.bound(rotated)) for bounds in self.prefix_bounds
+        ]
+        if self.prior_bounds is not None:
+            bounded.append((self.prior_bounds.indices, self.prior_bounds.bound(block)))
+        for indices, part in bounded:
+            columns: Any = slice(None) if len(indices) == shape[1] else indices
+            lower[:, columns], estimate[:, columns] = part.lower, part.estimate
+        if self.direct:
+            exact = self._direct_distances(block) * self.scales[self.direct]
+            distances[:, self.direct] = exact
+            lower[:, self.direct] = estimate[:, self.direct] = exact
+        for array in (lower, estimate):
+            if not np.isfinite(np.sum(array)):  # a bound that overflowed is no bound
+                np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+
+        def evaluate_class(i: int, rows: Matrix) -> Matrix:
+            return _evaluate_class(self.precisions[i], block[rows], self.centers[i], self.scales[i])
+
+        def evaluate(
+            rows: Matrix, classes: Matrix, threshold: Matrix | None, gap: Matrix | float
+        ) -> Matrix:
+            result = np.empty(len(rows))
+            in_basis, with_prior = self.is_cholesky[classes], self._has_prior[classes]
+            if in_basis.any():
+                pairs = rows[in_basis], classes[in_basis]
+                gaps = np.broadcast_to(gap, len(rows))[in_basis]
+                result[in_basis] = self._evaluate_blocks(
+                    rotated, lower[pairs], gaps, *pairs, threshold
+                )
+            if self.prior_bounds is not None and with_prior.any():
+                columns = self._prior_column[classes[with_prior]]
+                result[with_prior] = self.prior_bounds.evaluate(block, rows[with_prior], columns)
+            others = np.flatnonzero(~(in_basis | with_prior))
+            for i, run in group_runs(classes[others]):
+                result[others[run]] = evaluate_class(i, rows[others[run]])
+            return result
+
+        interval = Interval(lower, np.broadcast_to(np.inf, shape), estimate)
+        return filter_and_refine(
+            interval, distances, evaluate, evaluate_class, k, radius, epsilon, self._tuning
+        )
+
+    def _evaluate_blocks(
+        self,
+        rotated: Matrix,
+        bound: Matrix,
+        gap: Matrix,
+        rows: Matrix,
+        classes: Matrix,
+        threshold: Matrix | None,
+    ) -> Matrix:
+        """Evaluate pairs block by block of coordinates; infinity where a sum exceeds a threshold.
+
+        All pairs pass one block before any passes the next. The first block comes last: its sum
+        is in the lower ``bound`` already. ``gap`` is what the blocks after it are assumed to add.
+        """
+        result = np.full(len(rows), np.inf)
+        if threshold is None:
+            for i, run in group_runs(classes):
+                differences = rotated[rows[run]] - self.rotated_centers[i]
+                result[run] = self._cholesky(i).rotated_sq_norm(differences) * self.scales[i]
+            return result
+        left = np.arange(len(rows))
+        total = np.zeros(len(rows))
+        n_tail = self.ends[-1] - self.ends[0]
+        for level in range(1, len(self.ends)):
+            total += self.scales[classes] * self._block_terms(rotated, level, rows, classes)
+            remaining = (self.ends[-1] - self.ends[level]) / n_tail
+            keep = np.flatnonzero(bound + total + gap * remaining <= threshold[rows])
+            left, rows, classes = left[keep], rows[keep], classes[keep]
+            total, bound, gap = total[keep], bound[keep], gap[keep]
+        total += self.scales[classes] * self._block_terms(rotated, 0, rows, classes)
+        result[left] = total
+        return result
+
+    def _cholesky(self, index: int) -> BlockCholesky:
+        return cast(BlockCholesky, self.precisions[index])
+
+    def _block_terms(self, rotated: Matrix, level: int, rows: Matrix, classes: Matrix) -> Matrix:
+        """What a block of coordinates adds to the squared distance; the first has the floor."""
+        terms = np.empty(len(rows))
+        end = self.ends[level]
+        width = end if level else rotated.shape[1]
+        queries, centers = rotated[:, :width], self.rotated_centers[:, :width]
+        for i, run in group_runs(classes):
+            precision = self._cholesky(i)
+            differences = queries[rows[run]]
+            differences -= centers[i]
+            white = differences[:, :end] @ precision.blocks[level]
+            terms[run] = np.vecdot(white, white)
+            if not level:
+                tail = differences[:, end:]
+                terms[run] += precision.tail_floor * np.vecdot(tail, tail)
+        return terms
 
 
-def _block_rows(n: int) -> int:
-    """Whatever the number of threads, so that no number depends on it."""
-    if n < 2 * SMALL_BLOCK:
-        return max(n, 1)
-    pairs = -(-n // (2 * BLOCK_ROWS))
-    return -(-n // (2 * pairs))
+def _evaluate_class(precision: Precision, rows: Matrix, center: Matrix, scale: float) -> Matrix:
+    """Squared distances of rows to one class."""
+    return np.asarray(to_numpy(precision.squared_mahalanobis(rows - center)) * scale)
 
 
-def _rows(factor: AnyFactor) -> float:
-    """How many rows a class is measured through: those of a factor without a bound count as 0."""
-    if isinstance(factor, ThinFactor):
-        return float(len(factor.rows))
-    return math.inf if isinstance(factor, FramedFactor) else 0
+def search_cold(
+    bounds: CGBounds,
+    precision_of: Callable[[int], Precision],
+    queries: Matrix,
+    k: int,
+    radius: float,
+    reduce: Callable[[Matrix, Matrix], R],
+    tuning: SearchTuning = TUNING,
+) -> R:
+    """Filter and refine before precisions are derived; only those of near classes are."""
+    interval = bounds.bound(queries, k, radius)
+    block = (queries - bounds.origin.astype(queries.dtype)).astype(bounds.dtype)
+    centers = bounds.centers.astype(bounds.dtype)
+
+    def evaluate_class(i: int, rows: Matrix) -> Matrix:
+        precision = on_numpy(precision_of(i))
+        return _evaluate_class(precision, block[rows], centers[i], float(bounds.scales[i]))
+
+    def evaluate(
+        rows: Matrix, classes: Matrix, threshold: Matrix | None, gap: Matrix | float
+    ) -> Matrix:
+        result = np.empty(len(rows))
+        for i, run in group_runs(classes):
+            result[run] = evaluate_class(i, rows[run])
+        return result
+
+    distances = np.full(interval.lower.shape, np.inf)
+    return reduce(
+        *filter_and_refine(interval, distances, evaluate, evaluate_class, k, radius, 0.0, tuning)
+    )

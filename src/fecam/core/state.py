@@ -93,7 +93,7 @@ class ClassifierState:
         moved = {label: first + task for label, task in other.tasks.items()}
         return self._with(classes, {**moved, **self.tasks})
 
-    def on(self, like: Array) -> ClassifierState:
+    def to(self, like: Array) -> ClassifierState:
         """The same knowledge, held by the library, on the device and in the dtype of an array."""
         if _same_place(like, self.like):
             return self

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.batches import group_by_label, summarize_batch
-from fecam.core.calibration import ROWS
+from fecam.core.calibration import CALIBRATION_ROWS
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics, combine
 from fecam.distributed.reading import Block, ReadStats, hashes_of
@@ -28,7 +28,7 @@ class PartialStats:
 
     statistics: ClassStatistics
     sample: NDArray[Any]
-    """Up to `ROWS` of its transformed rows for the calibration, after a column of their ranks."""
+    """Up to `CALIBRATION_ROWS` of its transformed rows, after a column of their ranks."""
     hashes: NDArray[np.uint64]
 
     def add(self, other: PartialStats) -> PartialStats:
@@ -36,7 +36,7 @@ class PartialStats:
         sample = np.concatenate([self.sample, other.sample])
         return PartialStats(
             combine(self.statistics, other.statistics),
-            sample[np.argsort(sample[:, 0], kind="stable")[:ROWS]],
+            sample[np.argsort(sample[:, 0], kind="stable")[:CALIBRATION_ROWS]],
             np.concatenate([self.hashes, other.hashes]),
         )
 
@@ -80,7 +80,7 @@ def partial_statistics(
 
 
 def _sample(raw: NDArray[Any], features: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """Return the `ROWS` rows with the lowest ranks.
+    """Return the `CALIBRATION_ROWS` rows with the lowest ranks.
 
     A rank is a pseudo-random number in [0, 1) that depends on the row alone. So the sample of all
     blocks does not depend on how rows were split into blocks, nor on the order of merging.
@@ -88,8 +88,8 @@ def _sample(raw: NDArray[Any], features: NDArray[Any], dtype: Any) -> NDArray[An
     angles = np.sin(np.arange(1, raw.shape[1] + 1)).astype(raw.dtype)
     projected = np.einsum("ij,j->i", raw, angles).astype(np.float64)
     ranks = np.modf(np.abs(np.sin(projected * 12.9898) * 43758.5453))[0]
-    if len(ranks) > ROWS:
-        lowest = np.argpartition(ranks, ROWS)[:ROWS]
+    if len(ranks) > CALIBRATION_ROWS:
+        lowest = np.argpartition(ranks, CALIBRATION_ROWS)[:CALIBRATION_ROWS]
         ranks, features = ranks[lowest], features[lowest]
     return np.concatenate([ranks[:, None], features], axis=1, dtype=dtype, casting="same_kind")
 

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from fecam.classifier import FeCAMClassifier, novelty_threshold
+from fecam.classifier import FeCAMClassifier
+from fecam.core.calibration import novelty_threshold
 from fecam.data.content_hashes import content_hashes
 from fecam.distributed.cluster import (
     iter_reports,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from fecam.core.cache import FactorCache
 from fecam.core.covariance import scatter_of
-from fecam.core.panel import Panel
+from fecam.core.distances import ExhaustiveDistances
+from fecam.core.predictor import Predictor
 from fecam.core.scatter import Scatter, to_dense
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
@@ -86,14 +86,14 @@ class CalibratedFeCAM(MergeableHead[ClassifierState]):
     def _labels(self, state: ClassifierState) -> Labels:
         return labels_of(state)
 
-    def _derive(self, state: ClassifierState) -> tuple[ClassifierState, Panel]:
+    def _derive(self, state: ClassifierState) -> tuple[ClassifierState, ExhaustiveDistances]:
         calibrated = calibrate(state, self.alpha, self.softmax_scale, self.max_samples)
-        return state, FactorCache().panel(calibrated, metric_of(self._fecam_settings()))
+        return state, Predictor(calibrated, metric_of(self._fecam_settings())).exhaustive
 
-    def _score(self, derived: tuple[ClassifierState, Panel], X: Floats) -> Floats:
-        state, panel = derived
+    def _score(self, derived: tuple[ClassifierState, ExhaustiveDistances], X: Floats) -> Floats:
+        state, distances_to = derived
         queries = transform_queries(X, state, metric_of(self._fecam_settings()))
-        return -np.asarray(panel.distances(queries), np.float64)
+        return -np.asarray(distances_to(queries), np.float64)
 
 
 def calibrate(

@@ -12,12 +12,13 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from fecam.core.batches import group_by_label
-from fecam.core.panel import Panel
+from fecam.core.distances import ExhaustiveDistances
+from fecam.core.precision import DensePrecision
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import unit_length
 from fecam.heads.head import Floats, Labels, MergeableHead
 from fecam.heads.mahalanobis import (
-    factors_of,
+    dense_precisions,
     labels_of,
     metric_of,
     summarize_task,
@@ -119,21 +120,21 @@ class FeNeC(MergeableHead[FeNeCState]):
     def _cluster(self, points: Floats, counts: Floats) -> Centroids:
         return cluster_points(points, counts, self.n_centroids, self.seed)
 
-    def _derive(self, state: FeNeCState) -> tuple[FeNeCState, Panel]:
+    def _derive(self, state: FeNeCState) -> tuple[FeNeCState, ExhaustiveDistances]:
         metric = metric_of(self._fecam_settings())
-        factors = []
-        for label, factor in zip(
-            state.statistics.classes, factors_of(state.statistics, metric), strict=True
+        precisions: list[DensePrecision] = []
+        for label, precision in zip(
+            state.statistics.classes, dense_precisions(state.statistics, metric), strict=True
         ):
             points = np.asarray(state.centroids[label].points, np.float64)
             points = unit_length(points) if metric.unit_compare else points
-            factors += [replace(factor, centre=point) for point in points]
-        return state, Panel(factors, state.statistics.like.dtype)
+            precisions += [replace(precision, center=point) for point in points]
+        return state, ExhaustiveDistances(precisions, state.statistics.like.dtype)
 
-    def _score(self, derived: tuple[FeNeCState, Panel], X: Floats) -> Floats:
-        state, panel = derived
+    def _score(self, derived: tuple[FeNeCState, ExhaustiveDistances], X: Floats) -> Floats:
+        state, distances_to = derived
         queries = transform_queries(X, state.statistics, metric_of(self._fecam_settings()))
-        distances = np.asarray(panel.distances(queries), np.float64)
+        distances = np.asarray(distances_to(queries), np.float64)
         sizes = [len(state.centroids[label].points) for label in state.statistics.classes]
         starts = np.cumsum([0, *sizes[:-1]])
         nearest: Floats = np.minimum.reduceat(distances, starts, axis=1)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.cache import FactorCache
-from fecam.core.factors import Factor, whiten
+from fecam.core.covariance import whiten
 from fecam.core.metric import Metric, class_covariance, distance_scale, mean_variance, prototype_of
+from fecam.core.precision import DensePrecision
+from fecam.core.predictor import Predictor
 from fecam.core.prior import make_prior
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import unit_length
@@ -44,24 +45,20 @@ def transform_queries(X: Floats, state: ClassifierState, metric: Metric) -> Floa
     return unit_length(queries) if metric.unit_compare else queries
 
 
-def factors_of(state: ClassifierState, metric: Metric) -> list[Factor]:
-    """Return one factor per class, each a plain whitening, so that its center can be replaced."""
+def dense_precisions(state: ClassifierState, metric: Metric) -> list[DensePrecision]:
+    """Return one precision per class as a whitening matrix, so that its center can be replaced."""
     statistics = list(state.classes.values())
     if metric.is_shared:
-        whitening = FactorCache().factors(state, metric)[0].whitening  # type: ignore[union-attr]
-        whitenings = [whitening] * len(statistics)
-    else:
-        prior = make_prior(statistics, metric.pooling) if metric.has_prior else None
-        variance = mean_variance(statistics)
-        dtype = state.like.dtype
-        precision = float(np.finfo(dtype).eps)
-        whitenings = [
-            whiten(class_covariance(stats, metric, prior, variance), precision).astype(dtype)
-            for stats in statistics
-        ]
+        return [p for p in Predictor(state, metric).precisions if isinstance(p, DensePrecision)]
+    prior = make_prior(statistics, metric.pooling) if metric.has_prior else None
+    fallback_variance = mean_variance(statistics)
+    dtype = state.like.dtype
+    eps = float(np.finfo(dtype).eps)
     return [
-        Factor(
-            prototype_of(stats, metric, state.transform), whitening, distance_scale(stats, metric)
+        DensePrecision(
+            prototype_of(stats, metric, state.transform),
+            whiten(class_covariance(stats, metric, prior, fallback_variance), eps).astype(dtype),
+            distance_scale(stats, metric),
         )
-        for stats, whitening in zip(statistics, whitenings, strict=True)
+        for stats in statistics
     ]

@@ -11,7 +11,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from fecam.classifier import FeCAMClassifier, novelty_threshold
+from fecam.classifier import FeCAMClassifier
+from fecam.core.calibration import novelty_threshold
 from fecam.errors import FecamError, InputError
 from fecam.model_file import EncoderRecord
 from fecam.model_file.snapshot import Snapshot

@@ -1,0 +1,321 @@
+"""Exhaustive squared distances from queries to all classes, in a few matrix products.
+
+Classes are grouped by the form of their precisions; each group is one function of a block of
+queries. Memory does not grow with the number of queries: they are processed in blocks, and so are
+the classes where a temporary array would exceed a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import device
+from numpy.typing import NDArray
+
+from fecam.core.arrays import (
+    Array,
+    contiguous,
+    namespace,
+    row_slices,
+    to_backend_of,
+    to_float64,
+    zeros,
+)
+from fecam.core.covariance import apply_whitening
+from fecam.core.precision import (
+    BlockCholesky,
+    DensePrecision,
+    LowRankPrecision,
+    Precision,
+    low_rank_sq_norm,
+)
+from fecam.core.tuning import TUNING, SearchTuning
+
+Distances = Callable[[Array], Array]
+"""A function from a block of queries to squared distances, (queries, classes)."""
+
+
+class Neighbors(NamedTuple):
+    """The nearest classes of each query."""
+
+    indices: Array
+    """(n, k), nearest first."""
+    distances: Array
+    """(n, k), squared."""
+    softmax_sum: Array
+    """(n,): the sum of the softmax numerators of all classes, that of the nearest being 1."""
+
+
+class ExhaustiveDistances:
+    """All classes of a model, in their order, each query compared with each of them."""
+
+    def __init__(
+        self, precisions: Sequence[Precision], dtype: Any, tuning: SearchTuning = TUNING
+    ) -> None:
+        xp = namespace(precisions[0].center)
+        centers = xp.stack([to_float64(precision.center) for precision in precisions], axis=0)
+        # Far from zero, rounded coordinates lose the differences between classes: everything is
+        # shifted by a central point before it is rounded.
+        self.origin = coordinate_median(centers)
+        self.centers = xp.astype(centers - self.origin, dtype)
+        scales = xp.asarray([precision.scale for precision in precisions], device=device(centers))
+        self.scales = xp.astype(scales, dtype)
+        self.precisions = list(precisions)
+        self._distances = grouped_distances(self.precisions, self.centers, tuning)
+        self.block_rows = max(1, tuning.block_bytes // (8 * max(self.centers.shape)))
+
+    def shift(self, queries: Array) -> Array:
+        """Queries relative to the origin, in the precision of the model."""
+        xp = namespace(queries)
+        origin = xp.astype(self.origin, queries.dtype)
+        return xp.astype(queries - origin, self.centers.dtype, copy=False)
+
+    def blocks(self, queries: Array) -> Iterator[Array]:
+        """The squared distances of one block of queries after another."""
+        for rows in row_slices(queries.shape[0], self.block_rows):
+            yield self._distances(self.shift(queries[rows, :])) * self.scales
+
+    def __call__(self, queries: Array) -> Array:
+        """Squared distances, (queries, classes)."""
+        blocks = list(self.blocks(queries))
+        return blocks[0] if len(blocks) == 1 else namespace(queries).concat(blocks, axis=0)
+
+
+def coordinate_median(centers: Array) -> Array:
+    """The median of each coordinate: a central point that outliers do not move."""
+    half = centers.shape[0] // 2
+    if isinstance(centers, np.ndarray):  # the array API can only sort all of them
+        return np.partition(centers, half, axis=0)[half, :]
+    return namespace(centers).sort(centers, axis=0)[half, :]
+
+
+def k_smallest(distances: Array, k: int) -> Array:
+    """Columns of the ``k`` smallest distances per row, nearest first; ties by column.
+
+    Distances that differ by rounding alone are ties: two equal columns of one matrix product need
+    not come out equal.
+    """
+    xp = namespace(distances)
+    rounding = 1 + 32 * float(xp.finfo(distances.dtype).eps)
+    if k == 1:
+        tied = distances <= xp.min(distances, axis=1, keepdims=True) * rounding
+        return xp.argmax(xp.astype(tied, xp.int8), axis=1)[:, None]
+    order = xp.argsort(distances, axis=1, stable=True)
+    ranked = xp.take_along_axis(distances, order, axis=1)
+    distinct = xp.astype(ranked[:, 1:] > ranked[:, :-1] * rounding, order.dtype)
+    group = xp.concat([0 * order[:, :1], xp.cumulative_sum(distinct, axis=1)], axis=1)
+    by_group = xp.argsort(group * distances.shape[1] + order, axis=1)
+    return xp.take_along_axis(order, by_group, axis=1)[:, :k]
+
+
+def group_runs(values: NDArray[Any]) -> Iterator[tuple[int, slice]]:
+    """Each run of equal numbers: the number, and the slice that holds it.
+
+    >>> list(group_runs(np.array([3, 3, 5])))
+    [(3, slice(0, 2, None)), (5, slice(2, 3, None))]
+    """
+    starts = np.flatnonzero(np.diff(values, prepend=-1))
+    edges = pairwise([*starts.tolist(), len(values)])
+    for value, (start, end) in zip(values[starts].tolist(), edges, strict=True):
+        yield value, slice(start, end)
+
+
+def grouped_distances(
+    precisions: Sequence[Precision], centers: Array, tuning: SearchTuning = TUNING
+) -> Distances:
+    """Squared distances to classes around ``centers``, without their scales.
+
+    The centers are given in the coordinates of the queries.
+    """
+    xp = namespace(centers)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, precision in enumerate(precisions):
+        groups.setdefault(_group_key(precision), []).append(i)
+    functions = [
+        build([precisions[i] for i in members], xp.stack([centers[i, :] for i in members]), tuning)
+        for (build, *_), members in groups.items()
+    ]
+    if len(functions) == 1:
+        return lambda block: xp.astype(functions[0](block), block.dtype)
+    order = to_backend_of(np.argsort([i for members in groups.values() for i in members]), centers)
+
+    def distances(block: Array) -> Array:
+        parts = [xp.astype(function(block), block.dtype) for function in functions]
+        return xp.take(xp.concat(parts, axis=1), order, axis=1)
+
+    return distances
+
+
+def _group_key(precision: Precision) -> tuple[Any, ...]:
+    """The function that builds a group, and all that its members must have in common."""
+    if isinstance(precision, BlockCholesky):
+        return _block_cholesky_group, id(precision.axes)
+    if isinstance(precision, DensePrecision):
+        return _shared_whitening_group, id(precision.whitening)
+    rank = 1 << max(precision.rows.shape[0] - 1, 0).bit_length()  # rows are padded to this number
+    build = _low_rank_group if precision.eigenvectors is None else _low_rank_prior_group
+    shared = id(precision.eigenvectors), precision.signs is None, str(precision.rows.dtype)
+    return build, rank, *shared
+
+
+def _shared_whitening_group(
+    precisions: list[DensePrecision], centers: Array, tuning: SearchTuning
+) -> Distances:
+    r"""Classes with one whitening: whiten once, then one product for all distances.
+
+    :math:`\lVert a - b \rVert^2 = \lVert a \rVert^2 - 2 a b^T + \lVert b \rVert^2` cancels badly
+    in single precision, so this part, which is cheap, runs in double precision.
+    """
+    whitening = precisions[0].whitening
+    if len(precisions) == 1:
+        return lambda block: precisions[0].squared_mahalanobis(block - centers)[:, None]
+    b = to_float64(apply_whitening(centers, whitening))
+
+    def distances(block: Array) -> Array:
+        xp = namespace(block)
+        a = to_float64(apply_whitening(block, whitening))
+        square = xp.sum(a * a, axis=1)[:, None] - 2 * (a @ b.T) + xp.sum(b * b, axis=1)[None, :]
+        return xp.maximum(square, 0 * square)
+
+    return distances
+
+
+def _block_cholesky_group(
+    precisions: list[BlockCholesky], centers: Array, tuning: SearchTuning
+) -> Distances:
+    """Classes in one basis: rotate the queries once, then one product per class and block."""
+    xp = namespace(centers)
+    axes = precisions[0].axes
+    rotated_centers = xp.astype(to_float64(centers) @ to_float64(axes), centers.dtype)
+    axes = xp.astype(axes, centers.dtype)
+
+    def distances(block: Array) -> Array:
+        rotated = block @ axes
+        columns = [
+            precision.rotated_sq_norm(rotated - rotated_centers[i, :])
+            for i, precision in enumerate(precisions)
+        ]
+        return xp.stack(columns, axis=1)
+
+    return distances
+
+
+def _low_rank_group(
+    precisions: list[LowRankPrecision], centers: Array, tuning: SearchTuning
+) -> Distances:
+    r"""Low-rank classes without a prior: a diagonal form minus a low-rank form."""
+    xp = namespace(centers)
+    roots = [to_float64(p.std) * to_float64(p.weights) for p in precisions]
+    base = diagonal_form(xp.stack(roots, axis=0), centers)
+    rows = [
+        p.rows * xp.astype(root, p.rows.dtype) for p, root in zip(precisions, roots, strict=True)
+    ]
+    correction = low_rank_form(rows, [p.signs for p in precisions], centers, tuning)
+
+    def distances(block: Array) -> Array:
+        square = base(block) - correction(block)
+        return xp.maximum(square, 0 * square)
+
+    return distances
+
+
+def _low_rank_prior_group(
+    precisions: list[LowRankPrecision], centers: Array, tuning: SearchTuning
+) -> Distances:
+    """Low-rank classes with a prior, through the eigenvectors that they share."""
+    xp = namespace(centers)
+    n_classes, n_features = centers.shape
+    std = xp.stack([p.std for p in precisions], axis=0)
+    weights = xp.stack([p.weights for p in precisions], axis=0)
+    rows = _pad([p.rows for p in precisions])
+    signs = _pad_signs([p.signs for p in precisions], rows.shape[1])
+    vectors = precisions[0].eigenvectors
+
+    def to_classes(block: Array, classes: slice) -> Array:
+        u = (block[None, :, :] - centers[classes, None, :]) * std[classes, None, :]
+        u = xp.reshape(xp.reshape(u, (-1, n_features)) @ vectors, u.shape)
+        u = u * weights[classes, None, :]
+        return low_rank_sq_norm(
+            u, rows[classes, :, :], None if signs is None else signs[classes, None, :]
+        )
+
+    def distances(block: Array) -> Array:
+        step = max(1, tuning.block_bytes // (8 * block.shape[0] * n_features))
+        parts = [to_classes(block, classes) for classes in row_slices(n_classes, step)]
+        return xp.concat(parts, axis=0).T
+
+    return distances
+
+
+def diagonal_form(roots: Array, centers: Array) -> Distances:
+    r""":math:`\sum_j (r_{cj} (x_j - c_j))^2` for each class :math:`c`, in double precision."""
+    xp = namespace(centers)
+    weights = to_float64(roots) ** 2
+    linear = -2 * weights * to_float64(centers)
+    constant = xp.sum(weights * to_float64(centers) ** 2, axis=1)
+
+    def distances(block: Array) -> Array:
+        x = to_float64(block)
+        terms = (x * x) @ weights.T + constant
+        square = terms + x @ linear.T
+        # Rounding noise becomes zero, so that equal classes tie.
+        return xp.where(square > 64 * xp.finfo(terms.dtype).eps * terms, square, 0 * square)
+
+    return distances
+
+
+def low_rank_form(
+    rows: list[Array], signs: list[Array | None], centers: Array, tuning: SearchTuning = TUNING
+) -> Distances:
+    r""":math:`\sum_i \pm (k_{ci}^T (x - c))^2` for each class :math:`c`, in double precision."""
+    padded = _pad(rows)
+    n_classes, rank, n_features = padded.shape
+    xp = namespace(padded)
+    columns = contiguous(xp.reshape(padded, (n_classes * rank, n_features)).T)
+    all_signs = _pad_signs(signs, rank)
+    bias = (padded @ xp.astype(centers, padded.dtype)[:, :, None])[:, :, 0]
+    n_bytes = tuning.cache_bytes if isinstance(padded, np.ndarray) else tuning.block_bytes
+
+    def distances(block: Array) -> Array:
+        block = xp.astype(block, columns.dtype, copy=False)
+        step = max(1, n_bytes // (4 * max(block.shape[0] * rank, 1)))
+        parts = []
+        for classes in row_slices(n_classes, step):
+            shape = (block.shape[0], classes.stop - classes.start, rank)
+            product = block @ columns[:, classes.start * rank : classes.stop * rank]
+            projected = xp.reshape(product, shape) - bias[classes, :]
+            signed = projected if all_signs is None else projected * all_signs[classes, :]
+            parts.append(xp.vecdot(projected, signed))
+        return to_float64(xp.concat(parts, axis=1))
+
+    return distances
+
+
+def _pad(rows: list[Array]) -> Array:
+    """Matrices of several classes stacked, with rows of zeros up to the largest number."""
+    xp = namespace(rows[0])
+    rank = max(matrix.shape[0] for matrix in rows)
+    padded = [
+        matrix
+        if matrix.shape[0] == rank
+        else xp.concat([matrix, zeros((rank - matrix.shape[0], matrix.shape[1]), matrix)], axis=0)
+        for matrix in rows
+    ]
+    return xp.stack(padded, axis=0)
+
+
+def _pad_signs(signs: list[Array | None], rank: int) -> Array | None:
+    """The signs of all rows, stacked; None if all are positive."""
+    example = next((vector for vector in signs if vector is not None), None)
+    if example is None:
+        return None
+    xp = namespace(example)
+    ones = 1 + zeros((rank,), example)
+    padded = [
+        ones if vector is None else xp.concat([vector, zeros((rank - vector.shape[0],), vector)])
+        for vector in signs
+    ]
+    return xp.stack(padded, axis=0)

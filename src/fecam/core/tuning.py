@@ -1,0 +1,60 @@
+"""Every tuning constant of the search, with its unit and how it was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTuning:
+    """Constants that change speed but never the answer of an exact search.
+
+    Times were compared on two cores with CIFAR-100 and glyph features at 512 dimensions
+    (``benchmarks/prediction.py``); within a factor of two of each value they differ by a few
+    percent.
+    """
+
+    block_bytes: int = 32 * 2**20
+    """Size of the largest temporary array of one block of queries, in bytes."""
+    cache_bytes: int = 2**20
+    """Size of temporaries that are read again at once, in bytes: they stay in the L2 cache."""
+    monomial_bytes: int = 8 * 2**20
+    """Size of the monomials of one block of queries, in bytes."""
+    block_rows: int = 4096
+    """Queries per block at most; each block is searched by one thread."""
+    min_parallel_rows: int = 256
+    """Queries per block at least: smaller blocks take longer to distribute than to search."""
+    min_basis_classes: int = 16
+    """Classes from which on rotating every query into a shared basis pays off."""
+    min_basis_features: int = 64
+    """Features from which on a shared basis pays off."""
+    first_block: int = 128
+    """Columns of the first Cholesky block, or a quarter of all columns if that is less."""
+    block_growth: float = 1.5
+    """Ratio between the ends of successive Cholesky blocks."""
+    tail_floor_share: float = 0.9
+    """Share of the largest possible tail floor that is used: at 1 the remainder is singular."""
+    min_low_rank_floor: float = 0.002
+    """Floor of a low-rank matrix, relative to its mean variance, below which Woodbury's
+    difference cancels too many digits."""
+    max_low_rank_gain: float = 1000.0
+    """Largest trace of the low-rank part, relative to the floor, in single precision."""
+    max_direct_rank: int = 32
+    """Rank up to which evaluating a class costs less than bounding it by monomials."""
+    low_rank_prefix: int = 64
+    """Coordinates of the prefix bound of low-rank classes without a prior."""
+    bound_rtol: float = 1e-4
+    """Relative margin of every comparison of a bound with a threshold: larger than rounding."""
+    tie_rtol: float = 1e-5
+    """Relative difference below which two distances are evaluated again, class by class."""
+    cg_min_floor: float = 0.01
+    """Floor of a matrix, relative to its mean variance, below which CG converges too slowly."""
+    cg_max_steps: int = 64
+    """Products per class after which the interval is used as it is."""
+    cg_min_flops: float = 2e8
+    """Multiplications that missing precisions must take before CG is worth its set-up."""
+    cg_cost: float = 1 / 8
+    """Cost of deriving one precision, in CG evaluations of one query, per unit of rank."""
+
+
+TUNING = SearchTuning()
