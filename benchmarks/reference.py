@@ -13,7 +13,7 @@ from itertools import cycle
 import numpy as np
 
 from fecam import FeCAMClassifier
-from fecam.core.factors import whiten
+from fecam.core.covariance import whiten
 from fecam.core.metric import class_covariance, distance_scale, prototype_of
 from fecam.core.transforms import unit_length
 from problems import Lessons
