@@ -53,23 +53,23 @@ def measure(case: Mapping[str, Any]) -> dict[str, float]:
     problem = problems.made_up(
         case["classes"], case["per_class"], case["width"], queries=case["queries"]
     )
-    clf, lessons = teach(problem, case["setting"])
+    clf, seconds = learn(problem, case["setting"])
     ask = asking(searching(clf, "auto"), problem.queries, case["queries"])
     first, batch = once(ask), once(ask)
     if batch < 30:  # a longer call is as good as its own median
         batch = side_by_side({"auto": ask}, 3 if batch > 1 else 7)["auto"]
     return {
         "seconds_a_query": batch / case["queries"],
-        "seconds_to_learn": statistics.median(lessons[-10:]),
+        "seconds_to_learn": statistics.median(seconds[-10:]),
         "seconds_to_build": max(first - batch, 0.0) / problem.classes,
         "bytes_a_class": array_nbytes(clf.state_.classes) / problem.classes,
     }
 
 
-def teach(problem: problems.Problem, setting: str) -> tuple[FeCAMClassifier, list[float]]:
-    """A classifier taught class by class, and the seconds of each lesson."""
+def learn(problem: problems.Problem, setting: str) -> tuple[FeCAMClassifier, list[float]]:
+    """A classifier that learned class by class, and the seconds of each batch."""
     clf, seconds = reference.classifier(setting), []
-    for label, X in problem.lessons():
+    for label, X in problem.batches():
         labels = np.full(len(X), label)
         seconds.append(once(lambda: clf.partial_fit(X, labels)))  # noqa: B023
     return clf, seconds

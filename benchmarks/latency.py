@@ -43,7 +43,7 @@ def cases(data: str, quick: bool) -> Iterator[Problem]:
 def measure(problem: Problem, setting: str, repeats: int) -> dict[str, Any]:
     """Seconds of one query, and the ratios."""
     say(f"{setting}: {problem}: teaching ...")
-    clf = reference.taught(setting, problem.lessons())
+    clf = reference.fitted(setting, problem.batches())
     answers = {search: searching(clf, search) for search in SEARCHES}
     answers["dense"] = reference.Dense(clf).predict
     say(f"  one query at a time, {repeats} repeats ...")

@@ -2,12 +2,11 @@
 
     python benchmarks/learning.py [--data synthetic|real] [--quick]
 
-A class of 5, 50 and 500 samples at d = 512 on top of 1, 30 and 100 known ones, against ``X.T @ X``
-of the same samples and against that product after the transform, which is the least that any
-covariance costs. What a class needs for search is built when it is first asked for: the first
-answer after a lesson, less an answer with everything built, is what that takes, once. It is taken
-with exact search, which needs most. Last a lesson followed by one query at 345 classes x 1,280
-features, as they come: `search="auto"`.
+A class of 5, 50 and 500 samples at d = 512 on top of 1, 30 and 100 classes, against ``X.T @ X`` of
+the same samples and against that product after the transform, which is the least that any
+covariance costs. What a search needs is derived by the first query after a batch: the time of that
+query minus the time of the next one is the time of deriving, once, measured with exact search.
+Last, a batch followed by one query at 345 classes x 1,280 features, with `search="auto"`.
 """
 
 from __future__ import annotations
@@ -27,21 +26,20 @@ from reporting import markdown, once, options, say, side_by_side, write
 from stamps import CLASSIFIER
 
 
-def after(known: int, problem: Problem, setting: str) -> tuple[FeCAMClassifier, np.ndarray]:
-    """Return a classifier of ``known`` classes, and the samples of one more."""
-    lessons = iter(problem.lessons())
-    clf = reference.taught(setting, islice(lessons, known))
-    return clf, next(lessons)[1]
+def after(count: int, problem: Problem, setting: str) -> tuple[FeCAMClassifier, np.ndarray]:
+    """A classifier that learned this number of classes, and the samples of one more."""
+    batches = iter(problem.batches())
+    clf = reference.fitted(setting, islice(batches, count))
+    return clf, next(batches)[1]
 
 
 def learning(clf: FeCAMClassifier, X: np.ndarray, repeats: int) -> dict[str, float]:
-    """Seconds of a lesson about a new class, of the bare product, and of transform and product."""
-    known, transform = clf.state_, clf.state_.transform
+    """Seconds of learning a new class, of the bare product, and of transform and product."""
+    transform = clf.state_.transform
     labels = np.full(len(X), -1)
 
     def learn() -> None:
-        clf.partial_fit(X, labels)
-        clf._taught = known  # measure the same step again
+        clf.copy().partial_fit(X, labels)  # the same step each time
 
     def transformed() -> np.ndarray:
         features = transform(X)
@@ -51,36 +49,36 @@ def learning(clf: FeCAMClassifier, X: np.ndarray, repeats: int) -> dict[str, flo
     return side_by_side(tasks, repeats)
 
 
-def building(
+def deriving_after(
     clf: FeCAMClassifier, X: np.ndarray, query: np.ndarray, repeats: int
 ) -> dict[str, float]:
-    """Seconds of the first answer after a lesson about a new class, and of the next one."""
-    known, labels = clf.state_, np.full(len(X), -1)
+    """Seconds of the first query after learning a new class, and of the next one."""
+    state, labels = clf.state_, np.full(len(X), -1)
     first, cached = [], []
     clf.search = "exact"
     for _ in range(repeats):
-        clf.set_state(known)  # nothing derived yet
+        clf.set_state(state)  # nothing derived yet
         reference.derive(clf, query)
         clf.partial_fit(X, labels)
         first.append(once(lambda: clf.predict(query)))
         cached.append(once(lambda: clf.predict(query)))
-    built = statistics.median(a - b for a, b in zip(first, cached, strict=True))
+    deriving = statistics.median(a - b for a, b in zip(first, cached, strict=True))
     return {
         "first": statistics.median(first),
         "cached": statistics.median(cached),
-        "building": built,
+        "building": deriving,
     }
 
 
-def lesson_and_query(problem: Problem, setting: str, repeats: int) -> list[float]:
-    """Seconds of lessons about known classes, each followed by one query."""
-    lessons = [(label, X) for label, X in problem.lessons()]
-    clf = reference.taught(setting, lessons)
+def learn_and_predict(problem: Problem, setting: str, repeats: int) -> list[float]:
+    """Seconds of batches of known classes, each followed by one query."""
+    batches = list(problem.batches())
+    clf = reference.fitted(setting, batches)
     query = problem.queries[:1]
-    say(f"  deriving {problem.classes} factors once ...")
+    say(f"  deriving {problem.classes} precisions once ...")
     reference.derive(clf, query)
     seconds = []
-    for label, X in lessons[:repeats]:
+    for label, X in batches[:repeats]:
         labels = np.full(len(X), label)
         seconds.append(once(lambda: clf.partial_fit(X, labels).predict(query)))  # noqa: B023
     return seconds
@@ -96,20 +94,20 @@ def run(data: str, quick: bool) -> dict[str, Any]:
             problem = problems.of(
                 data, min(sizes[-1] + 1, 100 if data == "real" else 101), per_class, width, 10
             )
-            for known in sizes:
-                known = min(known, problem.classes - 1)
-                say(f"{setting}: learning {per_class} x {width} on top of {known} classes ...")
-                clf, X = after(known, problem, setting)
+            for size in sizes:
+                count = min(size, problem.classes - 1)
+                say(f"{setting}: learning {per_class} x {width} on top of {count} classes ...")
+                clf, X = after(count, problem, setting)
                 seconds = learning(clf, X, 5 if quick else 25)
-                say("  building what search needs ...")
-                seconds |= building(clf, X, problem.queries[:1], 3 if quick else 5)
+                say("  deriving what search needs ...")
+                seconds |= deriving_after(clf, X, problem.queries[:1], 3 if quick else 5)
                 rows.append(
                     {
                         "setting": setting,
                         "features": problem.features,
                         "per_class": per_class,
                         "width": width,
-                        "known": known,
+                        "known": count,
                         "seconds": seconds,
                         "over_product": seconds["learn"] / seconds["product"],
                         "over_transformed": seconds["learn"] / seconds["transformed"],
@@ -119,15 +117,15 @@ def run(data: str, quick: bool) -> dict[str, Any]:
     many = problems.made_up(classes, 20, width, 10)
     pairs = []
     for setting in SETTINGS:
-        say(f"{setting}: a lesson and a query at {classes} classes x {width} features ...")
-        seconds_each = lesson_and_query(many, setting, 10)
+        say(f"{setting}: a batch and a query at {classes} classes x {width} features ...")
+        seconds_each = learn_and_predict(many, setting, 10)
         about = {"setting": setting, "classes": classes, "width": width, "per_class": 20}
         pairs.append({**about, "seconds": seconds_each})
     return {"rows": rows, "lesson_and_query": pairs}
 
 
 def table(results: dict[str, Any]) -> str:
-    """Ratios of learning, milliseconds of building; then the lesson and the query."""
+    """Ratios of learning, milliseconds of deriving; then the batch and the query."""
     lines = [
         [
             f"{row['per_class']} x {row['width']}",
@@ -141,7 +139,7 @@ def table(results: dict[str, Any]) -> str:
         for row in results["rows"]
     ]
     header = ["one more class", "classes before", "settings", "to learn", "of the time of X.T @ X"]
-    header += ["of transform and product", "deriving factors, once"]
+    header += ["of transform and product", "deriving precisions, once"]
     pairs = [
         [
             f"{one['classes']} x {one['width']}",

@@ -1,11 +1,11 @@
-"""What a search spends its time on, and what keeps it from being faster still.
+"""Where a search spends its time, and what limits it.
 
     python benchmarks/limits.py [--quick]
 
-One block of queries against 100 classes of CIFAR-100 features (or synthetic ones where there are
-none), on one thread. For each step: its share of the dense product's multiplications, its share of
-the dense product's time, and so how well it uses the processor. Then the same search on one and on
-two threads: what Python does between the products is done by one thread at a time.
+One block of queries against 100 classes of CIFAR-100 features (or synthetic ones if there are
+none), on one thread. For each step: its multiplications and its time relative to those of the
+dense product, and the quotient, which is how well the step uses the processor. Then the same search
+on one and on two threads: the Python code between the products runs in one thread at a time.
 """
 
 from __future__ import annotations
@@ -20,113 +20,109 @@ from threadpoolctl import threadpool_limits
 import problems
 import reference
 from fecam import FeCAMClassifier
-from fecam.core import bounds as bounds_module
-from fecam.core import hunt as hunt_module
+from fecam.core.bounds import _monomials
+from fecam.core.predictor import EPSILON
+from fecam.core.search import PrunedSearch
 from reference import SETTINGS
 from reporting import markdown, options, say, side_by_side, write
 from stamps import CLASSIFIER
 
 
-class _Watched(hunt_module.Hunt):
-    """A hunt that counts multiplications and takes the time of its steps."""
+class _Counted(PrunedSearch):
+    """A search that counts the multiplications and the seconds of its evaluations."""
 
-    def __init__(self, search: Any, block: np.ndarray, *, certain: bool) -> None:
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.work: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
-        super().__init__(search, block, certain=certain)
+        self._step = "guess"
 
-    def _settle(self, asked: np.ndarray, *, guess: bool) -> None:
+    def _evaluate_blocks(self, *args: Any) -> np.ndarray:
+        self._step = "guess" if args[-1] is None else "refine"  # by its threshold
         start = time.perf_counter()
-        super()._settle(asked, guess=guess)
-        self.seconds["guess" if guess else "follow"] += time.perf_counter() - start
+        result = super()._evaluate_blocks(*args)
+        self.seconds[self._step] += time.perf_counter() - start
+        return result
 
-    def _measure(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        self.work["guess"] += len(rows) * sum(self._sizes())
-        super()._measure(rows, columns)
-
-    def _terms(self, level: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        self.work["follow"] += len(rows) * self._sizes()[level]
-        return super()._terms(level, rows, columns)
-
-    def _sizes(self) -> list[int]:
-        return [block.size for block in self.search.triangle(0).blocks]
+    def _block_terms(
+        self, rotated: np.ndarray, level: int, rows: np.ndarray, classes: np.ndarray
+    ) -> np.ndarray:
+        self.work[self._step] += len(rows) * self.precisions[0].blocks[level].size
+        return super()._block_terms(rotated, level, rows, classes)
 
 
-def steps(clf: FeCAMClassifier, queries: np.ndarray, *, certain: bool) -> dict[str, list[float]]:
-    """Shares of the dense product's multiplications and of its time, by step."""
-    clf.search = "exact" if certain else "approximate"
-    clf.predict(queries[:2])
-    known, metric = clf.state_, clf.metric_
-    search = clf._derived.search(known, metric)
-    block = search.panel.shifted(clf._queries(queries, known, metric))
+def steps(clf: FeCAMClassifier, queries: np.ndarray, *, exact: bool) -> dict[str, list[float]]:
+    """Multiplications and time per step, relative to the dense product."""
+    predictor = clf.predictor_
+    search = _Counted(predictor.exhaustive, predictor.axes)
+    if not search.is_cholesky.all():
+        raise SystemExit("every class needs more samples than a quarter of the features")
+    block = search.exhaustive.shift(clf._queries(queries, predictor))
+    epsilon = 0.0 if exact else EPSILON
     n, width = block.shape
-    count = len(search.factors)
     dense = reference.Dense(clf)
-    (_, bounds), *_ = search.bounds.values()
-    monomials = bounds_module._monomials(block[:256, : bounds.size])
-    whole = n * width * width * count
+    (bounds,) = search.prefix_bounds
+    coefficients, part = bounds._coefficients, block[:256, : bounds.size]
+    monomials = _monomials(part)
+    total = n * width * width * len(search.precisions)
     with threadpool_limits(1):
         timed = side_by_side(
             {
                 "dense": lambda: dense.predict(queries),
-                "turn": lambda: block @ search.axes,
-                "monomials": lambda: bounds_module._monomials(block[:256, : bounds.size]),
-                "bounds": lambda: monomials @ bounds.forms,
-                "all": lambda: hunt_module.Hunt(search, block, certain=certain).nearest(1),
+                "rotate": lambda: block @ search.axes,
+                "monomials": lambda: _monomials(part),
+                "bounds": lambda: monomials @ coefficients,
+                "all": lambda: search._search_block(block, 1, 0.0, epsilon),
             },
             repeats=3,
         )
-        hunt = _Watched(search, block, certain=certain)
-        hunt.nearest(1)
-    work = {
-        "turn the queries": n * width * width,
-        "monomials": n * bounds.forms.shape[0],
-        "bound all classes": n * bounds.forms.size,
-        "measure the guess": hunt.work["guess"],
-        "follow what may win": hunt.work["follow"],
+        search.work.clear()
+        search.seconds.clear()
+        search._search_block(block, 1, 0.0, epsilon)
+    scale = n / len(part)
+    measured = {
+        "rotate the queries": (n * width * width, timed["rotate"]),
+        "monomials": (n * len(coefficients), timed["monomials"] * scale),
+        "bound all classes": (n * coefficients.size, timed["bounds"] * scale),
+        "evaluate the guesses": (search.work["guess"], search.seconds["guess"]),
+        "refine the others": (search.work["refine"], search.seconds["refine"]),
     }
-    seconds = {
-        "turn the queries": timed["turn"],
-        "monomials": timed["monomials"] * n / 256,
-        "bound all classes": timed["bounds"] * n / 256,
-        "measure the guess": hunt.seconds["guess"],
-        "follow what may win": hunt.seconds["follow"],
+    shares = {
+        step: [work / total, seconds / timed["dense"]] for step, (work, seconds) in measured.items()
     }
-    shares = {step: [work[step] / whole, seconds[step] / timed["dense"]] for step in work}
-    total = [sum(some[0] for some in shares.values()), timed["all"] / timed["dense"]]
-    return {**shares, "all, and what lies between": total}
+    all_work = sum(work for work, _ in shares.values())
+    return {**shares, "all, and between the steps": [all_work, timed["all"] / timed["dense"]]}
 
 
 def threads(clf: FeCAMClassifier, queries: np.ndarray) -> dict[str, float]:
-    """Seconds of a exact prediction on one thread and on two."""
+    """Seconds of an exact search on one thread and on two."""
     clf.search = "exact"
 
-    def on(number: int) -> None:
+    def run_on(number: int) -> None:
         with threadpool_limits(number):
             clf.predict(queries)
 
-    return side_by_side({"one": lambda: on(1), "two": lambda: on(2)}, repeats=5)
+    return side_by_side({"one": lambda: run_on(1), "two": lambda: run_on(2)}, repeats=5)
 
 
 def main() -> None:
     """Measure, print a table, write results."""
     args = options(__doc__).parse_args()
-    few, some, asked = (20, 130, 300) if args.quick else (100, 500, 5000)
+    classes, per_class, n_queries = (20, 130, 300) if args.quick else (100, 500, 5000)
     try:
-        problem = problems.real("cifar100", few, some, 512, asked)
+        problem = problems.real("cifar100", classes, per_class, 512, n_queries)
     except problems.UnavailableError as error:
         say(f"synthetic instead: {error}")
-        problem = problems.made_up(few, some, 512, asked)
+        problem = problems.made_up(classes, per_class, 512, n_queries)
     results: dict[str, Any] = {}
     rows = []
     for setting in SETTINGS:
         say(f"{setting}: {problem} ...")
-        clf = reference.taught(setting, problem.lessons())
-        for certain in (True, False):
-            name = "exact" if certain else "approximate"
-            found = steps(clf, problem.queries[: asked // 2], certain=certain)
-            results[f"{setting} {name}"] = found
-            for step, (work, seconds) in found.items():
+        clf = reference.fitted(setting, problem.batches())
+        for name in ("exact", "approximate"):
+            measured = steps(clf, problem.queries[: n_queries // 2], exact=name == "exact")
+            results[f"{setting} {name}"] = measured
+            for step, (work, seconds) in measured.items():
                 rows.append(
                     [
                         f"{setting}, {name}",

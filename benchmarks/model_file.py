@@ -34,7 +34,7 @@ def make(path: Path, classes: int) -> Any:
     """Write a model of ``classes`` classes and return queries."""
     problem = problems.made_up(classes, PER_CLASS, WIDTH, queries=8)
     clf = FeCAMClassifier()
-    for label, X in problem.lessons():
+    for label, X in problem.batches():
         clf.partial_fit(X, np.full(len(X), label))
     clf.save(path)
     return np.asarray(problem.queries)

@@ -41,7 +41,7 @@ CLASSES = (10, 100, 1_000)
 def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     """The peaks of one call, in bytes."""
     problem = problems.made_up(case["classes"], case["per_class"], case["width"], 1000)
-    clf = reference.taught(case["setting"], problem.lessons())
+    clf = reference.fitted(case["setting"], problem.batches())
     clf.search = case["search"]
     clf.predict(problem.queries[:100])
     clf.predict(problem.queries[:1])

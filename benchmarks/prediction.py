@@ -111,7 +111,7 @@ def run(data: str, quick: bool) -> dict[str, Any]:
                 left_out.append(str(error))
                 continue
             say(f"{setting}: {problem}: teaching ...")
-            clf = reference.taught(setting, problem.lessons())
+            clf = reference.fitted(setting, problem.batches())
             large = case == "large"
             # More repeats where they cost little: medians of short times need them.
             batches = {1: 5, 100: 3} if quick else {1: 15 if large else 51, 1000: 3 if large else 7}
@@ -141,7 +141,7 @@ def grow_again(data: str, quick: bool, results: dict[str, Any]) -> dict[str, Any
     growths = []
     for setting in SETTINGS:
         made = {case: make() for case, make in cases(data, quick).items() if case != "photographs"}
-        models = {case: reference.taught(setting, one.lessons()) for case, one in made.items()}
+        models = {case: reference.fitted(setting, one.batches()) for case, one in made.items()}
         asked = {case: one.queries for case, one in made.items()}
         for grown in growth(models["small"], models["large"], asked):
             growths.append({"setting": setting, **grown})

@@ -1,11 +1,10 @@
-"""What probabilities cost beside the label alone, and how far those of a search are off.
+"""The cost of probabilities beside the label alone, and the error of those of a search.
 
     python benchmarks/probabilities.py [--quick]
 
-A search finds the nearest class, and all that are likely beside it, by proof; how far the likely
-ones are it may estimate. Here its probabilities stand beside those of measuring every class.
-CIFAR-100 where there is any (see
-`feature_sets`), synthetic features, 100 classes of 512 features, on one thread.
+An exact search evaluates the nearest class and all classes within the softmax cutoff. Its
+probabilities are compared with those of an exhaustive search. CIFAR-100 if available (see
+`feature_sets`) and synthetic features, 100 classes of 512 features, on one thread.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from threadpoolctl import threadpool_limits
 
 import problems
 from fecam import FeCAMClassifier
-from reference import SETTINGS, taught
+from reference import SETTINGS, fitted
 from reporting import markdown, options, say, side_by_side, write
 from stamps import CLASSIFIER
 
 BATCH, QUERIES = 128, 2000
-"""Queries a call that is timed: about as many as wait for a busy service. Queries in all."""
+"""Queries per timed call, about as many as a busy service batches; queries in total."""
 
 
-def predictions(clf: FeCAMClassifier, queries: np.ndarray, search: str) -> Any:
+def predicted(clf: FeCAMClassifier, queries: np.ndarray, search: str) -> Any:
     """Labels and probabilities by this search."""
     return clf.set_params(search=search).predict_detailed(queries)
 
@@ -33,9 +32,9 @@ def predictions(clf: FeCAMClassifier, queries: np.ndarray, search: str) -> Any:
 def measure(problem: problems.Problem, setting: str) -> dict[str, Any]:
     """One row of the table."""
     say(f"{problem}, {setting}")
-    clf = taught(setting, problem.lessons())
-    exact = predictions(clf, problem.queries, "exhaustive")
-    found = predictions(clf, problem.queries, "exact")
+    clf = fitted(setting, problem.batches())
+    exact = predicted(clf, problem.queries, "exhaustive")
+    found = predicted(clf, problem.queries, "exact")
     off = np.abs(exact.probabilities[:, 0] - found.probabilities[:, 0])
     some = problem.queries[:BATCH]
     with threadpool_limits(1):

@@ -1,4 +1,4 @@
-"""What the speed benchmarks ask: classes to teach one after another, and queries."""
+"""Problems of the speed benchmarks: classes to learn one after another, and queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import synthetic
 WIDTH = 512
 """Features a sample: the width of the paper's encoder, and of the figures in the docs."""
 
-Lessons = Iterable[tuple[int, np.ndarray]]
+Batches = Iterable[tuple[int, np.ndarray]]
 
 
 class UnavailableError(Exception):
@@ -23,14 +23,14 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Classes with the same number of samples each, and queries of these classes."""
+    """A number of classes, the samples per class, and queries of these classes."""
 
     features: str
     classes: int
     per_class: int
     width: int
-    lessons: Callable[[], Lessons]
-    """Labels with their samples, class by class; each call begins anew."""
+    batches: Callable[[], Batches]
+    """Labels with their samples, class by class; each call starts again."""
     queries: np.ndarray
 
     def __str__(self) -> str:
@@ -42,22 +42,22 @@ def real(
 ) -> Problem:
     """Random classes of a real set, its first columns, and random test samples of these classes.
 
-    There may be fewer queries than asked for: no test sample is used twice.
+    There may be fewer queries than requested: no test sample is used twice.
     """
     data = _load(name)
     rng = np.random.default_rng(0)
     labels = np.sort(rng.permutation(np.unique(data.y_train))[:classes])
-    lessons = []
+    batches = []
     for label in labels:
         rows = np.flatnonzero(data.y_train == label)[:per_class]
-        lessons.append((int(label), np.ascontiguousarray(data.X_train[rows, :width])))
+        batches.append((int(label), np.ascontiguousarray(data.X_train[rows, :width])))
     tests = rng.permutation(np.flatnonzero(np.isin(data.y_test, labels)))[:queries]
-    asked = np.ascontiguousarray(data.X_test[tests, :width])
-    return Problem(name, len(lessons), len(lessons[0][1]), width, lambda: lessons, asked)
+    test_rows = np.ascontiguousarray(data.X_test[tests, :width])
+    return Problem(name, len(batches), len(batches[0][1]), width, lambda: batches, test_rows)
 
 
 def made_up(classes: int, per_class: int, width: int = WIDTH, queries: int = 1000) -> Problem:
-    """Synthetic classes; they are made when they are taught, and never all held at once."""
+    """Synthetic classes; each is generated when it is learned, and never all are in memory."""
     rows = -(-queries // classes)
     tests = [X for _, X in synthetic.generate_classes(classes, rows, width, test=True)]
     order = np.random.default_rng(0).permutation(classes * rows)[:queries]

@@ -66,7 +66,7 @@ def write_model(path: Path, problem: problems.Problem, search: str = "auto") -> 
     """Write a model of the problem to a file."""
     with fecam.open(path, settings={"search": search}) as model:
         samples, labels = [], list[str]()
-        for label, X in problem.lessons():
+        for label, X in problem.batches():
             samples.append(X)
             labels += [f"class {label}"] * len(X)
         model.learn(np.concatenate(samples), labels)
