@@ -29,7 +29,7 @@ PATH_OF_DATA = (
     "core.transforms",
     "core.statistics",
     "core.covariance",
-    "core.factors",
+    "core.precision",
     "core.search",
     "classifier",
     "bench.metrics",

@@ -184,30 +184,36 @@ def test_what_the_reference_is_made_from_exists():
 
 
 def test_numbers_in_the_explanations_are_those_of_the_code():
-    from fecam.core import cache, calibration, factors, hunt, panel, prior, scatter, search, thin
+    from fecam.core import calibration, predictor, prior, scatter
+    from fecam.core.tuning import TUNING
 
     novelty, lag = read("docs/explanation/novelty.md"), read("docs/explanation/incremental.md")
-    assert f"up to {calibration.ROWS} rows" in novelty
-    assert f"{calibration.PROBES} random directions" in novelty
-    assert f"as if {calibration.BORROWED} more" in novelty
-    assert f"√({calibration.USUAL_TEMPERATURE} v)" in novelty
+    assert f"up to {calibration.CALIBRATION_ROWS} rows" in novelty
+    assert f"{calibration.N_PROBES} random directions" in novelty
+    assert f"as if {calibration.PSEUDO_COUNT} more" in novelty
+    assert f"√({calibration.REFERENCE_REL_VARIANCE} v)" in novelty
     assert f"{prior.GROWTH} times" in lag and abs(1 / prior.GROWTH - 2 / 3) < 1e-9
     text = " ".join(read("docs/explanation/search.md").split())
-    size = factors.FIRST_LEVEL
-    assert f"The first {size} terms (or d/4" in text
-    assert f"{1 + size + size * (size + 1) // 2:,} monomials" in text
-    assert f"a slack of {hunt.SLACK:.0e}".replace("e-0", "e-") in text
-    assert f"in {search.THIN_SIZE} coordinates at first" in text
-    assert f"up to {search.FEW} rows" in text
-    assert f"within {100 * hunt.MARGINS[0]:.0f} % of the best one" in text
-    assert (
-        f"({100 * search.THIN_MARGIN:.0f} % for classes of few samples, "
-        f"{100 * search.LEANING_MARGIN:.0f} %" in text
-    )
-    assert f"from {cache.FRAME_CLASSES} classes and {cache.FRAME_WIDTH} features on" in text
-    assert f"below {100 * thin.LEAST_FLOOR:.1f} % of the mean variance" in text
+    size = TUNING.first_block
+    for number in (
+        f"The first {size} terms (or d/4",
+        f"{1 + size + size * (size + 1) // 2:,} monomials",
+        f"at {TUNING.block_growth:g} times the coordinates of the last",
+        f"a relative margin of {TUNING.bound_rtol:.0e}".replace("e-0", "e-"),
+        f"less than {TUNING.tie_rtol:.0e}".replace("e-0", "e-"),
+        f"in {TUNING.low_rank_prefix} coordinates",
+        f"up to {TUNING.max_direct_rank} rows",
+        f"by a fraction of {predictor.EPSILON:g}",
+        f"up to {calibration.SOFTMAX_CUTOFF:.0f} temperatures".replace("5", "five"),
+        f"from {TUNING.min_basis_classes} classes and {TUNING.min_basis_features} features on",
+        f"below {100 * TUNING.min_low_rank_floor:.1f} % of the mean variance",
+        f"exceeds {TUNING.max_low_rank_gain:,.0f} floors",
+        f"(g1 below {TUNING.cg_min_floor:g})",
+        f"{TUNING.block_bytes // 2**20} MB for each",
+        f"Fewer than {2 * TUNING.min_parallel_rows} queries",
+    ):
+        assert number in text, number
     assert scatter.RANK_SHARE == 4 and "a quarter of the width" in text
-    assert f"{panel.BLOCK_BYTES // 2**20} MB for each" in text
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@ def contiguous(x: Array) -> Array:
 
 
 def row_slices(n_rows: int, step: int) -> Iterator[slice]:
-    """Slices that cut so many rows into blocks; none goes past the end, as the standard wants."""
+    """Return slices that cut rows into blocks; none exceeds the end, as the standard requires."""
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 

@@ -6,9 +6,9 @@ Two things are needed without keeping a sample:
   statistics alone. It is the trace of the class's scatter under its own metric, corrected for the
   fact that the very samples that are measured also made the metric (the leave-one-out identity).
 - The *spread* around it does not: real features have heavier tails than a Gaussian. So while a
-  class is being learnt, up to `ROWS` of its rows are measured with a common yardstick, and three
-  sums of their distances are kept. Their relative variance :math:`v`, over all classes, is the
-  spread.
+  class is learned, up to `CALIBRATION_ROWS` of its rows are measured with a common metric, and
+  three sums of their distances are stored. Their relative variance :math:`v`, over all classes, is
+  the spread.
 
 With both, a distance is a number that means the same for every class and every encoder: its
 position in a log-normal distribution of mean :math:`E_y` and relative variance :math:`v`, in
@@ -41,7 +41,7 @@ CALIBRATION_ROWS = 32
 N_PROBES = 32
 """Random directions for a trace; they are fixed, so the same model gives the same answer."""
 MAX_EXACT_FEATURES = 128
-"""Up to so many features all directions are taken."""
+"""Number of features up to which all directions are used."""
 PSEUDO_COUNT = 5
 """A class's expected distance is pulled to that of the others by this many samples."""
 DEFAULT_REL_VARIANCE = 0.1
@@ -58,7 +58,7 @@ def sample_distances(
 ) -> tuple[int, float, float]:
     """Number, sum and sum of squares of the distances of a few rows of a lesson.
 
-    The yardstick is the metric of the prior's matrix, or the Euclidean one where there is none;
+    The common metric is that of the prior's matrix, or the Euclidean one if there is none;
     only ratios of distances within a class will matter.
     """
     if stats.count < 2:
@@ -80,7 +80,7 @@ def sample_distances(
             own = _square_lengths(apply_whitening(z / prior.std, prior.whitening))
             leverage = own * (left_out / max(prior.dof, 1))
             if float(xp.max(leverage)) > MAX_LEVERAGE:
-                return 0, 0.0, 0.0  # so little is known yet that these rows *are* the yardstick
+                return 0, 0.0, 0.0  # these rows make up most of the common metric
             distances = distances / (1 - leverage)
     return number, float(xp.sum(distances)), float(xp.sum(distances * distances))
 

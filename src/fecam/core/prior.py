@@ -1,4 +1,4 @@
-r"""What classes share: the pooled matrix, how many samples it is worth, and a common yardstick.
+r"""The pooled matrix of all classes, its weight in samples, and the metric that it defines.
 
 How strong should the pull of a class's matrix towards the pooled one be? If the classes differ only
 as much as matrices of so few samples differ by chance, very strong; if they differ more, weaker.
@@ -36,9 +36,9 @@ GROWTH = 1.5
 N_DIRECTIONS = 32
 """Random directions (fixed ones) in which the classes' matrices are compared."""
 MAX_COMPARED_CLASSES = 64
-"""At most so many classes are compared: the average of more would not differ."""
+"""Maximum of classes that are compared: the average of more would not differ."""
 CHEAP = 2e9
-"""A prior need not lag where all factors can be made anew with so many multiplications."""
+"""Multiplications below which all precisions are derived again, so that the prior does not lag."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,7 @@ Storage = Literal["low_rank", "packed", "diagonal"]
 RANK_SHARE = 4
 """Rows are kept up to a rank of the width divided by this; beyond, the triangle is as good."""
 BLOCK_ROWS = 16384
-"""Rows in one product; longer sums are added up in double precision block by block."""
+"""Rows in one product; longer sums are accumulated in double precision block by block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

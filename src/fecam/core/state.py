@@ -1,7 +1,7 @@
-"""All that a model was taught: one immutable value, and the verbs that make the next one of it.
+"""The statistics of all classes: one immutable value, and methods that return the next one.
 
-A model changes by replacing this value as a whole. So a call that fails half-way has changed
-nothing, and whoever holds an old value can go on reading it.
+A model changes by replacing this value as a whole. So a call that fails half-way changes nothing,
+and code that holds an old value can keep reading it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ClassifierState:
     """The lesson in which each class first came: what Eq. 6 calls its task."""
 
     def learn(self, lesson: Lesson, *, average_domains: bool = False) -> ClassifierState:
-        """What is known after one more lesson."""
+        """Return the state after one more batch."""
         classes = dict(self.classes)
         for label, visit in lesson.items():
             before = classes.get(label)

@@ -46,7 +46,7 @@ def reserve_core(processes: int = 1) -> Iterator[None]:
 
 @contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """Let BLAS have so many threads for a while."""
+    """Limit BLAS to a number of threads inside the context."""
     with _blas().limit(limits=count):
         yield
 
