@@ -35,20 +35,32 @@ class _Counted(PrunedSearch):
         super().__init__(*args)
         self.work: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
-        self._step = "guess"
 
-    def _evaluate_blocks(self, *args: Any) -> np.ndarray:
-        self._step = "guess" if args[-1] is None else "refine"  # by its threshold
+    def _evaluate_blocks(
+        self,
+        rotated: np.ndarray,
+        bound: np.ndarray,
+        gap: np.ndarray,
+        rows: np.ndarray,
+        classes: np.ndarray,
+        threshold: np.ndarray | None,
+    ) -> np.ndarray:
+        step = "guess" if threshold is None else "refine"
+        if threshold is None:
+            self.work[step] += len(rows) * sum(self._block_sizes())
         start = time.perf_counter()
-        result = super()._evaluate_blocks(*args)
-        self.seconds[self._step] += time.perf_counter() - start
+        result = super()._evaluate_blocks(rotated, bound, gap, rows, classes, threshold)
+        self.seconds[step] += time.perf_counter() - start
         return result
 
     def _block_terms(
         self, rotated: np.ndarray, level: int, rows: np.ndarray, classes: np.ndarray
     ) -> np.ndarray:
-        self.work[self._step] += len(rows) * self.precisions[0].blocks[level].size
+        self.work["refine"] += len(rows) * self._block_sizes()[level]
         return super()._block_terms(rotated, level, rows, classes)
+
+    def _block_sizes(self) -> list[int]:
+        return [block.size for block in self._cholesky(0).blocks]
 
 
 def steps(clf: FeCAMClassifier, queries: np.ndarray, *, exact: bool) -> dict[str, list[float]]:
