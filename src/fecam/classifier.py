@@ -34,7 +34,7 @@ from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
 from fecam.presets import preset
-from fecam.settings import PARAMETERS, check_fits, check_mergeable, read_metric
+from fecam.settings import PARAMETERS, check_compatible, check_mergeable, read_metric
 from fecam.validation import check_int
 
 
@@ -217,7 +217,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         params = self._params()
         metric = read_metric(params)
         if self._state is not None:
-            check_fits(params, metric, self._state)
+            check_compatible(params, metric, self._state)
         return metric
 
     @property
@@ -471,7 +471,9 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             power = 0.5 if float(xp.min(array)) >= 0 else None
         transform = Transform(None if power is None else float(power), self.l2 == "features")
         like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
-        return ClassifierState(transform, read_metric(self._params()).needs, array.shape[1], like)
+        return ClassifierState(
+            transform, read_metric(self._params()).scatter_kind, array.shape[1], like
+        )
 
     def set_state(
         self,
@@ -503,7 +505,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         """
         params = self._params()
         metric = read_metric(params)
-        check_fits(params, metric, state)
+        check_compatible(params, metric, state)
         derived = None if previous is None else previous._predictor
         self._state = state
         self._predictor = Predictor(
@@ -573,7 +575,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         if before is None:
             before = self.empty_state(array)
         else:
-            check_fits(self._params(), metric, before)
+            check_compatible(self._params(), metric, before)
             validate_data(self, X=X, reset=False, skip_check_array=True)
             _check_kind(labels, before)
         rows = self._rows(array, labels, before)

@@ -1,8 +1,8 @@
-"""The public boundary: what users hand in, made into arrays that the maths can trust.
+"""Checks of features and labels that a user passes.
 
-NumPy arrays, lists and data frames go through scikit-learn's own checks, arrays of other libraries
-(torch, ...) through the same questions asked in the array API. Either way an error names the
-argument, the offending value, where it stands and what to do.
+NumPy arrays, lists and data frames are checked by scikit-learn, arrays of other libraries (torch,
+...) by the same conditions written in the array API. An error names the argument, the value, its
+row and column, and a remedy.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from fecam.errors import InputError
 
 
 def check_features(X: Any, *, name: str = "X") -> Array:
-    """``X`` as a two-dimensional floating-point array without NaN and infinity."""
+    """Return ``X`` as a two-dimensional float array, or raise if it has NaN or infinity."""
     if is_array(X):
-        array = _check_foreign(detached(X), name)
+        array = _check_array(detached(X), name)
     else:
         array = check_array(X, dtype=(np.float64, np.float32), ensure_all_finite=False)
     _check_finite(array, name)
     return array
 
 
-def _check_foreign(X: Array, name: str) -> Array:
+def _check_array(X: Array, name: str) -> Array:
+    """Return an array of another library than NumPy as float32 or float64."""
     xp = namespace(X)
     if getattr(X, "is_sparse", False):
         raise InputError(f"{name} is a sparse tensor. Use {name}.to_dense().")
@@ -51,54 +52,54 @@ def _check_foreign(X: Array, name: str) -> Array:
 
 def _check_finite(X: Array, name: str) -> None:
     xp = namespace(X)
-    # One fast pass: a sum is finite only if every term is. Overflow sends us down the slow path,
-    # which then finds nothing wrong.
+    # A sum is finite only if every term is. It may overflow, so each value is checked then.
     with np.errstate(over="ignore", invalid="ignore"):
         if bool(xp.isfinite(xp.sum(X))):
             return
-    bad = ~xp.isfinite(X)
-    if not bool(xp.any(bad)):
+    invalid = ~xp.isfinite(X)
+    if not bool(xp.any(invalid)):
         return
-    row, column, value = _first(bad, X)
+    row, column, value = _first(invalid, X)
     kind = "NaN" if np.isnan(value) else "infinity"
     raise InputError(
         f"Input {name} contains {kind} ({value} at row {row}, column {column}; "
-        f"{int(xp.sum(xp.astype(bad, xp.int64)))} such values in all). "
-        "Remove these rows or repair the encoder that made them."
+        f"{int(xp.sum(xp.astype(invalid, xp.int64)))} such values in total). "
+        "Remove these rows or fix the encoder that returned them."
     )
 
 
 def _first(mask: Array, X: Array) -> tuple[int, int, float]:
+    """Return row, column and value of the first entry for which the mask is true."""
     row, column = np.argwhere(to_numpy(mask))[0]
     return int(row), int(column), float(X[int(row), int(column)])
 
 
 def check_range(X: Array, transform: Transform, dtype: Any, *, name: str = "X") -> None:
-    """Refuse features that the transform, or the precision of the model, cannot take."""
+    """Raise if a feature is outside the domain of the transform or too large for the dtype."""
     xp = namespace(X)
     lowest, highest = xp.min(X), xp.max(X)
     power = transform.power
     if power is not None and bool(outside_domain(lowest, power)):
         row, column, value = _first(outside_domain(X, power), X)
-        needs = "features above zero" if power <= 0 else "features that are not negative"
+        domain = "features above zero" if power <= 0 else "nonnegative features"
         raise InputError(
-            f"{name} has {value:g} at row {row}, column {column}, but tukey={power:g} takes only "
-            f"{needs}. Make a new model with tukey=None for such features."
+            f"{name} has {value:g} at row {row}, column {column}, but tukey={power:g} accepts "
+            f"only {domain}. Create a new model with tukey=None for such features."
         )
-    limit = float(xp.finfo(dtype).max) ** 0.2  # squares of sums of squares still fit
+    limit = float(xp.finfo(dtype).max) ** 0.2  # squares of sums of squares do not overflow
     largest = max(float(highest), -float(lowest))
     if largest > limit:
         raise InputError(
-            f"{name} has a value of size {largest:.3g}; in {str(dtype).split('.')[-1]} at most "
-            f"{limit:.3g} can be worked with. Scale the features down, or make a new model with "
+            f"{name} has a value of size {largest:.3g}, but {str(dtype).split('.')[-1]} allows at "
+            f"most {limit:.3g}. Scale the features down, or create a new model with "
             "dtype='float64'."
         )
 
 
 def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any]:
-    """``y`` as a one-dimensional NumPy array of integers or of strings, one a row.
+    """Return ``y`` as a one-dimensional NumPy array of integers or strings, one per row.
 
-    Truth values become 0 and 1.
+    Booleans become 0 and 1.
     """
     if y is None:
         raise InputError(
@@ -111,16 +112,17 @@ def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any
     labels: np.ndarray[Any, Any] = column_or_1d(y, warn=True)
     if labels.shape[0] != n_rows:
         raise InputError(
-            f"{name} has {labels.shape[0]} labels but X has {n_rows} samples. Give one label a row."
+            f"{name} has {labels.shape[0]} labels but X has {n_rows} samples. Give one label per "
+            "row."
         )
     if labels.dtype.kind == "O":
-        labels = _unboxed(labels, name)
+        labels = _from_objects(labels, name)
     if labels.dtype.kind == "f" and not np.all(np.isfinite(labels)):
         raise InputError(f"Input {name} contains NaN or infinity. Give every sample a label.")
-    if labels.dtype.kind not in "iubU":  # of these no question is left, and asking takes long
+    if labels.dtype.kind not in "iubU":  # integers and strings are valid: skip a slow check
         check_classification_targets(labels)
     if labels.dtype.kind in "fb":
-        labels = labels.astype(np.int64)  # whole numbers, or the line above had refused them
+        labels = labels.astype(np.int64)  # floats are integers: others were rejected above
     return labels
 
 
@@ -128,19 +130,18 @@ def _is_mixed(values: Any) -> bool:
     return len({isinstance(value, str) for value in values}) > 1
 
 
-def _unboxed(labels: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
-    """Python objects as an array of one kind; NumPy alone would turn 1 and "a" into strings."""
+def _from_objects(labels: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """Return Python objects as an array of one kind; NumPy would convert 1 and "a" to strings."""
     kinds = sorted({type(label).__name__ for label in labels})
     if all(isinstance(label, str) for label in labels):
         return labels.astype(str)
     if all(isinstance(label, (bool, int, np.integer, np.bool_)) for label in labels):
         return np.asarray(labels.tolist())
     raise InputError(
-        f"{name} mixes labels of different kinds or of a kind that is no label: "
-        f"{', '.join(kinds)}. Use integers or strings throughout."
+        f"{name} has labels of the types {', '.join(kinds)}. Use only integers or only strings."
     )
 
 
 def kind_of(labels: np.ndarray[Any, Any]) -> str:
-    """Whether labels are "strings" or "integers"."""
+    """Return "strings" or "integers", the kind of the labels."""
     return "strings" if labels.dtype.kind in "USO" else "integers"

@@ -1,8 +1,7 @@
-"""The settings of the paper and of each public implementation, by name.
+"""Parameters of the paper and of each public implementation, by name.
 
-What each of these implementations computes was read in its code. Where it shrinks twice with
-gamma, ``shrinkage`` holds the gamma * (2 + gamma) of one pass to the same end: "twice (1, 1)" is
-(3, 3).
+They follow the code of these implementations. Two passes of shrinkage with gamma are equivalent to
+one with gamma * (2 + gamma), which is what ``shrinkage`` holds: (3, 3) for two passes with (1, 1).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fecam.errors import SettingsError
-from fecam.validation import suggestion
+from fecam.validation import unknown
 
 _PAPER: dict[str, Any] = {
     "covariance": "class",
@@ -52,18 +51,33 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
     }
 )
+"""The parameters of each preset."""
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The parameters of a preset.
+    """Return the parameters of a preset.
 
+    Parameters
+    ----------
+    name : str
+        A key of `PRESETS`.
+
+    Returns
+    -------
+    dict
+        Parameters of `fecam.FeCAMClassifier`.
+
+    Raises
+    ------
+    SettingsError
+        If there is no such preset.
+
+    Examples
+    --------
     >>> preset("few-shot")["shrinkage"]
     (100.0, 100.0)
     """
     try:
         return dict(PRESETS[name])
     except (KeyError, TypeError):
-        raise SettingsError(
-            f"there is no preset {name!r}.{suggestion(name, PRESETS)} "
-            f"Known: {', '.join(map(repr, PRESETS))}."
-        ) from None
+        raise SettingsError(f"there is no preset {unknown(name, PRESETS)}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -19,8 +18,10 @@ def is_int(value: object) -> bool:
 
 def is_number(value: object) -> bool:
     """Return whether the value is a finite real number; a bool is not."""
-    limit: Any = sys.float_info.max  # no NaN, infinity or larger integer is within it
-    return isinstance(value, Real) and not isinstance(value, bool) and -limit <= value <= limit
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer larger than any float
+        return False
 
 
 def check_int(

@@ -49,7 +49,7 @@ DATA = {
 
 
 # A new fit may have any width and any kind of label.
-TEACHING = [
+LEARNING = [
     (verb, name)
     for verb in ("partial_fit", "fit", "unlearn")
     for name in DATA
@@ -57,7 +57,7 @@ TEACHING = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "name"), TEACHING)
+@pytest.mark.parametrize(("verb", "name"), LEARNING)
 def test_learning(clf, verb, name):
     bad, labels, message = DATA[name]
     before = state_of(clf)
@@ -153,6 +153,7 @@ def test_gammas_that_make_a_matrix_indefinite(clf):
         ("pooling", "much", "pooling='much'"),
         ("mean_uncertainty", -0.1, "mean_uncertainty=-0.1"),
         ("mean_uncertainty", True, "mean_uncertainty=True"),
+        ("mean_uncertainty", np.float32(np.inf), "must be a finite number"),
         ("prototype", "mean", "prototype='mean'"),
         ("l2", "yes", "l2='yes'"),
         ("domains", "both", "domains='both'"),
@@ -173,12 +174,12 @@ def test_invalid_parameters(clf, name, value, message):
 @pytest.mark.parametrize(
     ("fitted", "changes", "message"),
     [
-        ({"tukey": 0.5}, {"tukey": 0.25}, "tukey=0.25 cannot be set any more"),
-        ({"l2": "features"}, {"l2": None}, "l2=None cannot be set any more"),
-        ({"l2": None}, {"l2": "features"}, "l2='features' cannot be set any more"),
+        ({"tukey": 0.5}, {"tukey": 0.25}, "tukey=0.25 cannot be set after learning"),
+        ({"l2": "features"}, {"l2": None}, "l2=None cannot be set after learning"),
+        ({"l2": None}, {"l2": "features"}, "l2='features' cannot be set after learning"),
         ({"dtype": "float32"}, {"dtype": "float64"}, "dtype='float64' cannot"),
-        ({"covariance": "identity"}, {"covariance": "class"}, "never kept.*only means"),
-        ({"covariance": "diagonal"}, {"covariance": "pooled"}, "never kept.*only variances"),
+        ({"covariance": "identity"}, {"covariance": "class"}, "needs matrices.*only means"),
+        ({"covariance": "diagonal"}, {"covariance": "pooled"}, "needs matrices.*only variances"),
     ],
 )
 def test_parameters_that_cannot_change_after_learning(fitted, changes, message):
@@ -195,7 +196,7 @@ def test_parameters_that_cannot_change_after_learning(fitted, changes, message):
 
 def test_domain_averaging_cannot_change_after_learning():
     pooled = FeCAMClassifier().partial_fit(X, Y).partial_fit(X, Y)
-    with pytest.raises(SettingsError, match="2 visits of class 0"):
+    with pytest.raises(SettingsError, match="2 batches of class 0"):
         pooled.set_params(domains="average")
     averaged = FeCAMClassifier(domains="average").partial_fit(X, Y).partial_fit(X, Y)
     with pytest.raises(SettingsError, match="cannot be undone"):

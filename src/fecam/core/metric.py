@@ -40,7 +40,7 @@ class Metric:
     average_domains: bool
 
     @property
-    def needs(self) -> ScatterKind:
+    def scatter_kind(self) -> ScatterKind:
         """How much of a scatter the statistics must hold."""
         if self.covariance == "identity":
             return "none"
