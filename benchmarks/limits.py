@@ -21,7 +21,7 @@ import problems
 import reference
 from fecam import FeCAMClassifier
 from fecam.core.bounds import _monomials
-from fecam.core.predictor import EPSILON
+from fecam.core.tuning import TUNING
 from fecam.core.search import PrunedSearch
 from reference import SETTINGS
 from reporting import markdown, options, say, side_by_side, write
@@ -70,7 +70,7 @@ def steps(clf: FeCAMClassifier, queries: np.ndarray, *, exact: bool) -> dict[str
     if not search.is_cholesky.all():
         raise SystemExit("every class needs more samples than a quarter of the features")
     block = search.exhaustive.shift(clf._queries(queries, predictor))
-    epsilon = 0.0 if exact else EPSILON
+    epsilon = 0.0 if exact else TUNING.epsilon
     n, width = block.shape
     dense = reference.Dense(clf)
     (bounds,) = search.prefix_bounds

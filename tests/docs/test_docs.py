@@ -184,7 +184,7 @@ def test_what_the_reference_is_made_from_exists():
 
 
 def test_numbers_in_the_explanations_are_those_of_the_code():
-    from fecam.core import calibration, predictor, prior, scatter
+    from fecam.core import calibration, prior, scatter
     from fecam.core.tuning import TUNING
 
     novelty, lag = read("docs/explanation/novelty.md"), read("docs/explanation/incremental.md")
@@ -203,7 +203,7 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
         f"less than {TUNING.tie_rtol:.0e}".replace("e-0", "e-"),
         f"in {TUNING.low_rank_prefix} coordinates",
         f"up to {TUNING.max_direct_rank} rows",
-        f"by a fraction of {predictor.EPSILON:g}",
+        f"by a fraction of {TUNING.epsilon:g}",
         f"up to {calibration.SOFTMAX_CUTOFF:.0f} temperatures".replace("5", "five"),
         f"from {TUNING.min_basis_classes} classes and {TUNING.min_basis_features} features on",
         f"below {100 * TUNING.min_low_rank_floor:.1f} % of the mean variance",

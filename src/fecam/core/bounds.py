@@ -114,7 +114,7 @@ class PrefixBounds:
         shape = (len(rotated), len(self.indices))
         lower, estimate = np.empty((2, *shape), rotated.dtype)
         n_bytes = rotated.itemsize * len(self._coefficients)
-        for rows in row_slices(len(rotated), max(1, self._tuning.monomial_bytes // n_bytes)):
+        for rows in row_slices(len(rotated), max(1, 8 * self._tuning.cache_bytes // n_bytes)):
             monomials = _monomials(rotated[rows, : self.size])
             prefix = np.matmul(monomials, self._coefficients, out=lower[rows])
             tail = rotated[rows, self.size :]
@@ -152,7 +152,7 @@ def _prefix_of(
         return precision.prefix
     cached = vars(precision).get("low_rank_prefix")
     if cached is None or cached[0] is not axes or len(cached[1]) != size:
-        # A random estimate of the trace is enough: eight sign vectors instead of all axes.
+        # A random estimate of the trace is enough: sign vectors instead of all axes.
         n_tail = axes.shape[1] - size
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(16, n_tail))
         tail = (signs @ axes[:, size:].T).astype(precision.rows.dtype)

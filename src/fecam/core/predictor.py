@@ -55,11 +55,6 @@ from fecam.core.threads import in_parallel
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import SingularMatrixError
 
-EPSILON = 0.5
-"""Fraction by which approximate search moves each lower bound towards the estimate. On features of
-CIFAR-100 and of glyphs at least 99.9 % of the labels are those of exact search
-(``benchmarks/prediction.py``)."""
-
 
 class _Derived(NamedTuple):
     """A precision, and the objects it was derived from."""
@@ -339,7 +334,7 @@ class Predictor:
             if pruned is not None and (
                 search != "auto" or pruned.beats_exhaustive(queries.shape[0])
             ):
-                epsilon = EPSILON if search == "approximate" else 0.0
+                epsilon = self.tuning.epsilon if search == "approximate" else 0.0
                 if temperature:  # a sum over classes suffers from each that is missing
                     epsilon /= 2
                 return _concatenate(pruned.search(queries, k, radius, epsilon, reduce))
