@@ -21,8 +21,8 @@ import problems
 import reference
 from fecam import FeCAMClassifier
 from fecam.core.bounds import _monomials
-from fecam.core.tuning import TUNING
 from fecam.core.search import PrunedSearch
+from fecam.core.tuning import TUNING
 from reference import SETTINGS
 from reporting import markdown, options, say, side_by_side, write
 from stamps import CLASSIFIER
