@@ -172,7 +172,7 @@ def test_the_folder_holds_spec_metadata_and_records(experiment, tmp_path):
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == list(COLUMNS) and len(rows) == len(records)
     assert float(rows[-1]["accuracy"]) == records[-1]["accuracy"]
-    assert not list(tmp_path.glob("run/*.partial"))
+    assert not list(tmp_path.glob("run/*.part"))
 
 
 def test_a_random_head_has_the_seed_of_the_run(experiment, tmp_path):

@@ -28,6 +28,7 @@ from fecam import __version__
 from fecam.bench.record import check_values, is_object, maybe, parse_json, parse_record, short
 from fecam.bench.spec import Spec
 from fecam.errors import RunError, SpecError
+from fecam.files import write_atomically
 
 SPEC, METADATA, RECORDS, TABLE = "spec.toml", "about.json", "records.jsonl", "records.csv"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "onnxruntime", "transformers")
@@ -81,7 +82,7 @@ class RunFolder:
                 "Choose another folder with --output, or start over with --restart."
             )
         if before != text or not file.exists():
-            replace_text(file, text)
+            write_atomically(file, text)
         return records
 
     def clear(self) -> None:
@@ -91,7 +92,7 @@ class RunFolder:
 
     def rewrite(self, records: Iterable[Record]) -> None:
         """Replace all records."""
-        replace_text(self.path / RECORDS, "".join(_line(record) for record in records))
+        write_atomically(self.path / RECORDS, "".join(_line(record) for record in records))
 
     def append(self, record: Record) -> None:
         """Append a record; it is on disk when this returns."""
@@ -111,7 +112,7 @@ class RunFolder:
 
     def write_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Write the metadata of the run."""
-        replace_text(
+        write_atomically(
             self.path / METADATA, json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
         )
 
@@ -121,7 +122,7 @@ class RunFolder:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(r for r in read_records(self.path) if r["kind"] == "task")
-        replace_text(self.path / TABLE, file.getvalue())
+        write_atomically(self.path / TABLE, file.getvalue())
 
 
 def read_records(folder: Path) -> Iterator[Record]:
@@ -230,16 +231,3 @@ def _flatten(value: Any, name: str = "") -> dict[str, Any]:
 
 def _line(record: Record) -> str:
     return json.dumps(record, ensure_ascii=False) + "\n"
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file atomically: a reader sees the old or the new content."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from fecam.client.requests import Request, Requests
 from fecam.errors import MissingPackageError, ServiceError
+from fecam.files import atomic_file
 
 try:
     import httpx
@@ -97,7 +93,7 @@ class Client(_Client):
                 if request.file is None or not response.is_success:
                     response.read()
                 else:
-                    with _write_atomically(request.file) as file:
+                    with atomic_file(request.file, mode=0o600) as file:
                         for part in response.iter_bytes():
                             file.write(part)
             return response  # type: ignore[no-any-return]
@@ -142,7 +138,7 @@ class AsyncClient(_Client):
                 if request.file is None or not response.is_success:
                     await response.aread()
                 else:
-                    with _write_atomically(request.file) as file:
+                    with atomic_file(request.file, mode=0o600) as file:
                         async for part in response.aiter_bytes():
                             file.write(part)
             return response  # type: ignore[no-any-return]
@@ -172,18 +168,3 @@ def _read(request: Request[T], response: Any) -> T:
             response.status_code,
             "unexpected",
         ) from None
-
-
-@contextmanager
-def _write_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces ``path`` when it is complete."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

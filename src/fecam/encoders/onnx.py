@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import fingerprint_of
 from fecam.encoders.encoder import Encoder, Features, ImageEncoder, first_line
-from fecam.encoders.files import write_atomically
 from fecam.encoders.names import with_options
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.errors import EncoderError
+from fecam.files import write_atomically
 from fecam.validation import check_keys
 
 if TYPE_CHECKING:
@@ -155,7 +155,12 @@ def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
         _PREPROCESSING: json.dumps(source.steps.as_dict()),
     }.items():
         model.metadata_props.add(key=key, value=value)
-    write_atomically(path, model.SerializeToString(), EncoderError)
+    try:
+        write_atomically(Path(path), model.SerializeToString())
+    except OSError as reason:
+        raise EncoderError(
+            f"{path} was not written: {reason}. Choose a folder that exists and has space."
+        ) from None
 
 
 def _torch_source(encoder: Encoder) -> TorchImageEncoder:

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fecam.data.dataset import fingerprint_of
-from fecam.encoders.files import PathLike
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.tensor_files import layer_difference, read_tensors, write_tensors
 from fecam.encoders.torch_runtime import TorchImageEncoder, fingerprint_of_tensors, fuse_batchnorm
 from fecam.errors import EncoderError
+from fecam.files import PathLike
 from fecam.validation import check_choice, check_int
 
 Stem = Literal["small", "large"]

@@ -12,9 +12,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fecam.data.dataset import fingerprint_of
-from fecam.encoders.files import PathLike, write_atomically
 from fecam.encoders.torch_runtime import fingerprint_of_tensors
 from fecam.errors import FecamError
+from fecam.files import PathLike, write_atomically
 
 
 def write_tensors(
@@ -30,9 +30,11 @@ def write_tensors(
     header["checksum"] = _checksum(header, arrays)
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(Path(path), save(arrays, header))
     except OSError as reason:
-        raise error(f"{path} was not written: {reason}. Choose another folder.") from None
-    write_atomically(path, save(arrays, header), error)
+        raise error(
+            f"{path} was not written: {reason}. Choose a writable folder that has space."
+        ) from None
 
 
 def read_tensors(

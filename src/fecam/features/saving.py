@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from fecam.data.dataset import Dataset
 from fecam.errors import InputError, MissingPackageError
+from fecam.files import atomic_file
 
 
 def save_features(features: Dataset, path: Path | str) -> None:
@@ -18,18 +18,15 @@ def save_features(features: Dataset, path: Path | str) -> None:
     writers = {".npz": _write_npz, ".parquet": _write_parquet}
     if path.suffix not in writers:
         raise InputError(f"{path}: the file name must end in {' or '.join(writers)}")
-    temporary = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writers[path.suffix](features, temporary)
-        os.replace(temporary, path)
+        with atomic_file(path) as file:
+            writers[path.suffix](features, file)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def _write_npz(features: Dataset, path: Path) -> None:
+def _write_npz(features: Dataset, file: IO[bytes]) -> None:
     arrays = {
         "X": np.asarray(features.items),
         "y": features.labels,
@@ -38,10 +35,10 @@ def _write_npz(features: Dataset, path: Path) -> None:
     }
     if features.domains is not None:
         arrays["domains"] = np.asarray(features.domain_names)[features.domains]
-    np.savez(path, **arrays)  # type: ignore[arg-type]
+    np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def _write_parquet(features: Dataset, path: Path) -> None:
+def _write_parquet(features: Dataset, file: IO[bytes]) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -55,4 +52,4 @@ def _write_parquet(features: Dataset, path: Path) -> None:
     }
     if features.domains is not None:
         columns["domain"] = pa.array([features.domain_names[domain] for domain in features.domains])
-    pq.write_table(pa.table(columns), path)
+    pq.write_table(pa.table(columns), file)

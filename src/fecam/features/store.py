@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fecam.data.paths import cache_folder
 from fecam.errors import FecamError
+from fecam.files import sync, write_atomically
 
 Rows = NDArray[np.float32]
 
@@ -161,7 +162,7 @@ class FeatureStore:
     def limit(self, value: int) -> None:
         with _write_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write_atomically(self.folder / "limit", str(value).encode())
+            write_atomically(self.folder / "limit", str(value))
 
     def shrink(self, keep: str | None = None) -> list[CacheEntry]:
         """Remove and return the least recently used sets beyond the limit, except ``keep``."""
@@ -240,7 +241,7 @@ class FeatureWriter:
         state = {"done": self.done, "skipped": self.skipped}
         with _write_errors(self._folder.parent):
             self._flush()
-            _write_atomically(self._folder / _PROGRESS, json.dumps(state).encode())
+            write_atomically(self._folder / _PROGRESS, json.dumps(state))
         self._saved_at = time.monotonic()
 
     def close(self) -> None:
@@ -259,7 +260,7 @@ class FeatureWriter:
                 os.replace(compact, self._folder / _FEATURES)
             np.save(self._folder / _KEPT, kept)
             about = {**self._about, "skipped": self.skipped, "made": time.time()}
-            _write_atomically(self._folder / _ABOUT, json.dumps(about).encode())
+            write_atomically(self._folder / _ABOUT, json.dumps(about))
             (self._folder / _PROGRESS).unlink(missing_ok=True)
             for name in (_FEATURES, _KEPT, _ABOUT, "."):
                 _sync(self._folder / name)
@@ -287,23 +288,6 @@ def _write_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
-    """Write a small file so that a reader finds the old content or the new one."""
-    temporary = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _sync(path: Path) -> None:
     with suppress(OSError):  # some systems cannot open a folder
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from fecam.core.state import ClassifierState
+from fecam.files import sync
 from fecam.model_file.header import APPLICATION_ID, VERSION
 from fecam.model_file.schema import TABLES
 from fecam.model_file.writing import WorkingCopy, write_step
@@ -66,7 +67,7 @@ def atomic_file(target: Path, *, replace: bool) -> Iterator[Path]:
         if target.exists():
             shutil.copymode(target, temporary)
         yield temporary
-        _fsync(temporary, os.O_RDWR)
+        sync(temporary, os.O_RDWR)
         if not replace and target.exists():  # keep the log of a file that exists
             raise FileExistsError
         # SQLite would apply what is left of an earlier file at this path to the new one.
@@ -74,7 +75,7 @@ def atomic_file(target: Path, *, replace: bool) -> Iterator[Path]:
             target.with_name(target.name + ending).unlink(missing_ok=True)
         _move(temporary, target, replace)
         with suppress(OSError):  # some systems cannot open a folder
-            _fsync(target.parent, os.O_RDONLY)
+            sync(target.parent)
     except FileExistsError:
         raise file_error(
             "another program has just created it.", "Try again to add to it."
@@ -93,12 +94,3 @@ def _move(temporary: Path, target: Path, replace: bool) -> None:
             replace = True
     if replace:
         os.replace(temporary, target)
-
-
-def _fsync(path: Path, flags: int) -> None:
-    """Flush a file or a folder to the disk."""
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

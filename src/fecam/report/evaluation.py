@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.bench.evaluation import Evaluation
-from fecam.bench.results import replace_text
 from fecam.errors import InputError
+from fecam.files import write_atomically
 from fecam.report.layout import description_list, details, figures, page, section
 from fecam.report.tables import GAP, Cell, Table
 from fecam.report.text import markup, percent
@@ -32,7 +32,7 @@ def write_evaluation(evaluation: Evaluation, facts: Mapping[str, str], path: Pat
     text = evaluation_page(evaluation, facts)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, text)
+        write_atomically(path, text)
     except OSError as error:
         raise InputError(
             f"{path} cannot be written: {error.strerror or error}. Remedy: give a path in a "

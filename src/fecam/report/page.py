@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fecam.bench.results import replace_text
 from fecam.errors import InputError, RunError
+from fecam.files import write_atomically
 from fecam.report.facts import facts, summary_sentence
 from fecam.report.layout import details, figures, page, section
 from fecam.report.reading import Run, read_run
@@ -76,7 +76,7 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
                 stem = path.parent / "plots" / f"{prefix}{plot.name}"
                 stem.with_name(stem.name + ".svg").write_bytes(plot.svg)
                 stem.with_name(stem.name + ".png").write_bytes(plot.png)
-        replace_text(path, text)
+        write_atomically(path, text)
     except OSError as error:
         raise RunError(
             f"the report {path} cannot be written: {error.strerror or error}. Remedy: give a path "

@@ -7,7 +7,6 @@ of unchanged classes stay cached.
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -15,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fecam.files import write_atomically
 from fecam.service.blocks import apply_blocks
 from fecam.service.copies import restore_into
 from fecam.service.engine import Engine
@@ -126,7 +126,7 @@ class Replica(Engine):
             status: WriterStatus = await self._call("status", self._version, self._tokens_digest)
             self._writer_version = status.version
             if status.tokens is not None:
-                await asyncio.to_thread(_replace_file, self._tokens, status.tokens)
+                await asyncio.to_thread(write_atomically, self._tokens, status.tokens)
                 self._tokens_digest = digest(status.tokens)
             if not status.version:  # the model is empty or its file is gone: keep the copy
                 self._version = 0
@@ -147,10 +147,3 @@ class Replica(Engine):
         apply_blocks(self._copy, delta.blocks, delta.size)
         restore_into(self._copy, self.model.path)
         self._version, self._digests = delta.version, delta.digests
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    """Replace a file atomically; only the owner can read its folder."""
-    new = path.with_suffix(".new")
-    new.write_bytes(content)
-    os.replace(new, path)

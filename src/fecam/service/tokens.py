@@ -11,13 +11,13 @@ import json
 import os
 import re
 import secrets
-import tempfile
 import threading
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fecam.errors import SettingsError
+from fecam.files import atomic_file
 
 SCOPES = ("read", "teach")
 """Each scope includes those before it."""
@@ -38,8 +38,7 @@ class Token:
 class TokenFile:
     """The tokens of a service, in a file that only its owner can read.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>>     >>> with tempfile.TemporaryDirectory() as folder:
     ...     tokens = TokenFile(Path(folder) / "tokens.json")
     ...     text = tokens.add("camera", "read")
     ...     tokens.scope_of(text), tokens.scope_of("guess")
@@ -130,19 +129,9 @@ class TokenFile:
 
     def _write(self, tokens: list[Token]) -> None:
         text = json.dumps({"tokens": [asdict(token) for token in tokens]}, indent=2) + "\n"
-        folder = self.path.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        # mkstemp creates files that only their owner can read.
-        handle, name = tempfile.mkstemp(prefix=".tokens-", dir=folder)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(self.path, mode=0o600) as file:
+            file.write(text.encode())
 
 
 def _hash(text: str) -> str:

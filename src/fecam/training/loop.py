@@ -22,10 +22,10 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from fecam.encoders.files import PathLike
 from fecam.encoders.tensor_files import layer_difference, read_tensors, write_tensors
 from fecam.encoders.torch_runtime import choose_device, fingerprint_of_tensors
 from fecam.errors import TrainingError
+from fecam.files import PathLike
 from fecam.training.checkpoints import different_settings, read_state
 from fecam.training.hooks import Hooks, Modules, Step
 from fecam.training.images import TrainingImages
