@@ -346,14 +346,17 @@ def test_predict_workers_setting(tmp_path):
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_search_overrides_the_model(tmp_path, workers):
-    """Approximate search gives some other answers here, also after a change."""
+    """Approximate search gives some other answers here, also after a change.
+
+    Each class varies along four directions of its own, which estimates from a prefix miss.
+    """
     rng, width = np.random.default_rng(0), 64
-    centres, spreads = rng.random((40, width)), 0.3 * 10 ** rng.normal(0, 0.5, 40)
-    rows = centres[:, None] + spreads[:, None, None] * rng.normal(size=(40, 200, width))
-    rows, labels = abs(rows).reshape(-1, width).astype(np.float32), np.repeat(np.arange(40), 200)
-    queries = (
-        rows[rng.integers(len(rows), size=100)] + rows[rng.integers(len(rows), size=100)]
-    ) / 2
+    centers, axes = rng.random((40, 1, width)), rng.normal(size=(40, 4, width))
+    rows = centers + rng.normal(size=(40, 200, 4)) @ axes
+    rows += 0.05 * rng.normal(size=rows.shape)
+    rows, labels = rows.reshape(-1, width).astype(np.float32), np.repeat(np.arange(40), 200)
+    pairs = rng.integers(len(rows), size=(2, 200))
+    queries = rows[pairs].mean(axis=0)
     plain = {"normalization": None, "pooling": 0.0, "shrinkage": (1.0, 1.0)}
 
     with package.open(tmp_path / "m.fecam", settings=plain) as model:
@@ -363,7 +366,7 @@ def test_search_overrides_the_model(tmp_path, workers):
             for _ in range(2):
                 answers = ask(http, queries, top=0)["answers"]
                 wrong = [one["label"] for one in answers] != model.classifier.predict(queries)
-                assert 5 < sum(wrong) < 50, "exact search has none"
+                assert 3 < sum(wrong) < 100, "exact search has none"
                 http.post("/v1/teach", json=teach_body(rows[:1], "0"))
                 model.reload()
 
