@@ -38,7 +38,8 @@ class Token:
 class TokenFile:
     """The tokens of a service, in a file that only its owner can read.
 
-    >>>     >>> with tempfile.TemporaryDirectory() as folder:
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
     ...     tokens = TokenFile(Path(folder) / "tokens.json")
     ...     text = tokens.add("camera", "read")
     ...     tokens.scope_of(text), tokens.scope_of("guess")
