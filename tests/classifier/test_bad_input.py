@@ -112,11 +112,11 @@ def test_before_any_fit(ask):
 
 def test_unknown_labels(clf):
     before = state_of(clf)
-    with pytest.raises(UnknownLabelError, match=r"7 was never taught\. Known: 0, 1, 2"):
+    with pytest.raises(UnknownLabelError, match=r"7 was never learned\. Learned: 0, 1, 2"):
         clf.forget(7)
-    with pytest.raises(UnknownLabelError, match="7 was never taught"):
+    with pytest.raises(UnknownLabelError, match="7 was never learned"):
         clf.unlearn(X, np.full(30, 7))
-    with pytest.raises(UnknownLabelError, match="never taught"):
+    with pytest.raises(UnknownLabelError, match="never learned"):
         clf.forget([1])
     assert state_of(clf) == before
 

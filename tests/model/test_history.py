@@ -103,7 +103,7 @@ def test_failed_learn_changes_nothing(path):
             model.learn(np.ones((2, 7)), ["cat", "dog"])
         with pytest.raises(InputError, match=r"whole|integers|kind"):
             model.learn(X[:2] + 3, [1, 2])
-        with pytest.raises(UnknownLabelError, match="never taught"):
+        with pytest.raises(UnknownLabelError, match="never learned"):
             model.forget("emu")
         with pytest.raises(InputError, match="not among those"):
             model.unlearn(X[:1] + 5, ["cat"])

@@ -1,4 +1,4 @@
-"""A batch with mixed labels, taken apart into the rows of each class."""
+"""Grouping of a batch by label."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class ClassRows(NamedTuple):
 def group_by_label(
     X: Array, labels: np.ndarray[Any, Any], transform: Transform
 ) -> dict[Hashable, ClassRows]:
-    """The rows of each label in a batch, transformed once."""
+    """Return the rows of each label in a batch."""
     xp = namespace(X)
-    labels_found, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    if len(labels_found) > 1:
-        # Sort once, then every class is a slice: cheaper than a mask a class.
+    unique_labels, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(unique_labels) > 1:
+        # After one sort every class is a slice, which is faster than a mask per class.
         order = np.argsort(codes, kind="stable")
         X = xp.take(X, xp.asarray(order, device=device(X)), axis=0)
     features = transform(X)
     ends = np.cumsum(counts).tolist()
     starts = [0, *ends[:-1]]
     batch: dict[Hashable, ClassRows] = {}
-    for label, start, end in zip(labels_found.tolist(), starts, ends, strict=True):
+    for label, start, end in zip(unique_labels.tolist(), starts, ends, strict=True):
         raw = X[start:end, :]
         batch[label] = ClassRows(raw, raw if features is X else features[start:end, :])
     return batch
@@ -43,7 +43,7 @@ def group_by_label(
 def summarize_batch(
     batch: Mapping[Hashable, ClassRows], scatter_kind: ScatterKind, dtype: object
 ) -> dict[Hashable, ClassStatistics]:
-    """The statistics of each label in a batch."""
+    """Return the statistics of each label in a batch."""
     return {
         label: summarize_class(rows.raw, rows.features, scatter_kind, dtype)
         for label, rows in batch.items()

@@ -1,7 +1,7 @@
-"""The statistics of all classes: one immutable value, and methods that return the next one.
+"""The statistics of all classes as one immutable value.
 
-A model changes by replacing this value as a whole. So a call that fails half-way changes nothing,
-and code that holds an old value can keep reading it.
+A model changes by replacing this value. So a call that fails changes nothing, and other threads can
+keep reading the old value.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fecam.core.scatter import Scatter
 from fecam.core.statistics import (
     ClassStatistics,
     ScatterKind,
-    add_samples,
-    average_visits,
+    add_moments,
+    average_covariances,
     combine,
     remove,
     scatter_diagonal,
@@ -25,88 +25,93 @@ from fecam.core.statistics import (
 from fecam.core.transforms import Transform
 from fecam.errors import InputError, SettingsError, UnknownLabelError
 
-Lesson = Mapping[Hashable, ClassStatistics]
+BatchStatistics = Mapping[Hashable, ClassStatistics]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassifierState:
-    """The statistics of every class, and what they are statistics of."""
+    """The statistics of all classes, and the transform and dtype they were computed with."""
 
     transform: Transform
     scatter_kind: ScatterKind
     n_features: int
     like: Array
-    """An array without entries: it says which library, device and dtype the state lives in."""
+    """An empty array with the library, device and dtype of the state."""
     classes: Mapping[Hashable, ClassStatistics] = field(default_factory=dict)
-    """In the order of their labels."""
+    """Sorted by label."""
     tasks: Mapping[Hashable, int] = field(default_factory=dict)
-    """The lesson in which each class first came: what Eq. 6 calls its task."""
+    """The index of the first batch of each class: its task in Eq. 6."""
 
-    def learn(self, lesson: Lesson, *, average_domains: bool = False) -> ClassifierState:
+    def learn(self, batch: BatchStatistics, *, average_domains: bool = False) -> ClassifierState:
         """Return the state after one more batch."""
-        classes = dict(self.classes)
-        for label, visit in lesson.items():
-            before = classes.get(label)
-            classes[label] = visit if before is None else _join(before, visit, average_domains)
+        classes = self._merged(batch, average_domains)
         task = max(self.tasks.values(), default=-1) + 1
-        tasks = {**{label: task for label in lesson}, **self.tasks}
-        return self._with(classes, tasks)
+        return self._with(classes, {**dict.fromkeys(batch, task), **self.tasks})
 
     def with_distance_moments(
         self, distance_moments: Mapping[Hashable, tuple[int, float, float]]
     ) -> ClassifierState:
-        """The same knowledge with a few more distances taken: see `fecam.core.calibration`."""
+        """Return the state with these moments added, see `fecam.core.calibration`."""
         classes = dict(self.classes)
-        for label, triple in distance_moments.items():
-            one = classes[label]
-            classes[label] = replace(
-                one, distance_moments=add_samples(one.distance_moments, triple)
-            )
+        for label, moments in distance_moments.items():
+            stats = classes[label]
+            total = add_moments(stats.distance_moments, moments)
+            classes[label] = replace(stats, distance_moments=total)
         return replace(self, classes=classes)
 
-    def unlearn(self, lesson: Lesson) -> ClassifierState:
-        """What would be known had the samples of this lesson never come."""
+    def unlearn(self, batch: BatchStatistics) -> ClassifierState:
+        """Return the state without the samples of this batch."""
         classes = dict(self.classes)
-        for label, part in lesson.items():
-            whole = self._known(label)
+        for label, part in batch.items():
+            whole = self._class(label)
             _check_removal(label, whole, part)
             if part.count == whole.count:
                 del classes[label]
             else:
-                rest = remove(whole, part)
-                _check_remainder(label, whole, part, rest)
-                classes[label] = rest
+                remainder = remove(whole, part)
+                _check_remainder(label, whole, part, remainder)
+                classes[label] = remainder
         return self._with(classes, self.tasks)
 
     def forget(self, label: Hashable) -> ClassifierState:
-        """What would be known had this class never come."""
-        self._known(label)
+        """Return the state without this class."""
+        self._class(label)
         return self._with({k: v for k, v in self.classes.items() if k != label}, self.tasks)
 
     def merge(self, other: ClassifierState, *, average_domains: bool = False) -> ClassifierState:
-        """What both were taught. Classes of the other keep their grouping into tasks."""
-        classes = dict(self.classes)
-        for label, theirs in other.classes.items():
-            ours = classes.get(label)
-            classes[label] = theirs if ours is None else _join(ours, theirs, average_domains)
+        """Return the state of the samples of both; the tasks of the other one follow."""
+        classes = self._merged(other.classes, average_domains)
         first = max(self.tasks.values(), default=-1) + 1
-        moved = {label: first + task for label, task in other.tasks.items()}
-        return self._with(classes, {**moved, **self.tasks})
+        tasks = {label: first + task for label, task in other.tasks.items()}
+        return self._with(classes, {**tasks, **self.tasks})
 
     def to(self, like: Array) -> ClassifierState:
-        """The same knowledge, held by the library, on the device and in the dtype of an array."""
-        if _same_place(like, self.like):
+        """Return the state in the library, device and dtype of an array."""
+        if _is_alike(like, self.like):
             return self
-        moved = {label: _move(one, like) for label, one in self.classes.items()}
-        return replace(self, like=like, classes=moved)
+        classes = {label: _convert(stats, like) for label, stats in self.classes.items()}
+        return replace(self, like=like, classes=classes)
 
-    def _known(self, label: Hashable) -> ClassStatistics:
+    def _class(self, label: Hashable) -> ClassStatistics:
         try:
             return self.classes[label]
         except (KeyError, TypeError):
             raise UnknownLabelError(
-                f"label {label!r} was never taught. Known: {_listed(list(self.classes))}."
+                f"label {label!r} was never learned. Learned: {_listed(list(self.classes))}."
             ) from None
+
+    def _merged(
+        self, batch: BatchStatistics, average_domains: bool
+    ) -> dict[Hashable, ClassStatistics]:
+        classes = dict(self.classes)
+        for label, stats in batch.items():
+            previous = classes.get(label)
+            merged = stats if previous is None else combine(previous, stats)
+            if previous is not None and average_domains:
+                average = average_covariances(previous, stats)
+                merged = replace(merged, domain_mean_covariance=average)
+            classes[label] = merged
+        return classes
 
     def _with(
         self, classes: Mapping[Hashable, ClassStatistics], tasks: Mapping[Hashable, int]
@@ -115,34 +120,29 @@ class ClassifierState:
         return replace(self, classes=ordered, tasks={label: tasks[label] for label in ordered})
 
 
-def _same_place(a: Array, b: Array) -> bool:
+def _is_alike(a: Array, b: Array) -> bool:
     return type(a) is type(b) and device(a) == device(b) and a.dtype == b.dtype
 
 
-def _move(one: ClassStatistics, like: Array) -> ClassStatistics:
-    def narrow(x: Array) -> Array:
+def _convert(stats: ClassStatistics, like: Array) -> ClassStatistics:
+    def convert(x: Array) -> Array:
         return namespace(like).astype(to_backend_of(x, like), like.dtype)
 
-    def moved(scatter: Scatter | None) -> Scatter | None:
-        return None if scatter is None else scatter.with_data(narrow(scatter.data))
+    def convert_scatter(scatter: Scatter | None) -> Scatter | None:
+        return None if scatter is None else scatter.with_data(convert(scatter.data))
 
     return replace(
-        one,
-        raw_mean=narrow(one.raw_mean),
-        mean=to_float64(to_backend_of(one.mean, like)),
-        scatter=moved(one.scatter),
-        domain_mean_covariance=moved(one.domain_mean_covariance),
+        stats,
+        raw_mean=convert(stats.raw_mean),
+        mean=to_float64(to_backend_of(stats.mean, like)),
+        scatter=convert_scatter(stats.scatter),
+        domain_mean_covariance=convert_scatter(stats.domain_mean_covariance),
     )
-
-
-def _join(before: ClassStatistics, visit: ClassStatistics, average: bool) -> ClassStatistics:
-    both = combine(before, visit)
-    return replace(both, domain_mean_covariance=average_visits(before, visit)) if average else both
 
 
 def _listed(labels: list[Hashable], limit: int = 8) -> str:
     if not labels:
-        return "no class at all"
+        return "none"
     shown = ", ".join(repr(label) for label in labels[:limit])
     return shown + (f" and {len(labels) - limit} more" if len(labels) > limit else "")
 
@@ -150,41 +150,42 @@ def _listed(labels: list[Hashable], limit: int = 8) -> str:
 def _check_removal(label: Hashable, whole: ClassStatistics, part: ClassStatistics) -> None:
     if whole.domain_mean_covariance is not None:
         raise SettingsError(
-            f"class {label!r} was averaged over {whole.n_batches} visits (domains='average'), "
-            "which cannot be undone. Use domains='pool' to be able to unlearn, or forget the class."
+            f"class {label!r} is an average over {whole.n_batches} batches (domains='average'), "
+            "which cannot be undone. Forget the class, or use domains='pool' to be able to unlearn."
         )
     if part.count > whole.count:
         raise InputError(
             f"cannot unlearn {part.count} samples of class {label!r}: only {whole.count} were "
-            "learnt. Pass samples that were taught, each as often as it was taught."
+            "learned. Pass learned samples, each at most as often as it was learned."
         )
     if part.count == whole.count and _distance(whole.mean, part.mean) > 1e-3:
-        raise _not_learnt(label)
+        raise _not_learned(label)
 
 
 def _check_remainder(
-    label: Hashable, whole: ClassStatistics, part: ClassStatistics, rest: ClassStatistics
+    label: Hashable, whole: ClassStatistics, part: ClassStatistics, remainder: ClassStatistics
 ) -> None:
-    """No sum of squares gets negative by taking out what was put in, beyond rounding."""
-    before, taken = scatter_diagonal(whole), scatter_diagonal(part)
-    if before is None or taken is None:
+    """Raise if a sum of squares becomes negative by more than rounding: `part` was not learned."""
+    before, removed = scatter_diagonal(whole), scatter_diagonal(part)
+    if before is None or removed is None:
         return
     xp = namespace(before)
-    step = part.mean - rest.mean
-    after = to_float64(before) - taken - step * step * (rest.count * part.count / whole.count)
+    step = part.mean - remainder.mean
+    weight = remainder.count * part.count / whole.count
+    after = to_float64(before) - removed - step * step * weight
     if float(xp.min(after)) < -1e-3 * float(xp.max(before)):
-        raise _not_learnt(label)
+        raise _not_learned(label)
 
 
-def _not_learnt(label: Hashable) -> InputError:
+def _not_learned(label: Hashable) -> InputError:
     return InputError(
-        f"these samples of class {label!r} are not among those that were learnt: taking them out "
-        "would leave a negative variance or a wrong mean. Pass the very samples that were taught."
+        f"these samples of class {label!r} are not among those that were learned: without them a "
+        "variance would be negative or the mean wrong. Pass samples exactly as they were learned."
     )
 
 
 def _distance(a: Array, b: Array) -> float:
-    """The largest difference, relative to the largest entry."""
+    """Return the largest difference, relative to the largest entry of ``a``."""
     xp = namespace(a)
     scale = float(xp.max(xp.abs(to_float64(a)))) or 1.0
     return float(xp.max(xp.abs(a - b))) / scale

@@ -1,9 +1,8 @@
-"""What is kept of a class: sums that add up, so that order, batches and undoing cannot drift.
+"""The statistics of one class: sums, which do not depend on the order or size of batches.
 
-The value is immutable; `combine` and `remove` are each other's inverse. A mean is kept in double
-precision because it costs one row and a centred product is only as good as its centre; the
-scatter, which is the bulk, and the raw mean, which is only ever looked at, are kept in the
-precision of the model.
+The value is immutable; `remove` is the inverse of `combine`. The mean has double precision, because
+errors of the center enter the scatter. The scatter, which needs most memory, and the raw mean have
+the dtype of the model.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from fecam.core.scatter import (
 )
 
 ScatterKind = Literal["full", "diagonal", "none"]
-"""How much of a class's scatter is kept: the matrix, its diagonal, or nothing."""
+"""The stored part of a class's scatter: the matrix, its diagonal, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,15 +39,15 @@ class ClassStatistics:
     mean: Array
     scatter: Scatter | None
     n_batches: int = 1
-    """In how many lessons the class came."""
+    """Number of batches that had samples of this class."""
     distance_moments: tuple[int, float, float] = (0, 0.0, 0.0)
-    """Number, sum and sum of squares of distances taken while learning: see `calibration`."""
+    """Number, sum and sum of squares of distances measured while learning, see `calibration`."""
     domain_mean_covariance: Scatter | None = None
-    """Under ``domains="average"``: the covariance averaged over the visits of this class."""
+    """With ``domains="average"``: the covariance averaged over batches."""
 
 
 def scatter_kind_of(statistics: ClassStatistics) -> ScatterKind:
-    """How much of the scatter these statistics hold."""
+    """Return the kind of scatter that these statistics hold."""
     if statistics.scatter is None:
         return "none"
     return "diagonal" if statistics.scatter.storage == "diagonal" else "full"
@@ -57,10 +56,10 @@ def scatter_kind_of(statistics: ClassStatistics) -> ScatterKind:
 def summarize_class(
     raw: Array, features: Array, scatter_kind: ScatterKind, dtype: object
 ) -> ClassStatistics:
-    """The statistics of one batch of one class.
+    """Return the statistics of the rows of one class.
 
-    ``raw`` and ``features`` are the same rows before and after the transform; ``dtype`` is the
-    precision in which the scatter is kept.
+    ``raw`` and ``features`` are the rows before and after the transform; ``dtype`` is that of the
+    scatter.
     """
     xp = namespace(raw)
     mean = mean_of_rows(features)
@@ -71,7 +70,7 @@ def summarize_class(
 
 
 def mean_of_rows(x: Array) -> Array:
-    """The mean of the rows, summed in double precision."""
+    """Return the mean of the rows, summed in double precision."""
     return namespace(x).sum(x, axis=0, dtype=accumulation_dtype(x)) / x.shape[0]
 
 
@@ -81,11 +80,11 @@ def _scatter(
     if scatter_kind == "none":
         return None
     scatter = scatter_of_rows(features, mean, dtype, only_diagonal=scatter_kind == "diagonal")
-    return _without_rounding(scatter, mean, features)
+    return _zero_constant_features(scatter, mean, features)
 
 
-def _without_rounding(scatter: Scatter, mean: Array, features: Array) -> Scatter:
-    """Zero for features that are constant but for rounding, whose correlations would be noise."""
+def _zero_constant_features(scatter: Scatter, mean: Array, features: Array) -> Scatter:
+    """Set features that vary only by rounding to zero: their correlations would be noise."""
     xp = namespace(mean)
     rounding = 4 * float(xp.finfo(features.dtype).eps) * mean
     varies = to_float64(diagonal_of(scatter)) > features.shape[0] * rounding * rounding
@@ -93,7 +92,7 @@ def _without_rounding(scatter: Scatter, mean: Array, features: Array) -> Scatter
 
 
 def combine(a: ClassStatistics, b: ClassStatistics) -> ClassStatistics:
-    r"""The statistics of both sets of samples together (Chan's update).
+    r"""Return the statistics of the samples of both (Chan's update).
 
     :math:`S = S_a + S_b + \frac{n_a n_b}{n_a + n_b}\,\delta\delta^T` with
     :math:`\delta = m_b - m_a`.
@@ -110,12 +109,12 @@ def combine(a: ClassStatistics, b: ClassStatistics) -> ClassStatistics:
         mean=a.mean + delta * share,
         scatter=scatter,
         n_batches=a.n_batches + b.n_batches,
-        distance_moments=add_samples(a.distance_moments, b.distance_moments),
+        distance_moments=add_moments(a.distance_moments, b.distance_moments),
     )
 
 
 def remove(whole: ClassStatistics, part: ClassStatistics) -> ClassStatistics:
-    """The statistics of the samples of ``whole`` that are not in ``part``: undoes `combine`."""
+    """Return the statistics of the samples of ``whole`` that are not in ``part``."""
     count = whole.count - part.count
     if count <= 0:
         raise ValueError(f"nothing is left when {part.count} of {whole.count} samples are removed")
@@ -126,47 +125,50 @@ def remove(whole: ClassStatistics, part: ClassStatistics) -> ClassStatistics:
         step = (part.mean - mean) * (count * part.count / whole.count) ** 0.5
         scatter = subtract(whole.scatter, part.scatter, step)
         if count == 1:
-            scatter = scale(scatter, 0.0)  # one sample has none: drop the rounding
+            scatter = scale(scatter, 0.0)  # the scatter of one sample is zero
     return ClassStatistics(
         count=count,
         raw_mean=whole.raw_mean + (whole.raw_mean - part.raw_mean) * ratio,
         mean=mean,
         scatter=scatter,
         n_batches=whole.n_batches,
-        distance_moments=_thinned(whole.distance_moments, count / whole.count),
+        distance_moments=_scaled_moments(whole.distance_moments, count / whole.count),
     )
 
 
-def add_samples(
+def add_moments(
     a: tuple[int, float, float], b: tuple[int, float, float]
 ) -> tuple[int, float, float]:
-    """Both sets of sampled distances together."""
+    """Return the moments of two sets of distances together."""
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
 
 
-def _thinned(distance_moments: tuple[int, float, float], share: float) -> tuple[int, float, float]:
-    """Fewer samples with the same mean and spread: which ones went cannot be told any more."""
-    number = int(distance_moments[0] * share)
-    keep = number / distance_moments[0] if distance_moments[0] else 0.0
-    return number, distance_moments[1] * keep, distance_moments[2] * keep
+def _scaled_moments(moments: tuple[int, float, float], share: float) -> tuple[int, float, float]:
+    """Return the moments of fewer distances with the same mean and variance.
+
+    Single distances are not stored, so those of the removed samples are unknown.
+    """
+    number, first, second = moments
+    remaining = int(number * share)
+    scale_by = remaining / number if number else 0.0
+    return remaining, first * scale_by, second * scale_by
 
 
 def scatter_diagonal(statistics: ClassStatistics) -> Array | None:
-    """The diagonal of the scatter, whatever its form."""
+    """Return the diagonal of the scatter, or None if there is none."""
     return None if statistics.scatter is None else diagonal_of(statistics.scatter)
 
 
-def average_visits(before: ClassStatistics, visit: ClassStatistics) -> Scatter | None:
-    """The paper's rule for a class that comes back in a new domain: (previous + current) / 2."""
-    previous = averaged_covariance(before)
-    current = averaged_covariance(visit)
+def average_covariances(a: ClassStatistics, b: ClassStatistics) -> Scatter | None:
+    """Return the mean of two covariances: the paper's rule for a class in a new domain."""
+    previous, current = _domain_covariance(a), _domain_covariance(b)
     if previous is None or current is None:
         return None
     return add(scale(previous, 0.5), scale(current, 0.5))
 
 
-def averaged_covariance(statistics: ClassStatistics) -> Scatter | None:
-    """The covariance of a class under ``domains="average"``."""
+def _domain_covariance(statistics: ClassStatistics) -> Scatter | None:
+    """Return the covariance of a class for ``domains="average"``."""
     if statistics.domain_mean_covariance is not None or statistics.scatter is None:
         return statistics.domain_mean_covariance
     return scale(statistics.scatter, 1 / max(statistics.count - 1, 1))

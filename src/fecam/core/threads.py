@@ -1,8 +1,8 @@
-"""Work on several blocks at once, on as many threads as BLAS was given.
+"""Parallel work on blocks of rows, on as many threads as BLAS has.
 
-Small products gain little from BLAS's own threads, and what lies between them nothing at all. So
-each thread takes a block of its own, and BLAS is held to one thread meanwhile. How many there are
-changes no number: the blocks are cut the same way whatever takes them.
+Small products gain little from the threads of BLAS, and element-wise operations nothing. So each
+thread works on its own block while BLAS is limited to one thread. The number of threads does not
+change results, because it does not change the blocks.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ R = TypeVar("R")
 
 
 def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """``[work(item) for item in items]``."""
-    listed = list(items)
-    if len(listed) < 2:
-        return [work(item) for item in listed]
-    with _one_thread_each() as threads:
-        if threads == 1:
-            return [work(item) for item in listed]
-        with ThreadPoolExecutor(threads, thread_name_prefix="fecam") as pool:
-            return list(pool.map(work, listed))
+    """Return ``[work(item) for item in items]``."""
+    items = list(items)
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with _single_threaded_blas() as n_threads:
+        if n_threads == 1:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(n_threads, thread_name_prefix="fecam") as pool:
+            return list(pool.map(work, items))
 
 
 @contextmanager
 def reserve_core(processes: int = 1) -> Iterator[None]:
-    """Let BLAS have one core less than this process may use, for something else goes on there.
+    """Limit BLAS inside the context to leave one core free, if ``processes`` share the machine.
 
-    ``processes`` share the machine. Threads of BLAS wait for work by turning in circles, so it
-    must not have the core that is needed meanwhile.
+    Idle threads of OpenBLAS busy-wait and would slow down other work on that core.
     """
     with blas_threads(max(1, min(n_blas_threads(), n_cores() // processes - 1))):
         yield
@@ -52,47 +51,46 @@ def blas_threads(count: int) -> Iterator[None]:
 
 
 def n_blas_threads() -> int:
-    """How many threads BLAS has now."""
-    return max((one.num_threads or 1 for one in _blas().lib_controllers), default=1)
+    """Return the number of threads that BLAS uses now."""
+    return max((library.num_threads or 1 for library in _blas().lib_controllers), default=1)
 
 
 def n_cores() -> int:
-    """How many this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 _lock = Lock()
-_held: list[
-    tuple[int, Any]
-] = []  # while BLAS is held: the threads it had, and what gives them back
-_users = 0
+_original: list[tuple[int, Any]] = []
+"""While BLAS is limited: its original number of threads, and the limiter that restores it."""
+_n_users = 0
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[int]:
-    """Hold BLAS to one thread, and tell how many it had.
+def _single_threaded_blas() -> Iterator[int]:
+    """Limit BLAS to one thread inside the context and yield its original number of threads.
 
-    The setting is one for the whole process: the first who comes lowers it, the last who leaves
-    restores it, or two searches at once could leave it low for ever.
+    The limit applies to the whole process. So the first of several concurrent users sets it and
+    the last one restores it.
     """
-    global _users
+    global _n_users
     with _lock:
-        if not _users:
-            _held[:] = [(n_blas_threads(), _blas().limit(limits=1))]
-        _users += 1
-        threads, limit = _held[0]
+        if not _n_users:
+            _original[:] = [(n_blas_threads(), _blas().limit(limits=1))]
+        _n_users += 1
+        n_threads, limiter = _original[0]
     try:
-        yield threads
+        yield n_threads
     finally:
         with _lock:
-            _users -= 1
-            if not _users:
-                limit.restore_original_limits()
+            _n_users -= 1
+            if not _n_users:
+                limiter.restore_original_limits()
 
 
 @lru_cache(maxsize=1)
 def _blas() -> ThreadpoolController:
-    """The BLAS libraries of this process: looking for them takes longer than a small search."""
+    """Return a controller of the BLAS libraries; cached, as finding them is slow."""
     return ThreadpoolController().select(user_api="blas")

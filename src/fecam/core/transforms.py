@@ -1,4 +1,4 @@
-"""From raw features to the features that statistics are made of: Tukey's ladder, unit length."""
+"""Transforms of raw features: Tukey's ladder of powers and unit length."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fecam.core.arrays import Array, namespace
 def tukey(x: Array, power: float) -> Array:
     r"""Tukey's ladder of powers, Eq. 9: :math:`x^\lambda`, or :math:`\log x` for 0.
 
-    It takes the skew out of features that come from a ReLU. The caller has made sure that every
-    value lies in the transform's domain, see `outside_domain`.
+    It reduces the skew of features after a ReLU. Values must be in the domain of the transform,
+    see `outside_domain`.
 
     >>> import numpy as np
     >>> tukey(np.array([0.0, 4.0, 9.0]), 0.5)
@@ -24,12 +24,12 @@ def tukey(x: Array, power: float) -> Array:
 
 
 def outside_domain(x: Array, power: float) -> Array:
-    """Where Tukey's transform with this power is not defined: below 0, or at 0 if it is a pole."""
+    """Return a mask of the values for which Tukey's transform is undefined."""
     return x <= 0 if power <= 0 else x < 0
 
 
 def unit_length(x: Array) -> Array:
-    """Each row divided by its Euclidean length; a row of zeros stays as it is.
+    """Return each row divided by its Euclidean length; a row of zeros is unchanged.
 
     >>> import numpy as np
     >>> unit_length(np.array([[3.0, 4.0], [0.0, 0.0]]))
@@ -43,12 +43,12 @@ def unit_length(x: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """What happens to a raw feature vector before any statistic sees it."""
+    """The transform of raw features before statistics are computed."""
 
     power: float | None
-    """Tukey's lambda, or None for no power."""
+    """Tukey's lambda; None for no transform."""
     unit: bool
-    """Whether the result is brought to unit length."""
+    """Whether rows are then divided by their length."""
 
     def __call__(self, x: Array) -> Array:
         """Transform rows (or a single vector)."""
