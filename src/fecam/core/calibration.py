@@ -1,18 +1,18 @@
-r"""How far a sample of a known class is expected to lie from it, and how surprising a distance is.
+r"""Calibration of distances: expected distances, softmax temperature and novelty.
 
-Two things are needed without keeping a sample:
+Both inputs are available without stored samples:
 
 - The *expected* squared distance :math:`E_y` of a new sample of class :math:`y` follows from the
-  statistics alone. It is the trace of the class's scatter under its own metric, corrected for the
-  fact that the very samples that are measured also made the metric (the leave-one-out identity).
-- The *spread* around it does not: real features have heavier tails than a Gaussian. So while a
-  class is learned, up to `CALIBRATION_ROWS` of its rows are measured with a common metric, and
-  three sums of their distances are stored. Their relative variance :math:`v`, over all classes, is
-  the spread.
+  statistics. It is the trace of the class's scatter under its own metric, corrected by the
+  leave-one-out identity, because the same samples determine the metric.
+- Its *relative variance* :math:`v` does not, because features have heavier tails than a Gaussian.
+  So while a class is learned, the distances of up to `CALIBRATION_ROWS` of its rows are measured
+  with a common metric, and their number, sum and sum of squares are stored. :math:`v` is their
+  relative variance over all classes.
 
-With both, a distance is a number that means the same for every class and every encoder: its
-position in a log-normal distribution of mean :math:`E_y` and relative variance :math:`v`, in
-standard deviations.
+The novelty of a sample is the position of its distance in a log-normal distribution of mean
+:math:`E_y` and relative variance :math:`v`, in standard deviations. It is comparable between
+classes and encoders.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statistics import NormalDist
 import numpy as np
 
 from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64
-from fecam.core.covariance import apply_whitening
+from fecam.core.covariance import apply_whitening, shrink, with_prior
 from fecam.core.metric import Metric
 from fecam.core.precision import DensePrecision, LowRankPrecision, Precision
 from fecam.core.prior import MAX_COMPARED_CLASSES, Prior
@@ -35,31 +35,35 @@ from fecam.core.transforms import unit_length
 from fecam.errors import InputError
 
 SOFTMAX_CUTOFF = 5.0
-"""Temperatures beyond the nearest class at which a class, 1/148 as likely, counts as zero."""
+"""Difference to the nearest class, in temperatures, beyond which the probability is zero.
+
+The ratio of the probabilities is 1/148 there."""
 CALIBRATION_ROWS = 32
-"""Rows of a class that are measured in one lesson."""
+"""Maximum number of rows per class and batch whose distances are measured."""
 N_PROBES = 32
-"""Random directions for a trace; they are fixed, so the same model gives the same answer."""
+"""Number of random directions for a trace, the same for every call."""
 MAX_EXACT_FEATURES = 128
-"""Number of features up to which all directions are used."""
+"""Number of features up to which a trace is exact."""
 PSEUDO_COUNT = 5
-"""A class's expected distance is pulled to that of the others by this many samples."""
+"""Weight, in samples, of the mean over classes in a class's expected distance."""
 DEFAULT_REL_VARIANCE = 0.1
-"""The relative variance assumed until two samples of some class have been measured."""
+"""The relative variance while no class has two measured distances."""
 MAX_LEVERAGE = 0.5
-"""Beyond this the leave-one-out identity divides by a difference that is mostly noise."""
+"""Leverage above which the leave-one-out identity is unreliable: it divides by 1 - leverage."""
 REFERENCE_REL_VARIANCE = 0.06
-"""The relative variance that gives honest probabilities on most features; a measured one is pulled
-half-way to it, because errors of the matrices are shared by all samples and show in no spread."""
+"""The relative variance that gives calibrated probabilities on most of the measured data sets.
+
+The temperature uses its geometric mean with the measured one: all samples share the errors of the
+matrices, so the measured variance does not include them."""
 
 
 def sample_distances(
     features: Array, stats: ClassStatistics, metric: Metric, prior: Prior | None
 ) -> tuple[int, float, float]:
-    """Number, sum and sum of squares of the distances of a few rows of a lesson.
+    """Return number, sum and sum of squares of the distances of some rows of a batch.
 
-    The common metric is that of the prior's matrix, or the Euclidean one if there is none;
-    only ratios of distances within a class will matter.
+    The metric is that of the prior, or Euclidean without one. Only ratios of distances within a
+    class are used.
     """
     if stats.count < 2:
         return 0, 0.0, 0.0
@@ -69,18 +73,18 @@ def sample_distances(
     rows = features[: number * step : step, :]
     if metric.unit_compare:
         rows = unit_length(rows) * _length(stats)
-    left_out = stats.count / (stats.count - 1)
+    correction = stats.count / (stats.count - 1)
     z = to_float64(rows) - stats.mean
     if prior is None or prior.whitening is None:
-        distances = xp.sum(z * z, axis=1) * left_out
+        distances = xp.sum(z * z, axis=1) * correction
     else:
         z = xp.astype(z, prior.whitening.dtype)
-        distances = _square_lengths(apply_whitening(z, prior.whitening)) * left_out
-        if prior.whitening.ndim == 2:  # of a diagonal, a sample makes up next to nothing
+        distances = _square_lengths(apply_whitening(z, prior.whitening)) * correction
+        if prior.whitening.ndim == 2:  # the leverage is negligible for a diagonal matrix
             own = _square_lengths(apply_whitening(z / prior.std, prior.whitening))
-            leverage = own * (left_out / max(prior.dof, 1))
+            leverage = own * (correction / max(prior.dof, 1))
             if float(xp.max(leverage)) > MAX_LEVERAGE:
-                return 0, 0.0, 0.0  # these rows make up most of the common metric
+                return 0, 0.0, 0.0  # these rows determine most of the prior
             distances = distances / (1 - leverage)
     return number, float(xp.sum(distances)), float(xp.sum(distances * distances))
 
@@ -90,26 +94,26 @@ def _square_lengths(rows: Array) -> Array:
 
 
 def relative_variance(classes: Iterable[ClassStatistics]) -> float:
-    """The variance of squared distances within a class, relative to their squared mean."""
+    """Return the within-class variance of squared distances, relative to their squared mean."""
     total, dof = 0.0, 0
     for stats in classes:
         number, first, second = stats.distance_moments
         if number >= 2 and first > 0:
             mean = first / number
             if mean**2 == 0:
-                continue  # features so small that their fourth powers vanish
+                continue  # fourth powers of tiny features underflow
             total += max(second - first * mean, 0.0) / mean**2
             dof += number - 1
     return max(total / dof, 1e-4) if dof and total > 0 else DEFAULT_REL_VARIANCE
 
 
 def has_variance(stats: ClassStatistics) -> bool:
-    """Whether a class knows how far its samples lie: two say nothing about a third."""
+    """Return whether the statistics determine an expected distance: two samples do not."""
     return stats.count > 2 and (stats.scatter is not None or stats.distance_moments[0] > 0)
 
 
 def strided_subset(positions: Sequence[int]) -> Sequence[int]:
-    """Some of the positions, evenly spread: the average of more classes would not differ.
+    """Return at most `MAX_COMPARED_CLASSES` of the positions, evenly spaced.
 
     >>> list(strided_subset(range(3))), list(strided_subset(range(100)))[:4]
     ([0, 1, 2], [0, 2, 4, 6])
@@ -120,10 +124,10 @@ def strided_subset(positions: Sequence[int]) -> Sequence[int]:
 def own_distance(
     stats: ClassStatistics, precision: Precision, metric: Metric, prior: Prior | None, dof: int
 ) -> float | None:
-    """The expected squared distance of one more sample to this class, from its statistics alone.
+    """Return the expected squared distance of a new sample, from the statistics of its class.
 
-    None for a class that is not telling (`is_telling`). ``freedom`` is that of all classes
-    together: it matters where they share a matrix.
+    None for a class without variance (`has_variance`). ``dof`` are the degrees of freedom of all
+    classes, for a matrix that they share.
     """
     if not has_variance(stats):
         return None
@@ -139,42 +143,44 @@ def own_distance(
     scatter = stats.scatter
     if metric.covariance == "diagonal":
         scatter = Scatter(diagonal_of(scatter), "diagonal", scatter.n_features)
-    spread = _trace(precision, scatter) / (stats.count - 1)
+    mean = _trace(precision, scatter) / (stats.count - 1)
     leverage = _leverage(stats, precision, metric, prior, dof, scatter)
-    return spread / (1 - min(leverage, 0.9)) * scale + bias
+    return mean / (1 - min(leverage, 0.9)) * scale + bias
 
 
 def pooled_distance(classes: Iterable[ClassStatistics], own: Iterable[float | None]) -> float:
-    """What is expected of a class that is like the others: the mean, weighted by samples."""
-    pairs = [(stats.count, value) for stats, value in zip(classes, own, strict=True)]
-    known = sum(count for count, value in pairs if value is not None)
-    usual = sum(count * value for count, value in pairs if value is not None) / max(known, 1)
-    return usual if usual > 0 else 1.0
+    """Return the mean of the expected distances of classes, weighted by samples; 1 if it is 0."""
+    pairs = [
+        (stats.count, value) for stats, value in zip(classes, own, strict=True) if value is not None
+    ]
+    total = sum(count for count, _ in pairs)
+    mean = sum(count * value for count, value in pairs) / max(total, 1)
+    return mean if mean > 0 else 1.0
 
 
 def expected_distances(
-    classes: Iterable[ClassStatistics], own: Iterable[float | None], usual: float
+    classes: Iterable[ClassStatistics], own: Iterable[float | None], pooled: float
 ) -> list[float]:
-    """The expected squared distance of a new sample to each class; few samples borrow."""
+    """Return the expected squared distance per class, pulled to ``pooled`` for few samples."""
     return [
         (1 + 1 / stats.count)
         * (
-            usual
+            pooled
             if value is None
-            else (stats.count * value + PSEUDO_COUNT * usual) / (stats.count + PSEUDO_COUNT)
+            else (stats.count * value + PSEUDO_COUNT * pooled) / (stats.count + PSEUDO_COUNT)
         )
         for stats, value in zip(classes, own, strict=True)
     ]
 
 
 def softmax_temperature(expected: Sequence[float], variance: float) -> float:
-    """What squared distances are divided by before they become probabilities."""
+    """Return the temperature by which the softmax divides squared distances."""
     mean = sum(expected) / len(expected)
     return max(mean * math.sqrt(variance * REFERENCE_REL_VARIANCE), 1e-30)
 
 
 def novelty_zscore(distances: Array, expected: Array, variance: float) -> Array:
-    """Squared distances in standard deviations of what is usual for a known class."""
+    """Return the novelty of squared distances, in standard deviations."""
     xp = namespace(distances)
     sigma = math.sqrt(math.log1p(variance))
     smallest = xp.finfo(distances.dtype).smallest_normal + 0 * distances
@@ -183,7 +189,7 @@ def novelty_zscore(distances: Array, expected: Array, variance: float) -> Array:
 
 
 def softmax_numerators(distances: Array, temperature: float) -> Array:
-    """Unnormalized probabilities per row: 1 for the nearest class, 0 beyond the cutoff.
+    """Return unnormalized probabilities per row: 1 for the nearest class, 0 beyond the cutoff.
 
     >>> softmax_numerators(np.array([[4.0, 2.0, 2.5, np.inf]]), 0.25).round(3).tolist()
     [[0.0, 1.0, 0.135, 0.0]]
@@ -194,7 +200,7 @@ def softmax_numerators(distances: Array, temperature: float) -> Array:
 
 
 def softmax_sum(distances: Array, temperature: float) -> Array:
-    """The sum of the softmax numerators per row; zero without a temperature."""
+    """Return the sum of the softmax numerators per row; zero without a temperature."""
     xp = namespace(distances)
     if not temperature:
         return xp.zeros_like(distances[:, 0])  # a pruned class has an infinite distance
@@ -202,26 +208,26 @@ def softmax_sum(distances: Array, temperature: float) -> Array:
 
 
 def novelty_threshold(reject: float) -> float:
-    """The novelty that this share of samples of known classes exceeds.
+    """Return the novelty that this fraction of the samples of learned classes exceeds.
 
     >>> round(novelty_threshold(0.05), 2)
     1.64
     """
     if not isinstance(reject, Real) or not 0 < reject < 1:
         raise InputError(
-            f"reject={reject!r} must lie between 0 and 1: the share of samples of known classes "
-            "that may be rejected, for example 0.05."
+            f"reject={reject!r} must be between 0 and 1: the fraction of samples of learned "
+            "classes that is rejected, for example 0.05."
         )
     return -NormalDist().inv_cdf(float(reject))
 
 
 def mean_square_length(stats: ClassStatistics) -> float:
-    """The mean squared length of a class's transformed features."""
-    spread = scatter_diagonal(stats)
-    square = float(namespace(stats.mean).sum(stats.mean * stats.mean))
-    if spread is not None:
-        square += float(namespace(spread).sum(to_float64(spread))) / stats.count
-    return square or 1.0
+    """Return the mean squared length of a class's transformed features."""
+    squares = scatter_diagonal(stats)
+    mean = float(namespace(stats.mean).sum(stats.mean * stats.mean))
+    if squares is not None:
+        mean += float(namespace(squares).sum(to_float64(squares))) / stats.count
+    return mean or 1.0
 
 
 def _length(stats: ClassStatistics) -> float:
@@ -236,30 +242,28 @@ def _leverage(
     dof: int,
     scatter: Scatter,
 ) -> float:
-    """What part of a class's matrix one of its samples is, on the average, in its own direction."""
-    left_out = stats.count / (stats.count - 1)
+    """Return the mean leverage of a class's samples on its matrix."""
+    correction = stats.count / (stats.count - 1)
     if metric.is_shared:
         share, std = 1 / max(dof, 1), None
     else:
         pseudo_count = 0.0 if prior is None else prior.pseudo_count
-        through_prior = 0.0 if prior is None else pseudo_count / max(prior.dof, 1)
-        share = (1 + through_prior) / (stats.count - 2 + pseudo_count)
+        prior_share = 0.0 if prior is None else pseudo_count / max(prior.dof, 1)
+        share = (1 + prior_share) / (stats.count - 2 + pseudo_count)
         std = _normalizing_std(stats, metric, prior)
-    whole = left_out * share * _trace(precision, scatter, std) / stats.count
-    # The variances of a diagonal matrix are estimated one by one, each from all samples.
-    return whole / scatter.n_features if scatter.storage == "diagonal" else whole
+    leverage = correction * share * _trace(precision, scatter, std) / stats.count
+    # Each variance of a diagonal matrix is estimated on its own.
+    return leverage / scatter.n_features if scatter.storage == "diagonal" else leverage
 
 
 def _normalizing_std(stats: ClassStatistics, metric: Metric, prior: Prior | None) -> Array:
-    """The square roots of what normalisation divided the diagonal of a class's matrix by."""
+    """Return the standard deviations by which the normalization divided a class's matrix."""
     xp = namespace(stats.mean)
-    spread = to_float64(scatter_diagonal(stats))
-    blended = spread / (stats.count - 1)
-    if prior is not None:
-        shared = prior.covariance
-        shared = shared if shared.ndim == 1 else diagonal(shared)
-        blended = (spread + prior.pseudo_count * shared) / (stats.count - 1 + prior.pseudo_count)
-    shrunk = blended + metric.shrinkage[0] * xp.mean(blended)
+    squares = to_float64(scatter_diagonal(stats))
+    shared, pseudo_count = (None, 0.0) if prior is None else (prior.covariance, prior.pseudo_count)
+    if shared is not None and shared.ndim == 2:
+        shared = diagonal(shared)
+    shrunk = shrink(with_prior(squares, stats.count, shared, pseudo_count), metric.shrinkage)
     if metric.normalization == "correlation" and metric.covariance != "diagonal":
         return xp.sqrt(xp.where(shrunk > 0, shrunk, xp.ones_like(shrunk)))
     if metric.normalization is None:
@@ -269,10 +273,10 @@ def _normalizing_std(stats: ClassStatistics, metric: Metric, prior: Prior | None
 
 
 def _trace(precision: Precision, scatter: Scatter, std: Array | None = None) -> float:
-    r"""The sum of the squared distances whose differences have this scatter.
+    r"""Return :math:`\mathrm{tr}(P S)`, with :math:`S` divided by ``std`` on both sides if given.
 
-    They are divided by the deviations first, if given. Exact for few rows, for few features and
-    for diagonal matrices; through fixed random signs (Hutchinson) for others.
+    Exact for few rows, few features and diagonal matrices; otherwise Hutchinson's estimate with
+    fixed random signs.
     """
     xp = namespace(scatter.data)
     if scatter.storage == "diagonal":
@@ -289,7 +293,7 @@ def _trace(precision: Precision, scatter: Scatter, std: Array | None = None) -> 
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.n_features, N_PROBES))
         signs /= N_PROBES**0.5
     probes = to_backend_of(signs, scatter.data)
-    ours = probes if std is None else probes / std[:, None]
-    spread = to_float64(to_dense(scatter)) @ ours
-    spread = spread if std is None else spread / std[:, None]
-    return float(xp.sum(precision.apply(probes) * spread))
+    scaled = probes if std is None else probes / std[:, None]
+    product = to_float64(to_dense(scatter)) @ scaled
+    product = product if std is None else product / std[:, None]
+    return float(xp.sum(precision.apply(probes) * product))

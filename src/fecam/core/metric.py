@@ -1,4 +1,4 @@
-"""The path from statistics to a factor: which matrix, how regularised, around which centre."""
+"""The metric of a class: its prototype, regularized covariance and scale."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Covariance = Literal["class", "common", "pooled", "diagonal", "identity"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Everything about a distance that statistics know nothing of."""
+    """The parameters of a distance that can change without learning again."""
 
     covariance: Covariance
     shrinkage: tuple[float, float]
@@ -41,78 +41,78 @@ class Metric:
 
     @property
     def scatter_kind(self) -> ScatterKind:
-        """How much of a scatter the statistics must hold."""
+        """The kind of scatter that the statistics must hold."""
         if self.covariance == "identity":
             return "none"
         return "diagonal" if self.covariance == "diagonal" else "full"
 
     @property
     def is_shared(self) -> bool:
-        """Whether all classes are measured with one matrix."""
+        """Whether all classes have the same matrix."""
         return self.covariance in ("common", "pooled", "identity")
 
     @property
     def has_prior(self) -> bool:
-        """Whether classes share a prior, so that each lesson moves all of them a little."""
+        """Whether classes share a prior, so that each batch changes all their matrices."""
         return not self.is_shared and self.pooling != 0
 
 
 def prototype_of(statistics: ClassStatistics, metric: Metric, transform: Transform) -> Array:
-    """The prototype a query is compared with."""
-    centre = statistics.mean
+    """Return the prototype of a class."""
+    center = statistics.mean
     if metric.transform_of_mean and (transform.power is not None or transform.unit):
         raw = to_float64(statistics.raw_mean)
         if transform.power is not None:
-            raw = namespace(raw).maximum(raw, 0 * raw)  # unlearning may leave -1e-17 of a zero
-        centre = transform(raw)
-    return unit_length(centre) if metric.unit_compare else centre
+            raw = namespace(raw).maximum(raw, 0 * raw)  # unlearning may turn 0 into -1e-17
+        center = transform(raw)
+    return unit_length(center) if metric.unit_compare else center
 
 
 def distance_scale(statistics: ClassStatistics, metric: Metric) -> float:
-    r"""What a squared distance is multiplied by: :math:`1 / (1 + u / n)`.
+    r"""Return the factor of squared distances, :math:`1 / (1 + u / n)`.
 
-    The prototype of :math:`n` samples is itself off by :math:`1/n` of the class's variance; without
-    this a class of few samples looks farther away than it is.
+    A mean of :math:`n` samples has a variance of :math:`1/n` of the class's, which increases the
+    distances to classes with few samples.
     """
     return 1 / (1 + metric.mean_uncertainty / statistics.count)
 
 
 def class_covariance(
-    statistics: ClassStatistics, metric: Metric, prior: Prior | None, spare: float = 1.0
+    statistics: ClassStatistics, metric: Metric, prior: Prior | None, fallback_variance: float = 1.0
 ) -> Array:
-    """The regularised, normalised matrix of one class.
+    """Return the shrunk and normalized matrix of a class.
 
-    ``spare`` is the variance assumed of a class that never varied, a single sample, say.
+    ``fallback_variance`` is that of a class without variance, for example of a single sample.
     """
-    kept = scatter_of(statistics, average_domains=metric.average_domains)
-    scatter = to_float64(diagonal_of(kept) if metric.covariance == "diagonal" else to_dense(kept))
+    stored = scatter_of(statistics, average_domains=metric.average_domains)
+    scatter = diagonal_of(stored) if metric.covariance == "diagonal" else to_dense(stored)
     shared, pseudo_count = (None, 0.0) if prior is None else (prior.covariance, prior.pseudo_count)
-    covariance = with_prior(scatter, statistics.count, shared, pseudo_count)
-    return normalize(_shrunk(covariance, metric, spare), metric.normalization)
+    covariance = with_prior(to_float64(scatter), statistics.count, shared, pseudo_count)
+    return normalize(_shrunk(covariance, metric, fallback_variance), metric.normalization)
 
 
 def shared_covariance(tasks: Sequence[Sequence[ClassStatistics]], metric: Metric) -> Array:
-    """The one shrunk matrix of all classes; being the only one, it needs no normalisation."""
+    """Return the shrunk matrix of all classes, which needs no normalization."""
     if metric.covariance == "common":
         covariance = common(tasks)
     else:
-        covariance, _ = pooled(one for task in tasks for one in task)
-    return _shrunk(covariance, metric, spare=1.0)
+        covariance, _ = pooled(stats for task in tasks for stats in task)
+    return _shrunk(covariance, metric, fallback_variance=1.0)
 
 
-def _shrunk(covariance: Array, metric: Metric, spare: float) -> Array:
+def _shrunk(covariance: Array, metric: Metric, fallback_variance: float) -> Array:
     xp = namespace(covariance)
     if bool(xp.any(covariance != 0)):
         return shrink(covariance, metric.shrinkage, metric.off_diagonal)
-    alike = eye(covariance.shape[-1], covariance) * spare
-    return diagonal(alike) if covariance.ndim == 1 else alike
+    isotropic = eye(covariance.shape[-1], covariance) * fallback_variance
+    return diagonal(isotropic) if covariance.ndim == 1 else isotropic
 
 
 def mean_variance(statistics: Iterable[ClassStatistics]) -> float:
-    """The variance of a feature within a class, averaged over features and classes; 1 if none."""
+    """Return the within-class variance, averaged over features and classes; 1 if it is zero."""
     total, dof = 0.0, 0
-    for one in statistics:
-        spread = scatter_diagonal(one)
-        total += 0.0 if spread is None else float(namespace(spread).mean(spread))
-        dof += one.count - 1
+    for stats in statistics:
+        squares = scatter_diagonal(stats)
+        total += 0.0 if squares is None else float(namespace(squares).mean(squares))
+        dof += stats.count - 1
     return total / dof if total > 0 else 1.0

@@ -1,21 +1,20 @@
-r"""The pooled matrix of all classes, its weight in samples, and the metric that it defines.
+r"""The prior of class covariances: the pooled matrix and its pseudo-count.
 
-How strong should the pull of a class's matrix towards the pooled one be? If the classes differ only
-as much as matrices of so few samples differ by chance, very strong; if they differ more, weaker.
-Let :math:`C_y` be a class's sample covariance and :math:`W` the pooled matrix, both in coordinates
-that make :math:`W` (shrunk as by default) the identity. For :math:`n` Gaussian samples chance alone
-gives
+The less the classes differ beyond sampling error, the larger the best pseudo-count. Let :math:`C_y`
+be a class's sample covariance and :math:`W` the pooled matrix, both in coordinates in which
+:math:`W` (shrunk as by default) is the identity. For :math:`n` Gaussian samples the sampling error
+is
 
 .. math:: E\lVert C_y - \Sigma_y \rVert^2 = \frac{t}{n - 1}, \qquad
           t = \lVert W \rVert^2 + (\mathrm{tr}\,W)^2.
 
-What the classes differ by on top of that, averaged over classes (weighted by their samples), is the
-real difference :math:`h = E\lVert \Sigma_y - W \rVert^2`. The blend :math:`(S + pW)/(n - 1 + p)`
-with the smallest mean squared error has :math:`p = t / h`, whatever :math:`n` is. Real features
-have heavier tails than Gaussian ones, so some of :math:`h` is still chance and :math:`t/h` errs on
-the weak side; and from few samples :math:`h` cannot be told at all. Hence ``"auto"`` starts from
-the plain rule :math:`p = d/2`, which is close to the best fixed choice on all data that we tried,
-as if it had been found in :math:`d` degrees of freedom, and never goes below it.
+The difference beyond it, averaged over classes (weighted by samples), estimates
+:math:`h = E\lVert \Sigma_y - W \rVert^2`. The estimate :math:`(S + pW)/(n - 1 + p)` has its
+smallest mean squared error at :math:`p = t / h` for every :math:`n`. Features with heavier tails
+than Gaussian ones have a larger sampling error, so :math:`t/h` is then too small, and few samples
+give no reliable :math:`h`. So ``"auto"`` combines it with :math:`p = d/2`, which is close to the
+best fixed value on all data sets that we measured, as if that were an estimate from :math:`d`
+degrees of freedom; ``"auto"`` is never below it.
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ from fecam.core.scatter import diagonal_of, project
 from fecam.core.statistics import ClassStatistics
 
 GROWTH = 1.5
-"""A lagging prior is renewed once this many times its degrees of freedom have been seen."""
+"""A lagging prior is computed again when the degrees of freedom have grown by this factor."""
 N_DIRECTIONS = 32
-"""Random directions (fixed ones) in which the classes' matrices are compared."""
+"""Number of random directions, the same for every model, along which matrices are compared."""
 MAX_COMPARED_CLASSES = 64
-"""Maximum of classes that are compared: the average of more would not differ."""
+"""Maximum number of compared classes; more would hardly change the average."""
 CHEAP = 2e9
-"""Multiplications below which all precisions are derived again, so that the prior does not lag."""
+"""Multiplications that deriving all precisions may take for the prior not to lag."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """The pooled matrix at some moment, and what was derived from it."""
+    """The pooled matrix of the classes at one time, and arrays derived from it."""
 
     covariance: Array
     pseudo_count: float
     dof: int
-    """Degrees of freedom, sum of (n - 1), that the matrix was made from."""
+    """Degrees of freedom of the matrix, the sum of (n - 1)."""
     whitening: Array | None
-    """That of the shrunk and normalised matrix; None where no class has any spread."""
+    """The whitening of the shrunk and normalized matrix; None if no class has a variance."""
     std: Array | None
-    """The deviations that the normalisation divided by."""
+    """The standard deviations by which the normalization divided."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +62,7 @@ class PriorSpectrum:
     values: Array
     vectors: Array
     rounded_vectors: Array
-    """The eigenvectors in the precision of the model: one array for all classes."""
+    """The eigenvectors in the dtype of the model; all classes share this array."""
     variances: Array
     sum_of_entries: float
 
@@ -88,7 +87,7 @@ def make_prior(
     *,
     only_variances: bool = False,
 ) -> Prior:
-    """The prior that these classes give, as a matrix or as the diagonal of one."""
+    """Return the prior of these classes, with a matrix or with its diagonal."""
     covariance, dof = pooled(statistics)
     if only_variances and covariance.ndim == 2:
         covariance = diagonal(covariance)
@@ -99,12 +98,12 @@ def make_prior(
 
 
 def derive_prior(covariance: Array, pseudo_count: float, dof: int, dtype: Any) -> Prior:
-    """A prior with this matrix, and what follows from it in the precision of the model."""
+    """Return a prior with this matrix; derived arrays have the dtype of the model."""
     xp = namespace(covariance)
     whitening = std = None
     if bool(xp.any(covariance != 0)):
         shrunk = shrink(covariance, (1.0, 0.0))
-        # From here on only used to compare and to sample: the precision of the model will do.
+        # Used only for comparisons and for calibration, so the dtype of the model is sufficient.
         whitening = xp.astype(whiten(normalize(shrunk, "correlation")), dtype)
         std = xp.astype(xp.sqrt(shrunk if shrunk.ndim == 1 else diagonal(shrunk)), dtype)
     return Prior(covariance, pseudo_count, dof, whitening, std)
@@ -118,9 +117,9 @@ def updated_prior(
     only_variances: bool,
     may_lag: bool,
 ) -> Prior:
-    """Return ``prior`` itself, or a new one if it lags too far behind these classes.
+    """Return ``prior``, or a new one if ``prior`` has too few degrees of freedom.
 
-    Where it ``may_lag`` (as a reference for distances) it does so even if a new one is cheap.
+    With ``may_lag`` (as a reference for distances) it may have fewer even if a new one is cheap.
     """
     if prior is not None:
         dof = sum(stats.count - 1 for stats in statistics)
@@ -139,10 +138,10 @@ def _auto_pseudo_count(
     std: Array | None,
 ) -> float:
     n_features = covariance.shape[0]
-    least = n_features / 2 if covariance.ndim == 2 else 1.0
+    minimum = n_features / 2 if covariance.ndim == 2 else 1.0
     compared = [stats for stats in statistics if stats.count > 2]
     if whitening is None or std is None or not compared:
-        return least
+        return minimum
     compared = compared[:: -(-len(compared) // MAX_COMPARED_CLASSES)]
     axes = to_float64(std)
     if covariance.ndim == 2:
@@ -152,28 +151,27 @@ def _auto_pseudo_count(
             @ to_backend_of(signs, covariance)
             / (axes[:, None] * n_features**0.5)
         )
-    chance, excess, dof = _compare(compared, covariance, axes)
-    difference = (max(excess, 0.0) + n_features * chance / least) / (dof + n_features)
-    return float(max(least, chance / difference))
+    error, excess, dof = _compare(compared, covariance, axes)
+    difference = (max(excess, 0.0) + n_features * error / minimum) / (dof + n_features)
+    return float(max(minimum, error / difference))
 
 
 def _compare(
     statistics: Sequence[ClassStatistics], covariance: Array, axes: Array
 ) -> tuple[float, float, int]:
-    """What chance makes of one degree of freedom; the sum of real differences, times freedom."""
+    """Return :math:`t`, the sum of :math:`(n - 1) h` over classes, and the sum of (n - 1)."""
     xp = namespace(covariance)
-
     shared = axes.T @ (covariance @ axes) if axes.ndim == 2 else covariance / axes**2
     square = float(xp.sum(shared * shared))
     trace = float(xp.sum(diagonal(shared))) if shared.ndim == 2 else 0.0
-    chance = square + trace**2 if shared.ndim == 2 else 2 * square
+    error = square + trace**2 if shared.ndim == 2 else 2 * square
     excess, dof = 0.0, 0
     for stats in statistics:
-        kept = scatter_of(stats)
+        scatter = scatter_of(stats)
         projected = (
-            project(kept, axes) if axes.ndim == 2 else to_float64(diagonal_of(kept)) / axes**2
+            project(scatter, axes) if axes.ndim == 2 else to_float64(diagonal_of(scatter)) / axes**2
         )
-        gap = projected / (stats.count - 1) - shared
-        excess += (stats.count - 1) * float(xp.sum(gap * gap)) - chance
+        difference = projected / (stats.count - 1) - shared
+        excess += (stats.count - 1) * float(xp.sum(difference * difference)) - error
         dof += stats.count - 1
-    return chance, excess, dof
+    return error, excess, dof
