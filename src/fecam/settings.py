@@ -22,7 +22,7 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "off_diagonal": ("all", "nonzero", "nonzero-twice"),
     "dtype": ("float32", "float64"),
 }
-"""Values of the parameters that take one of several."""
+"""The allowed values of parameters that have a fixed set of them."""
 
 PARAMETERS = ("tukey", "shrinkage", "pooling", "mean_uncertainty", *CHOICES)
 """The names of all parameters."""

@@ -81,9 +81,9 @@ def test_the_rate_holds_for_classes_learned_one_by_one_in_small_batches(digits):
 @pytest.mark.parametrize("head", ["default", "paper"])
 def test_novelty_separates_digits_that_were_never_learned(head, digits):
     X, y, Q, y_test = digits
-    known, strange = ~np.isin(y, [3, 7]), np.isin(y_test, [3, 7])
-    scores = HEADS[head]().fit(X[known], y[known]).novelty(Q)
-    assert roc_auc_score(strange, scores) > 0.93
+    is_learned, is_new = ~np.isin(y, [3, 7]), np.isin(y_test, [3, 7])
+    scores = HEADS[head]().fit(X[is_learned], y[is_learned]).novelty(Q)
+    assert roc_auc_score(is_new, scores) > 0.93
 
 
 def test_novelty_grows_with_distance_and_means_the_same_for_every_class_and_unit(digits):
@@ -149,7 +149,7 @@ def test_without_normalization_a_class_of_one_sample_does_not_attract_all_querie
     assert clf.score(Q, y_test) > 0.7
 
 
-def test_the_default_copes_with_imbalance_and_the_paper_preset_does_not(digits):
+def test_the_default_is_better_than_the_paper_preset_on_imbalanced_classes(digits):
     X, y, Q, y_test = digits
     rng = np.random.default_rng(0)
     sizes = [90, 65, 47, 34, 24, 17, 12, 9, 6, 4]

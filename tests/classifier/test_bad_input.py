@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch")
 X, Y = relu_features(3, 10, 6, 0)
 
 
-def spoilt(value, row=4, column=2):
-    bad = X.copy()
-    bad[row, column] = value
-    return bad
+def with_value(value, row=4, column=2):
+    invalid = X.copy()
+    invalid[row, column] = value
+    return invalid
 
 
 @pytest.fixture
@@ -32,9 +32,13 @@ def state_of(clf):
 
 
 DATA = {
-    "NaN": (spoilt(np.nan), Y, "NaN.*row 4, column 2.*Remove"),
-    "infinity": (spoilt(np.inf), Y, "infinity.*row 4, column 2"),
-    "negative under a power": (spoilt(-0.5), Y, r"-0.5 at row 4, column 2.*tukey=0.5.*tukey=None"),
+    "NaN": (with_value(np.nan), Y, "NaN.*row 4, column 2.*Remove"),
+    "infinity": (with_value(np.inf), Y, "infinity.*row 4, column 2"),
+    "negative under a power": (
+        with_value(-0.5),
+        Y,
+        r"-0.5 at row 4, column 2.*tukey=0.5.*tukey=None",
+    ),
     "wrong width": (X[:, :5], Y, "5 features.*expecting 6"),
     "no rows": (X[:0], Y[:0], "0 sample"),
     "one dimension": (X[0], Y[:1], "1D array|1d array"),
@@ -59,10 +63,10 @@ LEARNING = [
 
 @pytest.mark.parametrize(("verb", "name"), LEARNING)
 def test_learning(clf, verb, name):
-    bad, labels, message = DATA[name]
+    invalid, labels, message = DATA[name]
     before = state_of(clf)
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        getattr(clf, verb)(bad, labels)
+        getattr(clf, verb)(invalid, labels)
     assert state_of(clf) == before
 
 
@@ -76,9 +80,9 @@ def test_predicting(clf, verb, name):
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    ("invalid", "message"),
     [
-        (spoilt(np.nan), "NaN.*row 4, column 2"),
+        (with_value(np.nan), "NaN.*row 4, column 2"),
         (X[0], r"two dimensions.*\(6,\).*X\[None, :\]"),
         (X[:0], "empty"),
         (X.astype(np.complex64), "Complex"),
@@ -86,15 +90,15 @@ def test_predicting(clf, verb, name):
         (torch.asarray(X).to_sparse(), "to_dense"),
     ],
 )
-def test_predicting_tensors(clf, bad, message):
+def test_predicting_tensors(clf, invalid, message):
     with pytest.raises(ValueError, match=message):
-        clf.predict(torch.asarray(bad))
+        clf.predict(torch.asarray(invalid))
 
 
 def test_a_first_batch_that_fails_leaves_an_unfitted_model():
     clf = FeCAMClassifier()
     with pytest.raises(InputError):
-        clf.partial_fit(spoilt(np.nan), Y)
+        clf.partial_fit(with_value(np.nan), Y)
     assert not hasattr(clf, "n_features_in_")
     with pytest.raises(ValueError, match="partial_fit"):
         clf.predict(X)
@@ -102,12 +106,12 @@ def test_a_first_batch_that_fails_leaves_an_unfitted_model():
 
 
 @pytest.mark.parametrize(
-    "ask", ["predict", "predict_proba", "decision_function", "novelty", "unlearn"]
+    "method", ["predict", "predict_proba", "decision_function", "novelty", "unlearn"]
 )
-def test_before_any_fit(ask):
-    arguments = (X, Y) if ask == "unlearn" else (X,)
+def test_before_any_fit(method):
+    arguments = (X, Y) if method == "unlearn" else (X,)
     with pytest.raises(ValueError, match=r"has no classes yet.*partial_fit"):
-        getattr(FeCAMClassifier(), ask)(*arguments)
+        getattr(FeCAMClassifier(), method)(*arguments)
 
 
 def test_unknown_labels(clf):
@@ -188,7 +192,7 @@ def test_parameters_that_cannot_change_after_learning(fitted, changes, message):
     with pytest.raises(SettingsError, match=message):
         clf.set_params(**changes)
     assert clf.get_params() == before
-    for name, value in changes.items():  # past set_params, it is found at the next use
+    for name, value in changes.items():  # without set_params, the next call raises
         setattr(clf, name, value)
     with pytest.raises(SettingsError, match=message):
         clf.predict(X)
@@ -261,9 +265,9 @@ def test_numbers_too_large_to_be_squared():
     assert double.score(huge, Y) > 0.9
     clf = FeCAMClassifier(tukey=None, l2=None).fit(X, Y)
     before = state_of(clf)
-    for ask in (clf.predict, clf.novelty, lambda q: clf.partial_fit(q, Y)):
+    for method in (clf.predict, clf.novelty, lambda q: clf.partial_fit(q, Y)):
         with pytest.raises(InputError, match="Scale the features down"):
-            ask(huge)
+            method(huge)
     assert state_of(clf) == before
 
 

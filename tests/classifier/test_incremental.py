@@ -180,7 +180,7 @@ def test_long_sums_far_from_zero_are_exact():
     assert np.linalg.norm(got - expected) / np.linalg.norm(expected) < 1e-5
 
 
-def test_the_common_matrix_depends_only_on_which_classes_came_together():
+def test_the_common_matrix_depends_only_on_the_classes_of_each_task():
     X, y = relu_features(6, 10, WIDTH, 3)
     first, second = y < 4, y >= 4
 
@@ -197,11 +197,11 @@ def test_the_common_matrix_depends_only_on_which_classes_came_together():
         fitted(second).partial_fit(X[first], y[first]).unlearn(X[first], y[first])
     )
     assert_same(ahead, again, X)
-    twice = fitted(first, second, first)  # a class that comes again stays in its first task
+    twice = fitted(first, second, first)  # a class stays in its first task
     assert_same(fitted(first, second).merge(fitted(first)), twice, X)
-    odd = np.arange(len(y)) % 2 == 1  # rows split, the same classes come together
+    odd = np.arange(len(y)) % 2 == 1  # batches of other rows and the same classes
     assert_same(ahead, fitted(first & odd, second & ~odd, second & odd, first & ~odd), X)
-    mixed = np.isin(y, [0, 4]) & odd  # classes of two tasks come back together: they stay apart
+    mixed = np.isin(y, [0, 4]) & odd  # a later batch of classes of two tasks
     assert_same(ahead, fitted(first & ~mixed, second & ~mixed, mixed), X)
 
 

@@ -54,16 +54,16 @@ def test_predictions_are_the_literal_ones(preset):
     assert agree >= 0.999 * total, f"{agree} of {total} predictions agree"
 
 
-def test_a_class_that_comes_back_is_averaged_as_the_vit_scripts_do():
-    visits = [signed_features(5, 30 + 10 * seed, 16, seed) for seed in range(3)]
+def test_domains_of_a_class_are_averaged_as_in_the_vit_scripts():
+    batches = [signed_features(5, 30 + 10 * seed, 16, seed) for seed in range(3)]
     Q, _ = signed_features(5, 20, 16, 9)
     clf = FeCAMClassifier.from_preset("official-vit")
-    for X, y in visits:
+    for X, y in batches:
         clf.partial_fit(X, y)
-    expected = literal.official_vit_domains(visits, Q)
+    expected = literal.official_vit_domains(batches, Q)
     np.testing.assert_allclose(-clf.decision_function(Q), expected, rtol=1e-3)
     pooled = FeCAMClassifier.from_preset("official-vit", domains="pool")
-    for X, y in visits:
+    for X, y in batches:
         pooled.partial_fit(X, y)
     assert not np.allclose(pooled.decision_function(Q), clf.decision_function(Q), rtol=1e-2)
 
@@ -116,21 +116,21 @@ def test_the_default_against_its_formula():
 
 
 def test_averaged_matrices_keep_their_scale_and_can_be_replaced_by_pooled_ones():
-    visits = [signed_features(3, 30 + 10 * seed, 8, seed) for seed in range(2)]
+    batches = [signed_features(3, 30 + 10 * seed, 8, seed) for seed in range(2)]
     changes = {"normalization": None, "l2": None, "domains": "average"}
     clf = FeCAMClassifier.from_preset("vit", **changes)
-    for visit in visits:
-        clf.partial_fit(*visit)
-    Q = visits[0][0].astype(float)
+    for batch in batches:
+        clf.partial_fit(*batch)
+    Q = batches[0][0].astype(float)
     columns = []
     for label in range(3):
-        parts = [X[y == label].astype(float) for X, y in visits]
+        parts = [X[y == label].astype(float) for X, y in batches]
         matrix = sum(np.cov(part, rowvar=False) for part in parts) / 2
         mean = np.concatenate(parts).mean(axis=0)
         columns.append(literal.mahalanobis(Q, mean, literal.shrink(matrix, 1, 0, False)))
     np.testing.assert_allclose(-clf.decision_function(Q), np.stack(columns, axis=1), rtol=1e-3)
-    together = [np.concatenate(some) for some in zip(*visits, strict=True)]
-    pooled = FeCAMClassifier.from_preset("vit", **{**changes, "domains": "pool"}).fit(*together)
+    all_samples = [np.concatenate(arrays) for arrays in zip(*batches, strict=True)]
+    pooled = FeCAMClassifier.from_preset("vit", **{**changes, "domains": "pool"}).fit(*all_samples)
     np.testing.assert_allclose(
         clf.set_params(domains="pool").decision_function(Q), pooled.decision_function(Q), rtol=1e-3
     )

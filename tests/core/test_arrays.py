@@ -29,8 +29,8 @@ VARIANTS = {
 KINDS = {"torch": torch.asarray, "strict": array_api_strict.asarray}
 
 
-def life(clf, convert, labels):
-    """Everything a model can go through; returns what it answers."""
+def predictions_after_changes(clf, convert, labels):
+    """Return the predictions of a model after learning, unlearning, forgetting and merging."""
     first = Y < 3
     clf.partial_fit(convert(X[first]), labels(Y[first]))
     clf.predict(convert(Q))
@@ -54,8 +54,10 @@ def life(clf, convert, labels):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_other_libraries_give_the_results_of_numpy(variant, kind):
     convert = KINDS[kind]
-    expected = life(FeCAMClassifier(**VARIANTS[variant]), np.asarray, np.asarray)
-    got = life(FeCAMClassifier(**VARIANTS[variant]), convert, convert)
+    expected = predictions_after_changes(
+        FeCAMClassifier(**VARIANTS[variant]), np.asarray, np.asarray
+    )
+    got = predictions_after_changes(FeCAMClassifier(**VARIANTS[variant]), convert, convert)
     for name, value in got.items():
         assert type(value) is type(convert(X)), f"{name} came back as {type(value)}"
         plain = np.asarray(value)

@@ -41,9 +41,9 @@ def test_no_lower_bound_of_a_search_is_above_its_distance(seed, name):
     intervals = []
     filter_and_refine = search_module.filter_and_refine
 
-    def recorded(interval, *rest):
+    def recorded(interval, *args):
         intervals.append(interval)
-        return filter_and_refine(interval, *rest)
+        return filter_and_refine(interval, *args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search_module, "filter_and_refine", recorded)
@@ -126,7 +126,7 @@ def test_cg_bounds(name, steps):
 
 
 def test_cg_bounds_without_a_floor_are_trivial():
-    """Thanks to their prior the matrices are positive definite, but no floor is known."""
+    """The prior makes the matrices positive definite, but they have no floor."""
     X, y = samples([60] * 6 + [5] * 4, 32, lift=0.01)
     clf = make("default", pooling=1e4, shrinkage=(0.3, 0.5)).fit(X, y)
     lower, upper, _ = cg_interval(clf, X[:3])

@@ -167,8 +167,7 @@ def test_up_to_64_classes_share_the_mean_of_all_with_a_variance():
     assert math.isfinite(clf.novelty(X[:1])[0])
 
 
-def test_nearest_through_the_public_seam_of_the_predictor():
-    """The search that a classifier uses is that of its predictor."""
+def test_nearest_is_the_same_for_every_search():
     X, y = samples([60] * 20, 64)
     clf = make("paper").fit(X, y)
     Q = close_queries(X, 20)
@@ -180,4 +179,4 @@ def test_nearest_through_the_public_seam_of_the_predictor():
         ranked = np.take_along_axis(want, neighbors.indices, axis=1)
         np.testing.assert_allclose(neighbors.distances, ranked, rtol=1e-4)
         np.testing.assert_allclose(ranked, np.sort(want, axis=1)[:, :2], rtol=1e-5)
-        assert not np.any(neighbors.softmax_sum), "no temperature, no sum"
+        assert not np.any(neighbors.softmax_sum), "without a temperature there is no sum"

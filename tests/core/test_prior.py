@@ -33,8 +33,8 @@ def test_the_automatic_pseudo_count_is_the_formula_of_the_docs(only_variances, n
         pooled = np.diag(pooled)
         scale = pooled + pooled.mean()
         shared = pooled / scale
-        seen = [np.diag(to_dense(c.scatter)) / (n - 1) / scale for c in classes[:7]]
-        chance, least = 2 * (shared**2).sum(), 1.0
+        covariances = [np.diag(to_dense(c.scatter)) / (n - 1) / scale for c in classes[:7]]
+        error, minimum = 2 * (shared**2).sum(), 1.0
     else:
         shrunk = shrink(pooled, (1, 0))
         std = np.sqrt(diagonal(shrunk))
@@ -42,11 +42,11 @@ def test_the_automatic_pseudo_count_is_the_formula_of_the_docs(only_variances, n
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(10, N_DIRECTIONS))
         axes = root @ signs / std[:, None] / np.sqrt(10)
         shared = axes.T @ pooled @ axes
-        seen = [axes.T @ to_dense(c.scatter) @ axes / (n - 1) for c in classes[:7]]
-        chance, least = (shared**2).sum() + np.trace(shared) ** 2, 5.0
-    excess = sum((n - 1) * ((c - shared) ** 2).sum() - chance for c in seen)
-    difference = (max(excess, 0) + 10 * chance / least) / (7 * (n - 1) + 10)
-    assert prior.pseudo_count == pytest.approx(max(least, chance / difference), rel=1e-6)
+        covariances = [axes.T @ to_dense(c.scatter) @ axes / (n - 1) for c in classes[:7]]
+        error, minimum = (shared**2).sum() + np.trace(shared) ** 2, 5.0
+    excess = sum((n - 1) * ((c - shared) ** 2).sum() - error for c in covariances)
+    difference = (max(excess, 0) + 10 * error / minimum) / (7 * (n - 1) + 10)
+    assert prior.pseudo_count == pytest.approx(max(minimum, error / difference), rel=1e-6)
 
 
 @given(seed=seeds)
@@ -54,9 +54,11 @@ def test_classes_that_differ_only_by_chance_get_a_strong_prior(seed):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(16, 16))
     alike = [statistics_of(rng.normal(size=(40, 16)) @ root) for _ in range(30)]
-    apart = [statistics_of(rng.normal(size=(40, 16)) * rng.uniform(0.05, 3, 16)) for _ in range(30)]
-    assert make_prior(alike, "auto").pseudo_count > 10 * make_prior(apart, "auto").pseudo_count
-    assert make_prior(apart, "auto").pseudo_count >= 8
+    different = [
+        statistics_of(rng.normal(size=(40, 16)) * rng.uniform(0.05, 3, 16)) for _ in range(30)
+    ]
+    assert make_prior(alike, "auto").pseudo_count > 10 * make_prior(different, "auto").pseudo_count
+    assert make_prior(different, "auto").pseudo_count >= 8
 
 
 def test_the_spectrum_is_that_of_the_matrix():

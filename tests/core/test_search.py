@@ -56,9 +56,9 @@ def assert_same_answers(clf, Q, ks=(1, 2, 5)):
         for search in ("exact", "auto"):
             got = clf.set_params(search=search).predict_top_k(Q, k)
             for row in np.flatnonzero((got != want).any(axis=1)):
-                ours = [distances[row, column[label]] for label in got[row]]
-                theirs = [distances[row, column[label]] for label in want[row]]
-                np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+                measured_distances = [distances[row, column[label]] for label in got[row]]
+                expected_distances = [distances[row, column[label]] for label in want[row]]
+                np.testing.assert_allclose(measured_distances, expected_distances, rtol=1e-5)
                 assert len(set(got[row])) == k
     clf.set_params(search="exact")
     assert clf.predictor_.pruned_search is not None, "nothing was searched"
@@ -384,14 +384,14 @@ def test_few_classes_are_evaluated(name, monkeypatch):
     n_evaluated, n_finished = [], []
     filter_and_refine = search_module.filter_and_refine
 
-    def counted(interval, distances, evaluate, *rest):
+    def counted(interval, distances, evaluate, *args):
         def counting(rows, classes, *options):
             result = evaluate(rows, classes, *options)
             n_evaluated.append(len(rows))
             n_finished.append(np.count_nonzero(np.isfinite(result)))
             return result
 
-        return filter_and_refine(interval, distances, counting, *rest)
+        return filter_and_refine(interval, distances, counting, *args)
 
     monkeypatch.setattr(search_module, "filter_and_refine", counted)
     Q = close_queries(X, 200)

@@ -268,8 +268,8 @@ def _normalizing_std(stats: ClassStatistics, metric: Metric, prior: Prior | None
         return xp.sqrt(xp.where(shrunk > 0, shrunk, xp.ones_like(shrunk)))
     if metric.normalization is None:
         return xp.ones_like(shrunk)
-    length = float(xp.linalg.vector_norm(shrunk))
-    return xp.ones_like(shrunk) * (math.sqrt(length) or 1.0)
+    norm = float(xp.linalg.vector_norm(shrunk))
+    return xp.ones_like(shrunk) * (math.sqrt(norm) or 1.0)
 
 
 def _trace(precision: Precision, scatter: Scatter, std: Array | None = None) -> float:

@@ -151,9 +151,9 @@ def normalize(covariance: Array, kind: Normalization | None) -> Array:
     if kind is None:
         return covariance
     if kind == "variance" or covariance.ndim == 1:
-        spread = covariance if covariance.ndim == 1 else diagonal(covariance)
-        length = float(xp.linalg.vector_norm(spread))
-        return covariance / length if length > 0 else covariance
+        variances = covariance if covariance.ndim == 1 else diagonal(covariance)
+        norm = float(xp.linalg.vector_norm(variances))
+        return covariance / norm if norm > 0 else covariance
     variance = diagonal(covariance)
     constant = variance <= 0
     inverse_std = 1 / xp.sqrt(xp.where(constant, xp.ones_like(variance), variance))

@@ -75,10 +75,8 @@ def to_dense(scatter: Scatter) -> Array:
     if scatter.storage == "low_rank":
         return to_float64(data).T @ to_float64(data)
     xp = namespace(data)
-    return xp.reshape(
-        xp.take(data, to_backend_of(_matrix_indices(n_features), data), axis=0),
-        (n_features, n_features),
-    )
+    indices = to_backend_of(_matrix_indices(n_features), data)
+    return xp.reshape(xp.take(data, indices, axis=0), (n_features, n_features))
 
 
 def diagonal_of(scatter: Scatter) -> Array:
