@@ -8,8 +8,7 @@ from PIL import Image
 
 from fecam.data._files import split_off
 from fecam.data._listing import natural_key
-from fecam.data.folder import load_folder
-from fecam.data.image_list import load_files
+from fecam.data.folder import load_files, load_folder
 from fecam.errors import DatasetError, ItemError
 
 

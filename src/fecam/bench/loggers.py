@@ -61,10 +61,7 @@ def tensorboard() -> Logger:
 
 
 def mlflow() -> Logger:
-    """Return a logger of metrics by task, one run per head and seed.
-
-    It writes to ``MLFLOW_TRACKING_URI``, or to ``RUN/mlflow.db``.
-    """
+    """Return a logger of metrics by task to ``MLFLOW_TRACKING_URI``, or to ``RUN/mlflow.db``."""
     try:
         from mlflow.tracking import MlflowClient  # isort: skip
         import alembic  # noqa: F401  # its database needs both

@@ -77,10 +77,7 @@ def load_data(spec: Spec, root: Path | None, download: bool, progress: ProgressC
 def prepare(
     spec: Spec, data: Dataset, seeds: Iterable[int], device: Any, progress: ProgressCallback
 ) -> Iterator[Record | PreparedScenario]:
-    """Yield per seed the records of its training, if any, then its features and tasks.
-
-    All seeds share their features, unless each trains its own network.
-    """
+    """Yield per seed the records of its training, if any, then its features and tasks."""
     if spec.first_task is None:
         features, encoder = _encode(spec.encoder, data, device, progress)
         for seed in seeds:

@@ -69,10 +69,7 @@ class RunFolder:
             lock.release()
 
     def resume(self) -> list[Record]:
-        """Return the records of the folder, and write the spec.
-
-        Raises `SpecError` if the records are of another experiment, `RunError` if one is invalid.
-        """
+        """Write the spec and return the records; raise if they are of another experiment."""
         records = list(read_records(self.path))
         file, text = self.path / SPEC, self.spec.as_toml()
         before = read_bytes(file).decode("utf-8", "replace") if file.exists() else text
@@ -126,10 +123,7 @@ class RunFolder:
 
 
 def read_records(folder: Path) -> Iterator[Record]:
-    """Yield the records of a run; a last line that a kill has cut off is skipped.
-
-    Raises `RunError` for any other line that is not a record.
-    """
+    """Yield the records of a run, except a last line that a kill has cut off; raise `RunError`."""
     path = folder / RECORDS
     lines = read_bytes(path).split(b"\n") if path.exists() else []
     for number, line in enumerate(lines, start=1):

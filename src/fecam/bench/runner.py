@@ -177,10 +177,7 @@ def _run_one(prepared: PreparedScenario, head: HeadSpec, parent: int) -> list[Re
 
 @cache
 def _exit_with(parent: int) -> None:
-    """Exit when the parent process is killed: a worker would wait for its next job forever.
-
-    Ctrl-C reaches all processes of a terminal: the parent handles it, and ends its workers.
-    """
+    """Exit when the parent process is killed; Ctrl-C is for the parent, which ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

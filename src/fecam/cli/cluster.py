@@ -232,10 +232,7 @@ def _from_parquet(path: str, columns: dict[str, Any], integers: bool) -> dict[st
 
 
 def _from_dataset(data: Dataset, split: str, integers: bool) -> dict[str, Any]:
-    """Return the arguments of `learn` and `evaluate` for a split, or for all without a test split.
-
-    Of files only the paths are sent.
-    """
+    """Return the arguments of `learn` and `evaluate` for a split, or all rows; of files, paths."""
     from fecam.distributed import to_ray
 
     data = data.subset(getattr(data, split)) if len(data.test) else data

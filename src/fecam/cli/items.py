@@ -16,7 +16,7 @@ from fecam.cli.data import load_dataset
 from fecam.data import Dataset
 from fecam.data._listing import is_image, iter_images
 from fecam.data.catalogue import TABLE_SUFFIXES, check_options
-from fecam.data.image_list import load_files
+from fecam.data.folder import load_files
 from fecam.data.table import table_items
 from fecam.errors import DatasetError, FecamError, InputError, ItemError
 
@@ -75,10 +75,7 @@ def check_n_features(name: object, rows: Any, n_features: int) -> None:
 def iter_items(
     paths: Sequence[str], kind: str, width: int, *, texts: bool, options: Mapping[str, Any]
 ) -> Iterator[Iterable[NamedItem]]:
-    """Yield groups of items; a group of standard input holds all lines available without waiting.
-
-    With ``texts`` the arguments, or the lines of standard input, are the texts themselves.
-    """
+    """Yield groups of items, or with ``texts`` of texts; of standard input all available lines."""
     if texts and kind != "texts":
         raise InputError(
             f"--text: this model was learned from {kind}, not texts. Remedy: omit --text"

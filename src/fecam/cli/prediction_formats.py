@@ -49,10 +49,7 @@ def format_of(output: Path | None) -> Format:
 def open_writer(
     output: Path | None, form: Format, labels: Sequence[str], top: int
 ) -> Iterator[tuple[Write, Callable[[int], None]]]:
-    """Open the output; yield a function that writes one prediction, and a flush function.
-
-    The flush function takes the number of predictions written so far.
-    """
+    """Open the output; yield functions that write a prediction, and flush a number of them."""
     if output is None:
         # File names that are not valid text are printed as the same bytes.
         if hasattr(sys.stdout, "reconfigure"):

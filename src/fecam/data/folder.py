@@ -1,9 +1,9 @@
-"""A folder of images with one folder per class."""
+"""Image files: a folder with one folder per class, or a list of files of one class."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,6 +126,25 @@ def load_folder(
         domain_names=domain_names if domains else (),
         notes=[*notes, *_note_one_sided(folders), *skipped.notes()],
     )
+
+
+def load_files(
+    paths: Iterable[str | os.PathLike[str]], as_label: str, *, name: str | None = None
+) -> Dataset:
+    """Return image files as a data set of one class; a repeated path is one item."""
+    files = [File.from_path(Path(path)) for path in dict.fromkeys(Path(path) for path in paths)]
+    missing = [str(file.path) for file in files if not file.exists]
+    if missing:
+        raise DatasetError(
+            f"{listed(missing)} {'do' if len(missing) > 1 else 'does'} not exist. "
+            "Remedy: give paths of image files"
+        )
+    if not as_label.strip():
+        raise DatasetError(f"{as_label!r} is not a label. Remedy: give the name of a class")
+    labels = np.zeros(len(files), np.int64)
+    is_test = np.zeros(len(files), bool)
+    top = Path(Path.cwd().anchor)
+    return files_dataset(name or as_label, top, files, labels, [as_label], is_test=is_test)
 
 
 def _note_possible_domains(folders: list[ClassFolder]) -> list[str]:

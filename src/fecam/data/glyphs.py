@@ -165,10 +165,7 @@ class _Drawings(Sequence[Any]):
 
 
 def draw(character: str, font: Any, size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Return a drawing of a dark character on light paper, distorted at random but not cut off.
-
-    ``font`` is a Pillow font for a canvas that is `_OVERSAMPLING` times larger.
-    """
+    """Return a distorted drawing of a character; ``font`` is `_OVERSAMPLING` times larger."""
     from PIL import Image, ImageDraw, ImageFilter
 
     side = _OVERSAMPLING * size
@@ -213,11 +210,7 @@ _THREAD_FONTS = threading.local()
 
 
 def _font(file: str, pixels: int) -> Any:
-    """Return a font for this thread only.
-
-    FreeType faces are not thread-safe. The global lock of Python serializes their use; without it
-    Pillow crashed before version 12.2.
-    """
+    """Return a font for this thread only: FreeType faces are not thread-safe."""
     from PIL import ImageFont
 
     fonts = _THREAD_FONTS.__dict__

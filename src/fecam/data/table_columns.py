@@ -91,10 +91,7 @@ def choose(
     lists: Collection[str] = (),
     numbers: Collection[str] | None = None,
 ) -> Columns:
-    """Return the role of each column, from the names of all columns and those given.
-
-    ``lists`` are the columns of vectors, ``numbers`` those of numbers; None if unknown.
-    """
+    """Return the role of each column; ``lists`` hold vectors, ``numbers`` numbers (if known)."""
     subject = f"{path} has the columns {listed([repr(name) for name in names], 20)}"
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:

@@ -45,10 +45,7 @@ def read_npy(path: Path) -> Rows:
 
 
 def read_npz(path: Path, given: Options) -> Rows:
-    """Read ``X`` and ``y``, and ``X_test``, ``y_test``, ``is_test``, ``domains``, ``label_names``.
-
-    ``X`` holds vectors, texts or 8-bit images.
-    """
+    """Read the vectors, texts or 8-bit images of ``X``, with ``y`` and the optional arrays."""
     try:
         # numpy leaves a damaged file open unless the file is passed.
         with path.open("rb") as file:

@@ -62,11 +62,7 @@ def map_blocks(
     concurrency: int | None,
     gpus: float,
 ) -> Any:
-    """Return the lazy data set of ``worker(*arguments)(block)`` for each block, an Arrow table.
-
-    With ``actors``, the worker is created once per process and keeps what is expensive to create,
-    such as an encoder; without, each block is a task. Blocks are not cut, so no sample is moved.
-    """
+    """Return the lazy results of blocks, uncut; with ``actors`` a worker is created per process."""
     ray = require_ray()
     options: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow"}
     if gpus:
@@ -103,10 +99,7 @@ def report_table(**values: Any) -> Any:
 
 
 def iter_reports(dataset: Any) -> Iterator[dict[str, Any]]:
-    """Yield the report of each block; raise `InputError` if a report has an ``error``.
-
-    Ray passes blocks without rows through unchanged: they have no report.
-    """
+    """Yield the report of each block with rows; raise `InputError` if one has an ``error``."""
     ray = require_ray()
     for block in iter_blocks(dataset):
         table = ray.get(block)

@@ -50,10 +50,7 @@ def partial_statistics(
     learned: Mapping[Any, bytes] | None,
     stats: ReadStats,
 ) -> Partials:
-    """Return the statistics per class of a block, of the kind that ``state`` holds.
-
-    Items whose content hashes are in ``learned`` are left out; None skips the hashes.
-    """
+    """Return the statistics per class of a block, without items whose hashes are in ``learned``."""
     assert block.labels is not None, "there is nothing to learn without labels"
     X, labels, hashes = block.features, block.labels, np.zeros(0, np.uint64)
     grouped: dict[Any, Any] = {}
@@ -80,11 +77,7 @@ def partial_statistics(
 
 
 def _sample(raw: NDArray[Any], features: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """Return the `CALIBRATION_ROWS` rows with the lowest ranks.
-
-    A rank is a pseudo-random number in [0, 1) that depends on the row alone. So the sample of all
-    blocks does not depend on how rows were split into blocks, nor on the order of merging.
-    """
+    """Return the `CALIBRATION_ROWS` rows with the lowest ranks, which depend on each row alone."""
     angles = np.sin(np.arange(1, raw.shape[1] + 1)).astype(raw.dtype)
     projected = np.einsum("ij,j->i", raw, angles).astype(np.float64)
     ranks = np.modf(np.abs(np.sin(projected * 12.9898) * 43758.5453))[0]

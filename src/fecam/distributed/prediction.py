@@ -279,10 +279,7 @@ def _put_model(model: str | os.PathLike[str] | FeCAMClassifier) -> tuple[Any, st
 
 
 class _PredictWorker:
-    """Predicts blocks with its own copy of the model, opened once.
-
-    With a folder it writes the predictions, otherwise it counts pairs of label and prediction.
-    """
+    """Predicts blocks with its own copy of the model; writes to a folder, or counts label pairs."""
 
     def __init__(
         self,

@@ -64,10 +64,7 @@ def probe(dataset: Any, source: Source, gpus: float) -> SchemaProbe:
 
 
 def from_schema(dataset: Any, source: Source) -> SchemaProbe | None:
-    """Return the width of embeddings from the schema, without reading; None if it has none.
-
-    A schema does not show whether values are negative.
-    """
+    """Return the width of embeddings from the schema, without reading; None if it has none."""
     import pyarrow as pa
 
     schema = getattr(dataset.schema(fetch_if_missing=False), "base_schema", None)

@@ -72,10 +72,7 @@ def cast_labels(names: Sequence[str], integers: bool) -> list[Any]:
 
 
 def as_dataset(items: Sequence[Any], columns: Mapping[str, Sequence[Any]]) -> Any:
-    """Return the data set with a column ``item`` and further columns.
-
-    Paths are sent as paths, so every machine must be able to read them.
-    """
+    """Return the data set with a column ``item`` (of files, their paths) and further columns."""
     import pyarrow as pa
 
     if not items:

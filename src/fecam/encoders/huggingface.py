@@ -147,11 +147,7 @@ def config_for_fingerprint(folder: Path) -> str:
 
 
 def read_model(folder: Path) -> tuple[Any, bool]:
-    """Return the network in float32, and whether the file contains its pooling layer, if any.
-
-    A pooling layer that is not in the file would be random, so it is removed. Any other missing
-    layer is an error.
-    """
+    """Return the float32 network and whether it has its pooling layer; a random one is removed."""
     try:
         with _quiet():
             model, report = AutoModel.from_pretrained(

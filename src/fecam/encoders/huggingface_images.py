@@ -89,10 +89,7 @@ def _probe_outputs(model: Any, steps: ImagePreprocessing, folder: Path) -> Any:
 
 
 def _prefix_tokens(output: Any, tower: Any, size: int) -> int:
-    """Return the number of class, distillation and register tokens before those of the patches.
-
-    It is 0 if the output is a feature map, or if merged patches cannot be counted.
-    """
+    """Return the number of tokens before those of the patches; 0 if there are none."""
     patch = getattr(tower, "patch_size", None)
     if output.last_hidden_state.ndim != 3 or not isinstance(patch, int):
         return 0

@@ -129,10 +129,7 @@ class OnnxEncoder(ImageEncoder):
 
 
 def to_faster_runtime(encoder: Encoder, *, device: Any = "cpu") -> OnnxEncoder:
-    """Return the encoder with its network run by onnxruntime; features agree to 1e-4 or closer.
-
-    Name and fingerprint stay the same, as they do on another device.
-    """
+    """Return the encoder run by onnxruntime, of the same name; features agree to 1e-4 or closer."""
     source = _torch_source(encoder)
     return OnnxEncoder(
         _session(_traced(source), encoder.name, device),

@@ -110,10 +110,7 @@ def save_encoder(
     class_names: Sequence[str],
     notes: Mapping[str, Any] | None = None,
 ) -> str:
-    """Write a trained network with its preprocessing and return its fingerprint.
-
-    ``notes`` describe the training; nothing reads them.
-    """
+    """Write a network, its preprocessing and ``notes`` on its training; return its fingerprint."""
     weights = network.state_dict()
     description = {
         "architecture": "resnet18",

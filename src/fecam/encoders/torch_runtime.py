@@ -105,10 +105,7 @@ def fuse_batchnorm(
     network: nn.Module,
     pairs: Sequence[tuple[str, str]] = (("conv1", "bn1"), ("conv2", "bn2"), ("0", "1")),
 ) -> nn.Module:
-    """Fuse each batch normalization into its convolution, in place, and return the network.
-
-    ``pairs`` are the attribute names of convolutions and of the normalizations behind them.
-    """
+    """Fuse batch normalizations into their convolutions in place; ``pairs`` are attribute names."""
     network.eval()
     for module in network.modules():
         for conv, norm in pairs:

@@ -117,10 +117,7 @@ class ModelFile:
             return self._read(db)
 
     def _follow(self) -> None:
-        """Open the file again if another one was moved to its path.
-
-        Snapshots of the old file can still read their matrices.
-        """
+        """Open the file again if another was moved to its path; old snapshots can still be read."""
         if file_id(self.path) != self._file_id:
             self._store = None
             self.close()

@@ -103,11 +103,7 @@ def read_snapshot(
     before: Snapshot | None = None,
     new_prior: Prior | None = None,
 ) -> Snapshot:
-    """Return the current contents of a file.
-
-    Without a ``store`` all matrices are read. ``new_prior`` is the prior of a step that was just
-    written, which then is not read again.
-    """
+    """Return the contents of a file, with all matrices if there is no ``store``."""
     settings = read_settings(db)
     checksum = settings.pop("checksum_")
     try:

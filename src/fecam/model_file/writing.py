@@ -64,10 +64,7 @@ def write_step(
     note: str = "",
     key: str = "",
 ) -> int | None:
-    """Write the changes of a working copy and return the step's number; None without changes.
-
-    Without a snapshot ``before``, the tables are empty and the first step is written.
-    """
+    """Write the changes since ``before``, None for a new file; return the step number, if any."""
     _check_texts(note=note, key=key)
     time, version = now(), 1 if before is None else before.version + 1
     old_rows = before.rows if before else {}

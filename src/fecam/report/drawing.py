@@ -156,10 +156,7 @@ def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
 
 
 def inline_svg(svg: bytes, name: str, label: str) -> str:
-    """Return the SVG for embedding in a page: full width, colors of the page, alternative text.
-
-    ``name`` is prepended to every id, because several pictures share a page.
-    """
+    """Return the SVG for embedding in a page; ``name`` is prepended to every id."""
     text = svg.decode()
     text = text[text.index("<svg") :]
     root, body = text.split(">", 1)

@@ -71,10 +71,7 @@ def storage_curves(run: Run) -> Figure | None:
 
 @styled
 def joint_curves(runs: Mapping[str, Run]) -> Figure | None:
-    """Draw the accuracy of several runs: color and marker per head, dash per run.
-
-    The x-axis is the number of classes if tasks add classes, otherwise the task.
-    """
+    """Draw the accuracy of runs by classes or tasks: color and marker per head, dash per run."""
     heads = list(dict.fromkeys(head for run in runs.values() for head in run.heads))
     curves = [
         (name, head, seeds)

@@ -18,10 +18,7 @@ Rows = NDArray[np.intp]
 def split(
     data: Dataset, classes: Sequence[int], test_share: float, seed: int
 ) -> tuple[dict[int, Rows], dict[int, Rows]]:
-    """Return the training rows and the test rows of each class.
-
-    ``test_share`` of each class is drawn for testing if the data set has no test rows.
-    """
+    """Return the training and test rows of each class; without test rows, draw ``test_share``."""
     test_share = check_fraction("test_share", test_share)
     is_test = np.asarray(data.is_test)
     if not is_test.any():

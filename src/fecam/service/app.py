@@ -25,7 +25,7 @@ from fecam.service.engine import Engine
 from fecam.service.metrics import Metrics
 from fecam.service.problems import Problem, to_problem
 from fecam.service.request_middleware import RequestMiddleware
-from fecam.service.routes import learning, page, predictions, status
+from fecam.service.routes import learning, predictions, status
 from fecam.service.schemas import request_schemas
 from fecam.service.settings import ServiceSettings
 from fecam.service.timeouts import TimeoutSweeper
@@ -90,7 +90,7 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
         )
     _describe(app)
     _add_error_handlers(app, settings)
-    for routes in (predictions, learning, status, page):
+    for routes in (predictions, learning, status):
         app.include_router(routes.router)
     return app
 

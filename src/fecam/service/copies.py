@@ -36,10 +36,7 @@ def backup_copy(model: Path) -> Path:
 
 
 def restore_into(copy: Path, model: Path) -> None:
-    """Replace the content of a model file by that of a copy, in one transaction.
-
-    The file stays the same, so readers reload only the changed classes.
-    """
+    """Replace the content of a model file in one transaction; readers reload changed classes."""
     if model.exists():
         with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as source:
             with closing(sqlite3.connect(model, isolation_level=None)) as target:

@@ -103,10 +103,7 @@ class WorkerHandle:
             raise ConnectionError(message)
 
     async def watch(self, seconds: float) -> None:
-        """Wait until the worker has exited; kill it if it sends nothing for ``seconds``.
-
-        An idle worker gets an empty batch as a heartbeat.
-        """
+        """Wait for the exit of the worker; kill it if it sends no heartbeat for ``seconds``."""
         assert self._channel is not None, "started"
         channel = self._channel
         while not channel.closed.done():

@@ -1,4 +1,4 @@
-"""Routes: the model, its classes and history; metrics and health."""
+"""Routes: the model, its classes and history; metrics and health; the page and its files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from fecam.service.engine import Engine
@@ -16,7 +17,16 @@ from fecam.service.routes.learning import step_json
 from fecam.service.routes.predictions import respond
 from fecam.service.schemas import Classes, History, Map, ModelAnswer, Status, responses
 
+PAGE = Path(__file__).parent.parent / "page"
+
 router = APIRouter()
+router.mount("/page", StaticFiles(directory=PAGE), name="page")
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> Response:
+    """Return the page."""
+    return FileResponse(PAGE / "index.html")
 
 
 @router.get("/v1/model", tags=["look"], responses=responses(ModelAnswer))
