@@ -93,14 +93,6 @@ def _part(value: Any) -> bool:
     )
 
 
-def _label(value: Any) -> bool:
-    return is_text(value) or is_number(value)
-
-
-def _truth(value: Any) -> bool:
-    return value in (0, 1)
-
-
 TASK: dict[str, Check] = {
     "head": is_text,
     "seed": is_count,
@@ -125,8 +117,8 @@ ANALYSES: dict[str, dict[str, Check]] = {
     "tsne": {
         "before": _POINTS,
         "after": maybe(_POINTS),  # there is none where a feature is negative
-        "labels": list_of(_label),
-        "is_new": list_of(_truth),
+        "labels": list_of(lambda value: is_text(value) or is_number(value)),
+        "is_new": list_of(lambda value: value in (0, 1)),
     },
 }
 

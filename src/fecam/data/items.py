@@ -25,7 +25,7 @@ def kind_of(items: Any) -> Kind:
     """Return the kind of the items, by the first: numbers are features, paths are images."""
     items = as_sequence(items)
     first: Any = items[0] if len(items) else None
-    if isinstance(first, str) and not _is_image_path(first):
+    if isinstance(first, str) and Path(first).suffix.lower() not in IMAGE_SUFFIXES:
         return "texts"
     if isinstance(first, (str, bytes, os.PathLike)) or hasattr(first, "getbands"):
         return "images"
@@ -33,15 +33,12 @@ def kind_of(items: Any) -> Kind:
     return "images" if len(shape) >= 2 else "features"
 
 
-def _is_image_path(text: str) -> bool:
-    return Path(text).suffix.lower() in IMAGE_SUFFIXES
-
-
 def as_rows(items: Any, width: int | None) -> NDArray[Any]:
     """Return features as a two-dimensional array of floats."""
     items = items.detach().cpu().numpy() if hasattr(items, "detach") else items
+    is_double = getattr(items, "dtype", None) == np.float64
     try:
-        rows = np.asarray(items, np.float64 if _is_double(items) else np.float32)
+        rows = np.asarray(items, np.float64 if is_double else np.float32)
     except (TypeError, ValueError):
         raise InputError(
             "this model has no encoder, so items must be rows of numbers. Encode them as you did "
@@ -51,7 +48,3 @@ def as_rows(items: Any, width: int | None) -> NDArray[Any]:
         columns = "" if width is None else f" with {width} columns"
         raise InputError(f"features of shape {rows.shape} must be a 2-D array{columns}.")
     return rows
-
-
-def _is_double(items: Any) -> bool:
-    return getattr(items, "dtype", None) == np.float64

@@ -35,10 +35,11 @@ def summary_sentence(run: Run) -> str:
 def facts(run: Run) -> str:
     """Return the metadata of a run as HTML."""
     about = run.about
+    encoder = about.get("encoder") or {}
     values = {
         "experiment": _joined(about.get("name"), about.get("kind")),
         "data": _data(about.get("dataset") or {}),
-        "encoder": _encoder(about.get("encoder") or {}),
+        "encoder": _joined(encoder.get("name"), _fingerprint(encoder.get("fingerprint"))),
         "features": _features(about.get("features") or {}),
         "scenario": _scenario(about.get("scenario")),
         "seeds": _list(about.get("seeds")),
@@ -93,10 +94,6 @@ def _fingerprint(value: object) -> str | None:
 def _data(values: Mapping[str, Any]) -> str:
     rows, classes = _count(values.get("rows"), "rows"), _count(values.get("classes"), "classes")
     return _joined(values.get("name"), rows, classes, _fingerprint(values.get("fingerprint")))
-
-
-def _encoder(values: Mapping[str, Any]) -> str:
-    return _joined(values.get("name"), _fingerprint(values.get("fingerprint")))
 
 
 def _features(values: Mapping[str, Any]) -> str:

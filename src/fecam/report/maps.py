@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.bench.metrics import accuracy_matrix, adds_classes, is_complete
+from fecam.bench.record import is_number
 from fecam.report.drawing import WIDTH, Axes, Figure, new_figure, styled
 from fecam.report.reading import Run
 
@@ -62,7 +63,7 @@ def shrinkage_grid(run: Run) -> tuple[list[float], list[float], NDArray[np.float
     for head, mean in means.items():
         options = dict(next(iter(run.heads[head].values()))[0].get("options") or {})
         pair = options.pop("shrinkage", None)
-        if isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair)):
+        if isinstance(pair, list) and len(pair) == 2 and all(map(is_number, pair)):
             families.setdefault(repr(sorted(options.items())), {})[pair[0], pair[1]] = mean
     grid = max(families.values(), key=len, default={})
     first, second = (sorted({pair[i] for pair in grid}) for i in (0, 1))
@@ -70,10 +71,6 @@ def shrinkage_grid(run: Run) -> tuple[list[float], list[float], NDArray[np.float
         return None
     values = np.array([[grid.get((a, b), np.nan) for b in second] for a in first])
     return (first, second, values) if np.isnan(values).mean() <= 0.5 else None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and bool(np.isfinite(value))
 
 
 def heatmap(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 BLOCK_BYTES = 64 * 1024
@@ -12,7 +12,9 @@ BLOCK_BYTES = 64 * 1024
 
 def block_digests(path: Path) -> list[bytes]:
     """Return the digest of each block."""
-    return [hashlib.blake2b(block, digest_size=16).digest() for block in _blocks(path)]
+    with path.open("rb") as file:
+        blocks = iter(lambda: file.read(BLOCK_BYTES), b"")
+        return [hashlib.blake2b(block, digest_size=16).digest() for block in blocks]
 
 
 def read_blocks(path: Path, indices: Sequence[int]) -> dict[int, bytes]:
@@ -42,9 +44,3 @@ def apply_blocks(path: Path, blocks: Mapping[int, bytes], size: int) -> None:
             file.seek(index * BLOCK_BYTES)
             file.write(block)
         file.truncate(size)
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            yield block
