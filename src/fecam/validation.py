@@ -77,11 +77,7 @@ def check_fraction(name: str, value: Any, *, error: type[FecamError] = SettingsE
 
 
 def check_choice(
-    name: str,
-    value: Any,
-    choices: Iterable[str | None],
-    *,
-    error: type[FecamError] = SettingsError,
+    name: str, value: Any, choices: Iterable[str | None], *, error: type[FecamError] = SettingsError
 ) -> None:
     """Raise if the value is not one of the choices, which may include None.
 

@@ -16,13 +16,7 @@ from joblib import Parallel, cpu_count, delayed
 
 from fecam.bench.analysis import analyze
 from fecam.bench.metrics import group_by_run, is_complete
-from fecam.bench.preparation import (
-    PreparedScenario,
-    Progress,
-    ProgressCallback,
-    load_data,
-    prepare,
-)
+from fecam.bench.preparation import PreparedScenario, Progress, ProgressCallback, load_data, prepare
 from fecam.bench.results import RunFolder, environment, memory, now
 from fecam.bench.scenario_evaluation import evaluate_scenario
 from fecam.bench.spec import HeadSpec, Spec

@@ -48,8 +48,7 @@ def bench(
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 1993,1994.")] = None,
     change: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change the experiment: first_task.epochs=30."),
+        list[str] | None, typer.Option("--set", help="Change the experiment: first_task.epochs=30.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; by default one per seed.")

@@ -27,11 +27,7 @@ class _Client(Requests):
     """The client class of httpx."""
 
     def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        timeout: float = 60.0,
-        retry_timeout: float = 30.0,
+        self, url: str, token: str | None = None, timeout: float = 60.0, retry_timeout: float = 30.0
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ServiceError(

@@ -9,13 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fecam.data._files import (
-    enumerated,
-    files_dataset,
-    listed,
-    readable,
-    split_off,
-)
+from fecam.data._files import enumerated, files_dataset, listed, readable, split_off
 from fecam.data._listing import File, SkippedFiles, existing_folder, list_images, subfolders
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError

@@ -41,9 +41,7 @@ def read_parquet(path: Path, given: Options) -> Rows:
         for name in (about if columns.kind == "features" else table.column_names)
     }
     return columns.rows(
-        _features(pa, path, table, columns) if columns.kind == "features" else None,
-        texts,
-        row_name,
+        _features(pa, path, table, columns) if columns.kind == "features" else None, texts, row_name
     )
 
 

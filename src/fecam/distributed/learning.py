@@ -309,11 +309,7 @@ def _samples(results: list[Any]) -> Iterator[tuple[Hashable, NDArray[Any]]]:
 
 
 def _write(
-    before: _Before,
-    results: list[Any],
-    batch: Partials,
-    record: EncoderRecord | None,
-    note: str,
+    before: _Before, results: list[Any], batch: Partials, record: EncoderRecord | None, note: str
 ) -> FeCAMClassifier:
     """Return the classifier that has learned the batch; its file is written in one step."""
 

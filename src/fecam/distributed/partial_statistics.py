@@ -45,10 +45,7 @@ Partials = dict[Hashable, PartialStats]
 
 
 def partial_statistics(
-    block: Block,
-    state: ClassifierState,
-    learned: Mapping[Any, bytes] | None,
-    stats: ReadStats,
+    block: Block, state: ClassifierState, learned: Mapping[Any, bytes] | None, stats: ReadStats
 ) -> Partials:
     """Return the statistics per class of a block, without items whose hashes are in ``learned``."""
     assert block.labels is not None, "there is nothing to learn without labels"

@@ -23,13 +23,7 @@ import numpy as np
 from fecam.classifier import FeCAMClassifier
 from fecam.core.calibration import novelty_threshold
 from fecam.data.content_hashes import content_hashes
-from fecam.distributed.cluster import (
-    iter_reports,
-    map_blocks,
-    report_table,
-    require_ray,
-    row_count,
-)
+from fecam.distributed.cluster import iter_reports, map_blocks, report_table, require_ray, row_count
 from fecam.distributed.columns import item_columns, items_of
 from fecam.distributed.output_folder import OutputFolder
 from fecam.distributed.reading import (

@@ -9,12 +9,7 @@ from transformers import AutoTokenizer
 
 from fecam.data.dataset import fingerprint_of
 from fecam.encoders.encoder import first_line
-from fecam.encoders.huggingface import (
-    config_for_fingerprint,
-    read_config,
-    read_json,
-    read_model,
-)
+from fecam.encoders.huggingface import config_for_fingerprint, read_config, read_json, read_model
 from fecam.encoders.names import with_options
 from fecam.encoders.sentences import SentenceEncoder
 from fecam.encoders.torch_runtime import fingerprint_of_tensors

@@ -42,11 +42,7 @@ _OUTPUT = "features"
 
 
 def load_encoder(
-    path: str | os.PathLike[str],
-    *,
-    device: Any = None,
-    output: str | None = None,
-    **options: Any,
+    path: str | os.PathLike[str], *, device: Any = None, output: str | None = None, **options: Any
 ) -> OnnxEncoder:
     """Return the network of an ONNX file.
 

@@ -25,13 +25,7 @@ from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
 from fecam.features.extraction import Report, encode_readable, extract
-from fecam.model.changes import (
-    add_model,
-    add_samples,
-    copy_provenance,
-    remove_samples,
-    unseen_mask,
-)
+from fecam.model.changes import add_model, add_samples, copy_provenance, remove_samples, unseen_mask
 from fecam.model.encoder_checks import check_fingerprint, check_same_encoder, record_of
 from fecam.model.labeled_items import LabeledItems, as_labels, require_readable
 from fecam.model_file import EncoderRecord

@@ -75,10 +75,7 @@ class ModelFile:
                     yield db
 
     def _read(
-        self,
-        db: sqlite3.Connection,
-        before: Snapshot | None = None,
-        new_prior: Prior | None = None,
+        self, db: sqlite3.Connection, before: Snapshot | None = None, new_prior: Prior | None = None
     ) -> Snapshot:
         """Return one consistent snapshot, even while another program writes."""
         nested = db.in_transaction
@@ -210,11 +207,7 @@ class ModelFile:
         return self._writer
 
     def _after(
-        self,
-        db: sqlite3.Connection,
-        before: Snapshot,
-        number: int,
-        new_prior: Prior | None = None,
+        self, db: sqlite3.Connection, before: Snapshot, number: int, new_prior: Prior | None = None
     ) -> Step:
         """Read the file after a step, as any other program would."""
         self._size = max(self._size, check_header(self.path)[0])

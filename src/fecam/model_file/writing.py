@@ -19,15 +19,7 @@ from fecam.model_file.priors import insert_prior
 from fecam.model_file.records import EncoderRecord
 from fecam.model_file.settings import pack_settings
 from fecam.model_file.snapshot import ClassRow, Snapshot, check_labels
-from fecam.model_rows import (
-    MAX_TEXT,
-    Layout,
-    Matrices,
-    Provenance,
-    Row,
-    file_checksum,
-    pack_class,
-)
+from fecam.model_rows import MAX_TEXT, Layout, Matrices, Provenance, Row, file_checksum, pack_class
 from fecam.results import Label
 
 UNDO_STEPS = 20
