@@ -58,28 +58,11 @@ def load_folder(
 ) -> Dataset:
     """Return the images of a folder that has a folder for each class.
 
-    Parameters
-    ----------
-    path : path
-        ``CLASS/files``, or ``train/CLASS/files`` beside ``test/`` or ``val/``. Files in subfolders
-        of a class folder belong to the class.
-    domains : bool
-        Whether there is a level of domains above the classes: ``DOMAIN/CLASS/files`` or
-        ``train/DOMAIN/CLASS/files``.
-    test_share : float
-        Share of each class (and domain) for testing, if there is no folder for testing. The choice
-        depends neither on the order of the files nor on other classes.
-    seed : int
-        Seed of that choice.
-    as_label : str, optional
-        The class of all images, whatever their folders.
-    name : str, optional
-        Name of the data set. Default: that of the folder.
-
-    Returns
-    -------
-    Dataset
-        The images.
+    Its layout is ``CLASS/files``, or ``train/CLASS/files`` beside ``test/`` or ``val/``; with
+    ``domains``, ``DOMAIN/CLASS/files``. Files in subfolders of a class folder belong to the class.
+    Without a folder for testing, ``seed`` chooses ``test_share`` of each class (and domain), which
+    depends neither on the order of the files nor on other classes. ``as_label`` is the class of all
+    images, whatever their folders.
     """
     root = existing_folder(path, "a folder of images")
     skipped, notes = SkippedFiles(), list[str]()

@@ -49,30 +49,11 @@ def load_table(
     ``label`` is the class; ``split`` (train, test or val) and ``domain`` are optional. An ``.npz``
     has the arrays ``X`` and ``y``, and optionally ``X_test`` and ``y_test`` or ``is_test``,
     ``domains`` and ``label_names``. A ``.npy`` of features and a ``.txt`` with one text per line
-    have no labels, so they need ``as_label``.
+    have no labels, so they need ``as_label``, the class of all rows.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-    label, text, image, domain : str, optional
-        The column, or array, of the labels, texts, paths of images and domains.
-    features : str or sequence of str, optional
-        The column of lists, or the columns of numbers.
-    split : str, optional
-        The column of splits. Rows for validation are for testing if no others are, and left out
-        otherwise.
-    delimiter : str, optional
-        The separator of the cells of a ``.csv`` file.
-    as_label : str, optional
-        The class of all rows, instead of the labels in the file.
-    name : str, optional
-        Name of the data set. Default: that of the file.
-
-    Returns
-    -------
-    Dataset
-        The rows.
+    ``label``, ``text``, ``image``, ``split`` and ``domain`` name other columns or arrays,
+    ``features`` the column of lists or the columns of numbers. Rows for validation are for testing
+    if no others are, and left out otherwise. ``delimiter`` separates the cells of a ``.csv`` file.
     """
     table = existing_table(path)
     given = Options(label, text, image, _names(features), split, domain, as_label is None)
