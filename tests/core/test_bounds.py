@@ -73,10 +73,11 @@ def test_prefix_bounds(seed, name):
 def test_prior_bounds(seed, name):
     search, queries, distances = searched(seed, name)
     bounds, block = search.prior_bounds, search.exhaustive.shift(queries)
-    lower, upper, estimate = bounds.bound(block)
     exact = distances[:, bounds.indices]
-    assert np.all(lower <= exact * (1 + RTOL) + 1e-12)
-    assert np.all(upper >= exact * (1 - RTOL) - 1e-12)
+    for k, radius in ((1, 0.0), (3, float(np.median(exact)) / 10), (1, np.inf)):
+        lower, upper, estimate = bounds.bound(block, k, radius)
+        assert np.all(lower <= exact * (1 + RTOL) + 1e-12)
+        assert np.all(upper >= exact * (1 - RTOL) - 1e-12)
     assert median_ratio(upper - lower, exact) < 0.1
     assert median_ratio(np.abs(estimate - exact), exact) < 0.005
     columns, rows = np.nonzero(np.ones(exact.T.shape))

@@ -152,18 +152,23 @@ def _prefix_of(
         return precision.prefix
     cached = vars(precision).get("low_rank_prefix")
     if cached is None or cached[0] is not axes or len(cached[1]) != size:
+        triangle = _marginal_triangle(precision, axes[:, : 2 * size])
+        first = triangle[:size, :size]
         # A random estimate of the trace is enough: sign vectors instead of all axes.
         n_tail = axes.shape[1] - size
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(16, n_tail))
         tail = (signs @ axes[:, size:].T).astype(precision.rows.dtype)
         mean = float(np.mean(precision.squared_mahalanobis(tail))) / max(n_tail, 1)
-        cached = axes, _marginal_precision(precision, axes[:, :size]), mean
+        second = triangle[:, size:].astype(precision.rows.dtype)
+        eps = float(np.finfo(second.dtype).eps)
+        rounding = 4 * eps * len(second) ** 0.5 * float(np.linalg.norm(second))
+        cached = axes, first @ first.T, mean, second, rounding
         vars(precision)["low_rank_prefix"] = cached  # valid for as long as the object
-    return cached[1:]
+    return cached[1:3]
 
 
-def _marginal_precision(precision: LowRankPrecision, axes: Matrix) -> Matrix:
-    """The inverse of the covariance of a low-rank class along some axes."""
+def _marginal_triangle(precision: LowRankPrecision, axes: Matrix) -> Matrix:
+    """The upper triangle whose square inverts the covariance of a class along some axes."""
     axes = axes / precision.std.astype(np.float64)[:, None]
     if precision.eigenvectors is not None:
         axes = precision.eigenvectors.T.astype(np.float64) @ axes
@@ -177,8 +182,7 @@ def _marginal_precision(precision: LowRankPrecision, axes: Matrix) -> Matrix:
     lower = cholesky((matrix + matrix.T) / 2)
     if lower is None:  # features so small that it overflowed: the bound is zero
         return np.zeros_like(matrix)
-    inverse = invert_lower_triangle(lower)
-    return np.asarray(inverse.T @ inverse)
+    return np.asarray(invert_lower_triangle(lower).T)
 
 
 class PriorBounds:
@@ -220,6 +224,8 @@ class PriorBounds:
         self._cross_constant = np.sum(slopes * self._centers * back, axis=1)
         self._min_omega, self._max_omega = omegas.min(axis=1), omegas.max(axis=1)
         self._omega = omegas.mean(axis=1)
+        self._low_rank_share = np.asarray([p.low_rank_share for p in precisions])
+        self._rows = rows
         mismatch = np.abs(omegas - shares[:, None] * mean_omega) / weights
         self._weight_mismatch = np.max(mismatch, axis=1)
         # Rounding of each term before anything is subtracted, per unit of length.
@@ -234,15 +240,18 @@ class PriorBounds:
         rotated = (rows * self._mean_std) @ self._vectors
         return rotated, (rotated * self._mean_omega) @ self._vectors.T
 
-    def bound(self, block: Matrix) -> Interval:
-        """Return the intervals of a block of queries, rounding included."""
+    def bound(self, block: Matrix, k: int, radius: float, epsilon: float = 0.0) -> Interval:
+        """Return the intervals of a block of queries, rounding included.
+
+        The low-rank part is most of the work. It is left out for classes that it cannot bring
+        nearer than the ``k``-th upper bound without it, or ``radius`` beyond the smallest.
+        """
         rotated, back = self._rotate(block)
         features = np.concatenate([block * back, back, block], axis=1)
         cross = (features @ self._cross).astype(np.float64) + self._cross_constant
         base, perturbation = self._base(rotated), self._perturbation(block)
-        low_rank = np.empty(base.shape)
-        for columns, form in self._low_rank:
-            low_rank[:, columns] = form(block)
+        whole = base + cross + self._max_omega * perturbation
+        low_rank, near = self._low_rank_part(block, whole, k, radius, epsilon)
         norm = np.linalg.norm(block, axis=1)[:, None] + self._center_norm
         rotated_norm = np.linalg.norm(rotated, axis=1)[:, None] + self._rotated_norm
         length, bend = np.sqrt(base), np.sqrt(perturbation)
@@ -256,9 +265,33 @@ class PriorBounds:
         error += 1e-5 * (base + np.abs(low_rank) + self._max_omega * perturbation)
         middle = base + cross - low_rank
         lower = np.maximum(middle + self._min_omega * perturbation - error, 0)
-        upper = middle + self._max_omega * perturbation + error
+        upper = np.where(near, whole - low_rank + error, np.inf)
         estimate = middle + self._omega * perturbation
         return Interval(lower * self._scales, upper * self._scales, estimate * self._scales)
+
+    def _low_rank_part(
+        self, block: Matrix, whole: Matrix, k: int, radius: float, epsilon: float
+    ) -> tuple[Matrix, Matrix]:
+        """The low-rank part, or its largest value where that cannot matter; and where it can.
+
+        ``epsilon`` reduces the largest value.
+        """
+        largest = (1 - epsilon) * self._low_rank_share * whole
+        upper = whole * self._scales
+        kth = np.partition(upper, min(k, upper.shape[1]) - 1, axis=1)[:, min(k, upper.shape[1]) - 1]
+        threshold = np.maximum(kth, upper.min(axis=1) + radius)[:, None]
+        near = (whole - largest) * self._scales <= threshold * 1.01
+        if np.count_nonzero(near) > 0.25 * near.size:
+            for columns, form in self._low_rank:
+                largest[:, columns] = form(block)
+            return largest, np.ones_like(near)
+        classes, rows = np.nonzero(near.T)
+        for i, run in group_runs(classes):
+            projected = (block[rows[run]] - self._centers[i]) @ self._rows[i].T
+            signs = self._precisions[i].signs
+            signed = projected if signs is None else projected * signs
+            largest[rows[run], i] = np.vecdot(projected, signed)
+        return largest, near
 
     def evaluate(self, block: Matrix, rows: Matrix, columns: Matrix) -> Matrix:
         """Return the squared distance of each pair of a row and a class, class by class."""

@@ -177,6 +177,16 @@ class LowRankPrecision:
             return self.rows * (self.std * self.weights)
         return ((self.rows * self.weights) @ self.eigenvectors.T) * self.std
 
+    @cached_property
+    def low_rank_share(self) -> float:
+        r"""The largest share of :math:`\lVert u \rVert^2` that the low-rank part can subtract."""
+        rows = to_numpy(self.rows).astype(np.float64)
+        if self.signs is not None:
+            rows = rows[to_numpy(self.signs) > 0]
+        if not len(rows):
+            return 0.0
+        return min(float(np.linalg.eigvalsh(rows @ rows.T)[-1]), 1.0)
+
 
 Precision = DensePrecision | BlockCholesky | LowRankPrecision
 

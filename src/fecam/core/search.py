@@ -7,9 +7,10 @@
    abandoned as soon as the sum of squares exceeds the threshold.
 
 With ``epsilon = 0`` the answer is that of exhaustive search. With ``0 < epsilon < 1`` each lower
-bound is moved by that fraction towards the estimate of the distance: fewer classes are left, and
-the answer is wrong only where the estimate of the nearest class is too high by more than the
-fraction ``1 - epsilon`` of its distance from the bound.
+bound is moved by that fraction towards the estimate of the distance, and a class is also pruned if
+the result exceeds the k-th smallest estimate. So the answer is wrong only where the estimate of the
+nearest class is too high, relative to the others, by more than the fraction ``1 - epsilon`` of what
+lies between its bound and its estimate.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from fecam.core.tuning import TUNING, SearchTuning
 Matrix = NDArray[Any]
 R = TypeVar("R")
 
-EvaluatePairs = Callable[[Matrix, Matrix, Matrix | None, Matrix | float], Matrix]
+EvaluatePairs = Callable[[Matrix, Matrix, Matrix | None], Matrix]
 """Squared distances of pairs (rows, classes), sorted by class; those that exceed a threshold per
-row, together with a gap per pair, may be returned as infinity."""
+row may be returned as infinity."""
 EvaluateClass = Callable[[int, Matrix], Matrix]
 """Squared distances of rows to one class, computed in the same way for every class."""
 
@@ -65,47 +66,37 @@ def filter_and_refine(
         guesses = np.argmin(estimate, axis=1)[:, None]
     else:
         guesses = np.argpartition(estimate, k - 1, axis=1)[:, :k]
-    selected = np.zeros(lower.shape, bool)
-    np.put_along_axis(selected, guesses, True, axis=1)
-    _evaluate(distances, selected, evaluate, None, 0.0)
+    order = np.argsort(guesses, axis=None, kind="stable")
+    _evaluate(distances, order // k, guesses.ravel()[order], evaluate)
     evaluated = np.take_along_axis(distances, guesses, axis=1)
     threshold = np.maximum(evaluated.max(axis=1), evaluated.min(axis=1) + radius)
     threshold *= 1 + tuning.bound_rtol
-    gap = _gap(interval, guesses, epsilon)
-    selected = lower + gap <= threshold.astype(lower.dtype)[:, None]
-    _evaluate(distances, selected, evaluate, threshold, gap)
+    selected = lower <= threshold.astype(lower.dtype)[:, None]
+    if epsilon:
+        kth = np.take_along_axis(estimate, guesses, axis=1).max(axis=1) * (1 + 1e-3) + radius
+        selected &= lower + epsilon * (estimate - lower) <= kth[:, None]
+    classes, rows = np.nonzero(selected.T)
+    _evaluate(distances, rows, classes, evaluate, threshold)
     return distances, _evaluate_ties(distances, evaluate_class, k, tuning.tie_rtol)
-
-
-def _gap(interval: Interval, guesses: Matrix, epsilon: float) -> Matrix | float:
-    """By how much lower bounds are moved; zero for classes that look as near as a guess."""
-    if not epsilon:
-        return 0.0
-    lower, _, estimate = interval
-    kth = np.take_along_axis(estimate, guesses, axis=1).max(axis=1, keepdims=True)
-    gap = epsilon * np.maximum(estimate - lower, 0)
-    gap[estimate <= kth + 1e-3 * np.abs(kth)] = 0.0
-    return np.asarray(gap)
 
 
 def _evaluate(
     distances: Matrix,
-    selected: Matrix,
+    rows: Matrix,
+    classes: Matrix,
     evaluate: EvaluatePairs,
-    threshold: Matrix | None,
-    gap: Matrix | float,
+    threshold: Matrix | None = None,
 ) -> None:
-    """Fill in the selected distances that are not known yet."""
-    selected &= np.isinf(distances)
-    classes, rows = np.nonzero(selected.T)
-    pair_gap = gap[rows, classes] if isinstance(gap, np.ndarray) else gap
-    distances[rows, classes] = evaluate(rows, classes, threshold, pair_gap)
+    """Fill in the distances of pairs, sorted by class, that are not known yet."""
+    unknown = np.isinf(distances[rows, classes])
+    rows, classes = rows[unknown], classes[unknown]
+    distances[rows, classes] = evaluate(rows, classes, threshold)
 
 
 def _evaluate_ties(distances: Matrix, evaluate_class: EvaluateClass, k: int, rtol: float) -> Matrix:
     """Evaluate near ties again class by class, so that equal classes tie; return their rows."""
     if k == 1:
-        ranked = distances.min(axis=1, keepdims=True)
+        ranked = np.take_along_axis(distances, distances.argmin(axis=1)[:, None], axis=1)
     else:
         ranked = np.sort(np.partition(distances, k - 1, axis=1)[:, :k], axis=1)
     close = distances <= ranked[:, -1:] * (1 + rtol)
@@ -132,6 +123,7 @@ class PrunedSearch:
         self.scales = to_numpy(exhaustive.scales).astype(np.float64)
         self.axes = axes.astype(dtype)
         self.rotated_centers = (self.centers.astype(np.float64) @ axes).astype(dtype)
+        self._center_norms = np.linalg.norm(self.rotated_centers, axis=1)
         self.is_cholesky = np.asarray([isinstance(p, BlockCholesky) for p in self.precisions])
         self.ends = block_ends(axes.shape[1], tuning)
         self.direct: list[int] = []
@@ -217,17 +209,21 @@ class PrunedSearch:
         self, block: Matrix, k: int, radius: float, epsilon: float
     ) -> tuple[Matrix, Matrix]:
         shape = (len(block), len(self.precisions))
-        lower, estimate = np.zeros((2, *shape), block.dtype)
         distances = np.full(shape, np.inf)
         rotated = block @ self.axes if self.prefix_bounds else block
+        norms = np.linalg.norm(rotated, axis=1)
         bounded: list[tuple[Matrix, Interval]] = [
             (bounds.indices, bounds.bound(rotated)) for bounds in self.prefix_bounds
         ]
         if self.prior_bounds is not None:
-            bounded.append((self.prior_bounds.indices, self.prior_bounds.bound(block)))
-        for indices, part in bounded:
-            columns: Any = slice(None) if len(indices) == shape[1] else indices
-            lower[:, columns], estimate[:, columns] = part.lower, part.estimate
+            interval = self.prior_bounds.bound(block, k, radius, epsilon)
+            bounded.append((self.prior_bounds.indices, interval))
+        if len(bounded) == 1 and len(bounded[0][0]) == shape[1]:
+            lower, _, estimate = bounded[0][1]
+        else:
+            lower, estimate = np.zeros((2, *shape), block.dtype)
+            for indices, part in bounded:
+                lower[:, indices], estimate[:, indices] = part.lower, part.estimate
         if self.direct:
             exact = self._direct_distances(block) * self.scales[self.direct]
             distances[:, self.direct] = exact
@@ -239,23 +235,29 @@ class PrunedSearch:
         def evaluate_class(i: int, rows: Matrix) -> Matrix:
             return _evaluate_class(self.precisions[i], block[rows], self.centers[i], self.scales[i])
 
-        def evaluate(
-            rows: Matrix, classes: Matrix, threshold: Matrix | None, gap: Matrix | float
-        ) -> Matrix:
+        def evaluate(rows: Matrix, classes: Matrix, threshold: Matrix | None) -> Matrix:
             result = np.empty(len(rows))
             in_basis, with_prior = self.is_cholesky[classes], self._has_prior[classes]
             if in_basis.any():
                 pairs = rows[in_basis], classes[in_basis]
-                gaps = np.broadcast_to(gap, len(rows))[in_basis]
-                result[in_basis] = self._evaluate_blocks(
-                    rotated, lower[pairs], gaps, *pairs, threshold
-                )
+                result[in_basis] = self._evaluate_blocks(rotated, lower[pairs], *pairs, threshold)
             if self.prior_bounds is not None and with_prior.any():
                 columns = self._prior_column[classes[with_prior]]
                 result[with_prior] = self.prior_bounds.evaluate(block, rows[with_prior], columns)
             others = np.flatnonzero(~(in_basis | with_prior))
             for i, run in group_runs(classes[others]):
-                result[others[run]] = evaluate_class(i, rows[others[run]])
+                pairs_of_class = others[run]
+                if threshold is not None:
+                    result[pairs_of_class] = np.inf
+                    keep = self._passes_second_prefix(
+                        i, rotated, norms, rows[pairs_of_class], lower, threshold
+                    )
+                    pairs_of_class = pairs_of_class[keep]
+                left = rows[pairs_of_class]
+                result[pairs_of_class] = evaluate_class(i, left)
+                if threshold is not None and k == 1:  # the next class has to beat this one
+                    nearest = (result[pairs_of_class] + radius) * (1 + self._tuning.bound_rtol)
+                    threshold[left] = np.minimum(threshold[left], nearest)
             return result
 
         interval = Interval(lower, np.broadcast_to(np.inf, shape), estimate)
@@ -263,11 +265,29 @@ class PrunedSearch:
             interval, distances, evaluate, evaluate_class, k, radius, epsilon, self._tuning
         )
 
+    def _passes_second_prefix(
+        self,
+        index: int,
+        rotated: Matrix,
+        norms: Matrix,
+        rows: Matrix,
+        lower: Matrix,
+        threshold: Matrix,
+    ) -> Matrix:
+        """Which rows a second prefix of a low-rank class does not prune."""
+        block, rounding = vars(self.precisions[index])["low_rank_prefix"][3:]
+        differences = rotated[:, : len(block)][rows]
+        differences -= self.rotated_centers[index, : len(block)]
+        white = differences @ block
+        noise = rounding * (norms[rows] + self._center_norms[index])
+        length = np.maximum(np.sqrt(np.vecdot(white, white)) - noise, 0)
+        bound = lower[rows, index] + self.scales[index] * length * length
+        return np.asarray(bound <= threshold[rows])
+
     def _evaluate_blocks(
         self,
         rotated: Matrix,
         bound: Matrix,
-        gap: Matrix,
         rows: Matrix,
         classes: Matrix,
         threshold: Matrix | None,
@@ -275,7 +295,7 @@ class PrunedSearch:
         """Evaluate pairs block by block of coordinates; infinity where a sum exceeds a threshold.
 
         All pairs pass one block before any passes the next. The first block comes last: its sum
-        is in the lower ``bound`` already. ``gap`` is what the blocks after it are assumed to add.
+        is in the lower ``bound`` already.
         """
         result = np.full(len(rows), np.inf)
         if threshold is None:
@@ -285,13 +305,11 @@ class PrunedSearch:
             return result
         left = np.arange(len(rows))
         total = np.zeros(len(rows))
-        n_tail = self.ends[-1] - self.ends[0]
         for level in range(1, len(self.ends)):
             total += self.scales[classes] * self._block_terms(rotated, level, rows, classes)
-            remaining = (self.ends[-1] - self.ends[level]) / n_tail
-            keep = np.flatnonzero(bound + total + gap * remaining <= threshold[rows])
+            keep = np.flatnonzero(bound + total <= threshold[rows])
             left, rows, classes = left[keep], rows[keep], classes[keep]
-            total, bound, gap = total[keep], bound[keep], gap[keep]
+            total, bound = total[keep], bound[keep]
         total += self.scales[classes] * self._block_terms(rotated, 0, rows, classes)
         result[left] = total
         return result
@@ -318,8 +336,9 @@ class PrunedSearch:
 
 
 def _evaluate_class(precision: Precision, rows: Matrix, center: Matrix, scale: float) -> Matrix:
-    """Squared distances of rows to one class."""
-    return np.asarray(to_numpy(precision.squared_mahalanobis(rows - center)) * scale)
+    """Squared distances of rows, which are overwritten, to one class."""
+    rows -= center
+    return np.asarray(to_numpy(precision.squared_mahalanobis(rows)) * scale)
 
 
 def search_cold(
@@ -340,9 +359,7 @@ def search_cold(
         precision = on_numpy(precision_of(i))
         return _evaluate_class(precision, block[rows], centers[i], float(bounds.scales[i]))
 
-    def evaluate(
-        rows: Matrix, classes: Matrix, threshold: Matrix | None, gap: Matrix | float
-    ) -> Matrix:
+    def evaluate(rows: Matrix, classes: Matrix, threshold: Matrix | None) -> Matrix:
         result = np.empty(len(rows))
         for i, run in group_runs(classes):
             result[run] = evaluate_class(i, rows[run])
