@@ -355,7 +355,7 @@ def test_search_overrides_the_model(tmp_path, workers):
     rows = centers + rng.normal(size=(40, 200, 4)) @ axes
     rows += 0.05 * rng.normal(size=rows.shape)
     rows, labels = rows.reshape(-1, width).astype(np.float32), np.repeat(np.arange(40), 200)
-    pairs = rng.integers(len(rows), size=(2, 200))
+    pairs = rng.integers(len(rows), size=(2, 1000))
     queries = rows[pairs].mean(axis=0)
     plain = {"normalization": None, "pooling": 0.0, "shrinkage": (1.0, 1.0)}
 
@@ -366,7 +366,7 @@ def test_search_overrides_the_model(tmp_path, workers):
             for _ in range(2):
                 answers = ask(http, queries, top=0)["answers"]
                 wrong = [one["label"] for one in answers] != model.classifier.predict(queries)
-                assert 3 < sum(wrong) < 100, "exact search has none"
+                assert 0 < sum(wrong) < 100, "exact search has none"
                 http.post("/v1/teach", json=teach_body(rows[:1], "0"))
                 model.reload()
 
