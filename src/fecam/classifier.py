@@ -645,8 +645,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
         It is :math:`\mathrm{softmax}(-d^2 / \tau)`. In hundreds of dimensions squared distances
         differ by hundreds, so their plain softmax is 0 or 1. The temperature :math:`\tau` is the
-        expected squared distance times its relative variance, which accounts for the number of
-        dimensions that vary independently.
+        expected squared distance times :math:`\sqrt{0.06\,v}`, with its measured relative variance
+        :math:`v`, which accounts for the number of dimensions that vary independently.
 
         Parameters
         ----------
@@ -725,8 +725,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         array of shape (n_samples, k)
             Labels, nearest first.
         """
-        array, neighbors = self._nearest(X, k)
-        labels = _labels(self.state_)[to_numpy(neighbors.indices)]
+        array, predictor, neighbors = self._nearest(X, k)
+        labels = _labels(predictor.state)[to_numpy(neighbors.indices)]
         return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
 
     def decision_function(self, X: Any) -> Any:
@@ -748,8 +748,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
     def _detailed(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Predictions]:
         """The checked samples, and their predictions."""
         temperature = self._temperature() if probabilities else 0.0
-        array, neighbors = self._nearest(X, k, temperature)
-        predictor = self.predictor_
+        array, predictor, neighbors = self._nearest(X, k, temperature)
         indices, distances, softmax_sum = map(to_numpy, neighbors)
         nearest, inverse = np.unique(indices[:, 0], return_inverse=True)
         expected = np.asarray(predictor.expected_distances(nearest.tolist()))[inverse]
@@ -765,14 +764,17 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         variance = relative_variance(predictor.state.classes.values())
         return softmax_temperature(predictor.expected_distances(), variance)
 
-    def _nearest(self, X: Any, k: int, temperature: float = 0.0) -> tuple[Array, Neighbors]:
+    def _nearest(
+        self, X: Any, k: int, temperature: float = 0.0
+    ) -> tuple[Array, Predictor, Neighbors]:
+        """The checked samples, the predictor that was used, and the nearest classes."""
         predictor = self._predictor_with_classes()
         check_int(
             "k", k, 1, len(predictor.labels), note=" (the number of classes)", error=InputError
         )
         array = self._checked(X)
         queries = self._queries(array, predictor)
-        return array, predictor.nearest(queries, int(k), temperature, self.search)
+        return array, predictor, predictor.nearest(queries, int(k), temperature, self.search)
 
     def _distances(self, X: Any) -> tuple[Array, Array]:
         predictor = self._predictor_with_classes()

@@ -491,3 +491,13 @@ def test_memory_does_not_grow_with_the_number_of_queries(name, search):
     more_queries = 20_000 * N_FEATURES * 4 * 2  # they are checked and transformed as a whole
     assert peaks[1] - peaks[0] < more_queries * 1.2
     assert peaks[1] < 40_000 * N_FEATURES * 4 * 3 + 2 * 16 * 2**20
+
+
+def test_distances_that_overflow_are_no_error():
+    """Classes that are evaluated directly, at distances beyond single precision."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((600, 64)) * 3e-19).astype(np.float32)
+    settings = {"pooling": 0, "l2": None, "tukey": None, "normalization": None}
+    clf = FeCAMClassifier(**settings, shrinkage=(0, 0), search="exact")
+    clf.fit(X, np.repeat(np.arange(20), 30))
+    assert len(clf.predict(rng.random((5, 64)).astype(np.float32))) == 5

@@ -20,14 +20,14 @@ Three kinds of bounds return the same `Interval`:
     (Hestenes and Stiefel's identity below, the energy of the residual above). :math:`M` is the
     shrunk matrix of the prior, or the identity; shrinkage gives :math:`\theta`.
 
-`PriorBounds` approximates :math:`d^2 = y^T B y - \lVert H (x - c) \rVert^2` with
+`PriorBounds` approximates :math:`d^2 = y^T B^{-1} y - \lVert H (x - c) \rVert^2` with
 :math:`y = \sigma \circ (x - c)` (see `fecam.core.precision`). The rows :math:`H` are few, but
-:math:`B` is a rotation by the prior's eigenvectors, once per query *and* class, because each class
-has its own standard deviations :math:`\sigma`. They differ little from a multiple of their mean,
-:math:`\sigma = s \bar\sigma + \delta`. So with :math:`y = y_0 + e`,
+:math:`B^{-1}` needs a rotation by the prior's eigenvectors per query *and* class, because each
+class has its own standard deviations :math:`\sigma`. They differ little from a multiple of their
+mean, :math:`\sigma = s \bar\sigma + \delta`. So with :math:`y = y_0 + e`,
 :math:`y_0 = s \bar\sigma \circ (x - c)` and :math:`e = \delta \circ (x - c)`
 
-.. math:: y^T B y = y_0^T B y_0 + 2 e^T B y_0 + e^T B e
+.. math:: y^T B^{-1} y = y_0^T B^{-1} y_0 + 2 e^T B^{-1} y_0 + e^T B^{-1} e
 
 The first term is a diagonal form in coordinates that all classes share. The second is a product
 of such coordinates, up to the mismatch between the weights of the classes. The third is of second

@@ -358,7 +358,7 @@ def _woodbury(rows: Array, *, negative: bool) -> tuple[Array, Array | None] | No
 
 
 def _normalizing_std(variance: Array, metric: Metric) -> Array:
-    """What normalization divides differences by, per feature."""
+    """What normalization multiplies differences by, per feature."""
     xp = namespace(variance)
     if metric.normalization == "correlation":
         return xp.sqrt(variance)

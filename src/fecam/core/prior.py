@@ -31,8 +31,8 @@ from fecam.core.scatter import diagonal_of, project
 from fecam.core.statistics import ClassStatistics
 
 GROWTH = 2
-"""A lagging prior is computed again when the degrees of freedom have grown by more than this factor.
-On CIFAR-100 in six tasks the average accuracy is 69.3 % at 1 (never lagging), 1.5 and 2."""
+"""Growth of the degrees of freedom beyond which a lagging prior is computed again. On CIFAR-100 in
+six tasks the average accuracy is 69.3 % at 1 (never lagging), 1.5 and 2."""
 N_DIRECTIONS = 32
 """Number of random directions, the same for every model, along which matrices are compared."""
 MAX_COMPARED_CLASSES = 64

@@ -275,7 +275,10 @@ class PrunedSearch:
         threshold: Matrix,
     ) -> Matrix:
         """Which rows a second prefix of a low-rank class does not prune."""
-        block, rounding = vars(self.precisions[index])["low_rank_prefix"][3:]
+        prefix = vars(self.precisions[index]).get("low_rank_prefix")
+        if prefix is None:  # evaluated directly, but its distance overflowed
+            return np.ones(len(rows), bool)
+        block, rounding = prefix[3:]
         differences = rotated[:, : len(block)][rows]
         differences -= self.rotated_centers[index, : len(block)]
         white = differences @ block
