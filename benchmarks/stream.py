@@ -50,6 +50,12 @@ def run(path: str, setting: str) -> dict[str, float]:
     return {"learn": learn, "predict": predict, "total": learn + predict, "accuracy": accuracy}
 
 
+def commit_of(folder: str) -> str:
+    """Return the commit that a folder is checked out at."""
+    command = ["git", "-C", folder, "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
 def main() -> None:
     """Run each version and setting in turn, print a table, write results."""
     if sys.argv[1:2] == ["--case"]:
@@ -84,7 +90,7 @@ def main() -> None:
         median = {key: statistics.median(one[key] for one in measured) for key in measured[0]}
         own = statistics.median(one["total"] for one in runs[setting, str(SRC)])
         ratio = median["total"] / own
-        version = "this version" if source == str(SRC) else "the other version"
+        version = "this version" if source == str(SRC) else f"commit {commit_of(source)}"
         seconds = [f"{median[key]:.1f} s" for key in ("learn", "predict", "total")]
         accuracy = f"{100 * median['accuracy']:.1f} %"
         rows.append([setting, version, *seconds, f"{ratio:.2f} x", accuracy])
