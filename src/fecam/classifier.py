@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from copy import copy as shallow_copy
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from array_api_compat import device
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_feature_names_in, validate_data
 
 from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
 from fecam.core.batches import ClassRows, group_by_label, summarize_batch
 from fecam.core.calibration import (
+    has_variance,
+    log_softmax,
     novelty_threshold,
     novelty_zscore,
     relative_variance,
     sample_distances,
+    softmax_logits,
     softmax_numerators,
     softmax_temperature,
 )
+from fecam.core.calibration_sums import fitted_sharpness, is_due
 from fecam.core.distances import Neighbors
 from fecam.core.metric import Metric
+from fecam.core.novelty import MIN_CLASSES, fitted_scale
 from fecam.core.predictor import Predictor
 from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform, unit_length
 from fecam.core.tuning import TUNING, SearchTuning
-from fecam.errors import InputError, SettingsError
+from fecam.errors import InputError, SettingsError, SingularMatrixError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
 from fecam.presets import preset
 from fecam.settings import PARAMETERS, check_compatible, check_mergeable, read_metric
@@ -51,7 +57,7 @@ class Predictions(NamedTuple):
     """See `FeCAMClassifier.novelty`."""
 
 
-class FeCAMClassifier(ClassifierMixin, BaseEstimator):
+class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     """Nearest class by Mahalanobis distance, learned one class after another.
 
     A class is stored as its count, its means and the scatter of its transformed features: sums
@@ -102,6 +108,8 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         Features per sample.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Column names of the data frame of the first fit, if it was one.
+    means_ : ndarray of shape (n_classes, n_features_in_)
+        The prototypes of the classes, in the space of the transformed features.
     tukey_ : float or None
         The Tukey power in use.
     state_ : ClassifierState
@@ -197,6 +205,40 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray([stats.count for stats in self.state_.classes.values()])
 
     @property
+    def means_(self) -> np.ndarray[Any, Any]:
+        """The prototypes that distances are measured from, in the order of `classes_`.
+
+        They are prototypes of transformed features, which ``state_.transform(X)`` returns.
+        """
+        return to_numpy(self._predictor_with_classes().prototypes)
+
+    def covariance_(self, label: Hashable) -> np.ndarray[Any, Any]:
+        r"""Return the matrix :math:`\Sigma` with which distances to a class are measured.
+
+        It is the covariance of the transformed features after pooling, shrinkage and
+        normalization, times :math:`1 + u / n` (``mean_uncertainty``). So the squared distance is
+        :math:`(z - m)^T \Sigma^{-1} (z - m)` with the row :math:`m` of `means_`. To see it without
+        normalization, use ``set_params(normalization=None)``.
+
+        Parameters
+        ----------
+        label : Hashable
+            A label that was learned.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+            The matrix, also if it is diagonal or common to all classes.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        """
+        predictor = self._predictor_with_classes()
+        return to_numpy(predictor.covariance_of(_plain_label(label)))
+
+    @property
     def tukey_(self) -> float | None:
         """The Tukey power in use, as decided at the first fit; None for no power."""
         return self.state_.transform.power
@@ -244,6 +286,11 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._state is not None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # the parameter dtype decides, not that of X
+        return tags
 
     # Class attributes, because scikit-learn's __init__ sets parameters only.
     _state: ClassifierState | None = None
@@ -330,8 +377,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         UnknownLabelError
             If there is no such class.
         """
-        plain = label.item() if hasattr(label, "item") else label  # from NumPy or torch
-        self._state = self.state_.forget(plain)
+        self._state = self.state_.forget(_plain_label(label))
         return self.refresh()
 
     def merge(self, other: FeCAMClassifier) -> Self:
@@ -558,14 +604,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         FeCAMClassifier
             The classifier itself.
         """
-        metric = self.metric_
-        after = self.state_.learn(statistics, average_domains=metric.average_domains)
-        prior = Predictor(after, metric).prior
-        moments = {
-            label: sample_distances(features, after.classes[label], metric, prior)
-            for label, features in rows
-        }
-        return self.set_state(after.with_distance_moments(moments))
+        return self._learned(self.state_, self.metric_, statistics, dict(rows))
 
     def _learn(self, X: Any, y: Any, before: ClassifierState | None) -> Self:
         metric = read_metric(self._params())
@@ -580,21 +619,36 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
             _check_kind(labels, before)
         rows = self._rows(array, labels, before)
         statistics = summarize_batch(rows, before.scatter_kind, before.like.dtype)
-        after = before.learn(statistics, average_domains=metric.average_domains)
-        previous = None if is_first else self._predictor
-        prior = None if is_first else self._prior_under(metric)
-        prior = Predictor(after, metric, prior=prior).updated_prior(may_lag=True)
-        moments = {
-            label: sample_distances(class_rows.features, after.classes[label], metric, prior)
-            for label, class_rows in rows.items()
-        }
-        # Nothing below can fail, so an error above leaves the classifier unchanged.
+        features = {label: class_rows.features for label, class_rows in rows.items()}
+        self._learned(before, metric, statistics, features)
         if is_first:
             validate_data(self, X=X, reset=True, skip_check_array=True)
-        self._state = after.with_distance_moments(moments)
-        self._predictor = Predictor(
-            self._state, metric, previous=previous, prior=prior, tuning=self._tuning
-        )
+        return self
+
+    def _learned(
+        self,
+        before: ClassifierState,
+        metric: Metric,
+        statistics: Mapping[Hashable, ClassStatistics],
+        rows: Mapping[Hashable, Array],
+    ) -> Self:
+        """Add a batch to a state, measure some of its rows, and use the result."""
+        after = before.learn(statistics, average_domains=metric.average_domains)
+        previous = self._predictor if before is self._state else None
+        old_prior = self._prior_under(metric) if before is self._state else None
+        prior = Predictor(after, metric, prior=old_prior).updated_prior(may_lag=True)
+        moments = {
+            label: sample_distances(features, after.classes[label], metric, prior)
+            for label, features in rows.items()
+        }
+        predictor = Predictor(after, metric, previous=previous, prior=prior, tuning=self._tuning)
+        sums = {}
+        if prior is None or prior is not old_prior or is_due(after.classes.values()):
+            with suppress(SingularMatrixError):  # predictions report it
+                sums = predictor.measured_sums(rows)
+        # Nothing below can fail, so an error above leaves the classifier unchanged.
+        self._state = after.with_measurements(moments, sums)
+        self._predictor = predictor.with_state(self._state)
         return self
 
     def _rows(
@@ -658,11 +712,24 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         array of shape (n_samples, n_classes)
             Probabilities, in the order of `classes_`.
         """
+        log_proba = self.predict_log_proba(X)
+        return namespace(log_proba).exp(log_proba)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithm of `predict_proba`, also of probabilities that underflow.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            Log-probabilities, in the order of `classes_`.
+        """
         array, distances = self._distances(X)
-        xp = namespace(distances)
-        logits = -distances / self._temperature()
-        weights = xp.exp(logits - xp.max(logits, axis=1, keepdims=True))
-        return to_backend_of(weights / xp.sum(weights, axis=1, keepdims=True), array)
+        return to_backend_of(log_softmax(softmax_logits(distances, self._temperature())), array)
 
     def novelty(self, X: Any) -> Any:
         """Return how little each sample fits its nearest class, in standard deviations.
@@ -725,7 +792,7 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         array of shape (n_samples, k)
             Labels, nearest first.
         """
-        array, predictor, neighbors = self._nearest(X, k)
+        array, _, predictor, neighbors = self._nearest(X, k)
         labels = _labels(predictor.state)[to_numpy(neighbors.indices)]
         return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
 
@@ -745,36 +812,93 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         array, distances = self._distances(X)
         return to_backend_of(-distances, array)
 
+    def transform(self, X: Any) -> Any:
+        """Return the Mahalanobis distance to each class, not squared.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            Distances, in the order of `classes_`.
+
+        Examples
+        --------
+        >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
+        >>> clf.transform([[0.0, 1.0]]).round(3).tolist(), clf.get_feature_names_out().tolist()
+        ([[0.0, 1.0]], ['fecamclassifier_cat', 'fecamclassifier_dog'])
+        """
+        array, distances = self._distances(X)
+        return to_backend_of(namespace(distances).sqrt(distances), array)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray[Any, Any]:
+        """Return the names of the columns of `transform`.
+
+        Parameters
+        ----------
+        input_features : array of str, optional
+            Names of the features. They are checked and not used.
+
+        Returns
+        -------
+        ndarray of str objects
+            The lowercase name of this class and a label each.
+        """
+        _check_feature_names_in(self, input_features, generate_names=False)
+        prefix = type(self).__name__.lower()
+        return np.asarray([f"{prefix}_{label}" for label in self.classes_.tolist()], dtype=object)
+
     def _detailed(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Predictions]:
         """The checked samples, and their predictions."""
         temperature = self._temperature() if probabilities else 0.0
-        array, predictor, neighbors = self._nearest(X, k, temperature)
+        array, queries, predictor, neighbors = self._nearest(X, k, temperature)
+        novelty = self._novelty(queries, predictor, neighbors)
         indices, distances, softmax_sum = map(to_numpy, neighbors)
-        nearest, inverse = np.unique(indices[:, 0], return_inverse=True)
-        expected = np.asarray(predictor.expected_distances(nearest.tolist()))[inverse]
-        variance = relative_variance(predictor.state.classes.values())
-        novelty = novelty_zscore(distances[:, 0], expected.astype(distances.dtype), variance)
         shares = np.full_like(distances, np.nan)
         if probabilities:
             shares = softmax_numerators(distances, temperature) / softmax_sum[:, None]
         return array, Predictions(_labels(predictor.state)[indices], distances, shares, novelty)
 
+    def _novelty(
+        self, queries: Array, predictor: Predictor, neighbors: Neighbors
+    ) -> np.ndarray[Any, Any]:
+        """The novelty of queries; NaN while there is no evidence."""
+        classes = list(predictor.state.classes.values())
+        distances = to_numpy(neighbors.distances)[:, 0]
+        dof = sum(stats.count - 1 for stats in classes)
+        scale = fitted_scale((stats.calibration for stats in classes), dof)
+        if scale is not None and len(classes) >= MIN_CLASSES:
+            scores = predictor.novelty_scores(queries, neighbors)
+            return scale(scores).astype(distances.dtype)
+        if not any(map(has_variance, classes)):
+            return np.full_like(distances, np.nan)
+        nearest, inverse = np.unique(to_numpy(neighbors.indices)[:, 0], return_inverse=True)
+        expected = np.asarray(predictor.expected_distances(nearest.tolist()))[inverse]
+        variance = relative_variance(classes)
+        return np.asarray(novelty_zscore(distances, expected.astype(distances.dtype), variance))
+
     def _temperature(self) -> float:
         predictor = self._predictor_with_classes()
-        variance = relative_variance(predictor.state.classes.values())
-        return softmax_temperature(predictor.expected_distances(), variance)
+        classes = predictor.state.classes.values()
+        sharpness = fitted_sharpness(stats.calibration for stats in classes)
+        expected = predictor.expected_distances()
+        return softmax_temperature(expected, sharpness, relative_variance(classes))
 
     def _nearest(
         self, X: Any, k: int, temperature: float = 0.0
-    ) -> tuple[Array, Predictor, Neighbors]:
-        """The checked samples, the predictor that was used, and the nearest classes."""
+    ) -> tuple[Array, Array, Predictor, Neighbors]:
+        """The checked samples, also as queries, the predictor used, and the nearest classes."""
         predictor = self._predictor_with_classes()
         check_int(
             "k", k, 1, len(predictor.labels), note=" (the number of classes)", error=InputError
         )
         array = self._checked(X)
         queries = self._queries(array, predictor)
-        return array, predictor, predictor.nearest(queries, int(k), temperature, self.search)
+        nearest = predictor.nearest(queries, int(k), temperature, self.search)
+        return array, queries, predictor, nearest
 
     def _distances(self, X: Any) -> tuple[Array, Array]:
         predictor = self._predictor_with_classes()
@@ -839,6 +963,12 @@ class FeCAMClassifier(ClassifierMixin, BaseEstimator):
         state: dict[str, Any] = dict(super().__getstate__())  # it may be our own
         state.pop("_predictor", None)  # derived again when it is needed
         return state
+
+
+def _plain_label(label: Any) -> Hashable:
+    """Return a label of NumPy or torch as a Python object."""
+    plain: Hashable = label.item() if hasattr(label, "item") else label
+    return plain
 
 
 def _labels(state: ClassifierState) -> np.ndarray[Any, Any]:

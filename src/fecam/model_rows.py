@@ -14,8 +14,10 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fecam.core.arrays import Array, to_numpy
+from fecam.core.calibration_sums import N_SUMS
 from fecam.core.scatter import Scatter, Storage, diagonal_of
 from fecam.core.statistics import ClassStatistics, ScatterKind
 from fecam.errors import ModelFileError
@@ -25,6 +27,8 @@ MAX_TEXT = 4096
 """Characters of a label, a note or a setting. NumPy pads every label to the longest one."""
 HASH_BYTES = 8
 """Bytes per learned sample of the hash by which a duplicate is recognized."""
+CALIBRATION_BYTES = 8 * N_SUMS
+"""Length of the sums for calibration of a class, which are float64."""
 
 RESTORE = "Restore the file from a copy, or learn the model again and save it."
 LABEL_RULE = f"Labels are integers of 64 bits or strings of less than {MAX_TEXT} characters."
@@ -67,11 +71,14 @@ class Row(NamedTuple):
     raw_mean: bytes
     mean: bytes
     content_hashes: bytes
+    calibration: bytes | None = None
+    """Sums for the calibration of probabilities; files of version 3 have none."""
 
     @property
     def n_bytes(self) -> int:
         """Size of the arrays in the row."""
-        return len(self.raw_mean) + len(self.mean) + len(self.content_hashes)
+        arrays = self.raw_mean, self.mean, self.content_hashes, self.calibration or b""
+        return sum(map(len, arrays))
 
     @property
     def matrix_bytes(self) -> int:
@@ -131,7 +138,8 @@ def pack_class(
     )
     numbers = (stats.count, stats.n_batches, task, *stats.distance_moments)
     means = _to_bytes(stats.raw_mean, layout.dtype), _to_bytes(stats.mean, "float64")
-    row = signed_row(json.dumps(plain_label(label)), numbers, provenance, means, matrices)
+    sums = pack_calibration(stats)
+    row = signed_row(json.dumps(plain_label(label)), numbers, provenance, means, matrices, sums)
     check_row(row, layout)
     check_matrices(row, matrices, layout)
     return row, matrices
@@ -143,13 +151,24 @@ def signed_row(
     provenance: Provenance,
     means: tuple[Any, Any],
     matrices: Matrices,
+    calibration: bytes | None,
 ) -> Row:
     """Return a row with its checksums."""
     lengths = (None if blob is None else len(blob) for blob in matrices)
     learned, changed, note, hashes = provenance
     head = (label, *numbers, *lengths, learned, changed, note)
-    row = Row._make((*head, checksum(*matrices), b"", *means, hashes))
+    row = Row._make((*head, checksum(*matrices), b"", *means, hashes, calibration))
     return row._replace(checksum=row_checksum(row))
+
+
+def pack_calibration(stats: ClassStatistics) -> bytes | None:
+    """Return the sums for the calibration of a class as bytes, if it has any."""
+    return None if stats.calibration is None else _to_bytes(stats.calibration, "float64")
+
+
+def unpack_calibration(blob: bytes | None) -> NDArray[np.float64] | None:
+    """Return the sums that `pack_calibration` packed."""
+    return None if blob is None else np.frombuffer(blob, "<f8").astype(np.float64)
 
 
 def plain_label(label: Hashable) -> Any:
@@ -173,6 +192,7 @@ def unpack_class(
         n_batches=row.n_batches,
         distance_moments=(row.distance_count, row.distance_sum, row.distance_squares),
         domain_mean_covariance=averaged,
+        calibration=unpack_calibration(row.calibration),
     )
     return label, statistics, row.task
 
@@ -193,12 +213,14 @@ def check_row(row: Row, layout: Layout) -> int | str:
     texts = row.learned, row.changed, row.note
     if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts):
         raise file_error(f"class {row.label}: a time or its note is not text, or too long.")
-    raw_mean, mean, hashes = (len(x) if isinstance(x, bytes) else -1 for x in row[14:])
+    arrays = row.raw_mean, row.mean, row.content_hashes, row.calibration or b""
+    raw_mean, mean, hashes, calibration = (len(x) if isinstance(x, bytes) else -1 for x in arrays)
     is_right = (
         raw_mean == layout.row_bytes
         and mean == 8 * layout.n_features
         and hashes >= 0
         and hashes % HASH_BYTES == 0
+        and (row.calibration is None or calibration == CALIBRATION_BYTES)
         and (
             row.scatter_bytes is None
             if layout.scatter_kind == "none"
@@ -210,6 +232,7 @@ def check_row(row: Row, layout: Layout) -> int | str:
         raise file_error(f"class {row.label}: an array is missing or has a wrong length.")
     _check_finite(row, row.raw_mean, layout.dtype)
     _check_finite(row, row.mean, "float64")
+    _check_finite(row, row.calibration, "float64")
     return label
 
 
@@ -278,7 +301,10 @@ def row_checksum(row: Row) -> bytes:
     lengths = [-1 if length is None else length for length in row[7:9]]
     numbers = struct.pack("<4q2d2q", *row[1:7], *lengths)
     texts = [text.encode() for text in row[9:12]]
-    return checksum(row.label.encode(), numbers, *texts, *row[14:], row.matrices)
+    parts = [row.raw_mean, row.mean, row.content_hashes, row.matrices]
+    if row.calibration is not None:  # rows without it have the checksum of version 3
+        parts.append(row.calibration)
+    return checksum(row.label.encode(), numbers, *texts, *parts)
 
 
 def file_checksum(settings: Mapping[str, str], rows: Iterable[bytes]) -> str:

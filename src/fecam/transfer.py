@@ -37,12 +37,15 @@ from fecam.model_file.settings import (
 from fecam.model_file.snapshot import build_state
 from fecam.model_file.writing import WorkingCopy, layout_of
 from fecam.model_rows import (
+    CALIBRATION_BYTES,
     LABEL_RULE,
     MAX_TEXT,
     Layout,
+    Matrices,
     Provenance,
     check_matrices,
     file_error,
+    pack_calibration,
     parse_json,
     plain_label,
     signed_row,
@@ -51,7 +54,8 @@ from fecam.model_rows import (
 
 __all__ = ["ImportedModel", "export_model", "import_file", "import_model"]
 
-FORMAT, VERSION = "fecam", 1
+FORMAT, VERSION = "fecam", 2
+"""Version 1 has no sums for calibration and no boolean labels."""
 MAX_MATRIX_WIDTH = 2**14
 """Maximum number of features of a model with matrices: a larger matrix takes over 1 GB."""
 
@@ -60,6 +64,8 @@ _NOT_OURS = "Give a file that `fecam export` has written."
 _DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64"}
 _COUNTS = ("count", "visits", "task", "sampled_count")
 _SCATTERS = ("scatter", "averaged")
+_OPTIONAL = (*_SCATTERS, "calibration")
+"""Arrays per class that not every class has."""
 
 
 class ImportedModel(NamedTuple):
@@ -247,6 +253,8 @@ def _tensors(state: ClassifierState, layout: Layout) -> dict[str, NDArray[Any]]:
             if scatter is not None:
                 data = to_numpy(scatter.data)
                 tensors[f"{name}.{i}"] = np.ascontiguousarray(data, layout.dtype)
+        if (sums := pack_calibration(stats)) is not None:
+            tensors[f"calibration.{i}"] = np.frombuffer(sums, "<f8").astype(np.float64)
     return tensors
 
 
@@ -271,24 +279,25 @@ def _read(file: Any) -> ImportedModel:
     layout = Layout(empty.scatter_kind, empty.n_features, classifier.dtype)
     names = set(file.keys())
     columns = _columns(layout, len(labels))
-    scatters = {f"{name}.{i}" for name in _SCATTERS for i in range(len(labels))}
-    for name in sorted(names - columns.keys() - scatters):
+    optional = {f"{name}.{i}" for name in _OPTIONAL for i in range(len(labels))}
+    for name in sorted(names - columns.keys() - optional):
         raise file_error(f"it holds {name[:80]!r}, which is not part of a model.", _NOT_OURS)
     for name, (dtype, shape) in columns.items():
         if name not in names:
             raise file_error(f"{name!r} is missing.", _EXPORT_AGAIN)
         _check_tensor(file, name, dtype, [shape])
-    for name in names & scatters:
-        _check_tensor(file, name, layout.dtype, _scatter_shapes(file, name, layout))
+    for name in names & optional:
+        dtype = "float64" if name.startswith("calibration.") else layout.dtype
+        _check_tensor(file, name, dtype, _optional_shapes(file, name, layout))
     table = {name: file.get_tensor(name) for name in columns}
     classes = []
     for i, label in enumerate(map(json.dumps, labels)):
-        scatter, averaged = (
-            _to_bytes(file.get_tensor(name)) if name in names else None
-            for name in (f"scatter.{i}", f"averaged.{i}")
+        scatter, averaged, sums = (
+            _to_bytes(file.get_tensor(f"{name}.{i}")) if f"{name}.{i}" in names else None
+            for name in _OPTIONAL
         )
         values = {name: column[i] for name, column in table.items()}
-        classes.append(_unpack(label, values, (scatter, averaged), layout))
+        classes.append(_unpack(label, values, (scatter, averaged), sums, layout))
     _ = classifier.set_state(build_state(empty, classes)).metric_  # checks the settings
     encoder = json.dumps(_parse(metadata, "encoder"))
     return ImportedModel(classifier, unpack_encoder(encoder, layout.n_features))
@@ -337,9 +346,11 @@ def _parse(metadata: Mapping[str, str], name: str, kind: type = object) -> Any:
     return value
 
 
-def _scatter_shapes(file: Any, name: str, layout: Layout) -> list[tuple[int, ...]]:
-    """Return the shapes that a scatter may have."""
+def _optional_shapes(file: Any, name: str, layout: Layout) -> list[tuple[int, ...]]:
+    """Return the shapes that a scatter or the sums for calibration may have."""
     width, shape = layout.n_features, tuple(file.get_slice(name).get_shape())
+    if name.startswith("calibration."):
+        return [(CALIBRATION_BYTES // 8,)]
     packed = {"full": [(width * (width + 1) // 2,)], "diagonal": [(width,)], "none": []}
     is_low_rank = len(shape) == 2 and shape[1] == width and shape[0] <= width // 2
     low_rank = [shape] if layout.scatter_kind == "full" and is_low_rank else []
@@ -364,11 +375,12 @@ def _to_bytes(array: NDArray[Any]) -> bytes:
 def _unpack(
     label: str,
     values: Mapping[str, NDArray[Any]],
-    matrices: tuple[bytes | None, bytes | None],
+    matrices: Matrices,
+    calibration: bytes | None,
     layout: Layout,
 ) -> tuple[int | str, ClassStatistics, int]:
     """Return label, statistics and task of a class, checked as those of a ``.fecam`` file are."""
     numbers = (*(int(values[name]) for name in _COUNTS), *map(float, values["sampled"]))
     means = _to_bytes(values["raw_mean"]), _to_bytes(values["mean"])
-    row = signed_row(label, numbers, Provenance("", "", "", b""), means, matrices)
+    row = signed_row(label, numbers, Provenance("", "", "", b""), means, matrices, calibration)
     return unpack_class(row, layout, lambda: check_matrices(row, matrices, layout))

@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fecam import FeCAMClassifier
+from fecam.errors import UnknownLabelError
 
 TWO_COLUMNS = (
     "decision_function has one column per class, also for two classes: a shape that changes when "
@@ -104,3 +106,60 @@ def test_data_frames_are_checked_by_column_name():
     assert clf.feature_names_in_.tolist() == ["a", "b", "c"]
     with pytest.raises(ValueError, match="feature names"):
         clf.predict(frame.rename(columns={"a": "z"}))
+
+
+COVARIANCES = ["class", "common", "pooled", "diagonal", "identity"]
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize("preset", ["paper", "vit", None])
+@pytest.mark.parametrize("n_samples", [1, 5, 60])
+def test_distances_follow_from_the_means_and_the_covariances(covariance, preset, n_samples):
+    rng = np.random.default_rng(0)
+    y = np.repeat([3, 5], [n_samples, 40])
+    X, Q = rng.gamma(2, size=(len(y), 12)) + y[:, None], rng.gamma(2, size=(7, 12))
+    changes = {"covariance": covariance, "dtype": "float64"}
+    clf = FeCAMClassifier.from_preset(preset, **changes) if preset else FeCAMClassifier(**changes)
+    clf.fit(X, y)
+    Z = clf.state_.transform(Q)
+    if clf.l2 == "compare":
+        Z = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+    squares = np.empty((len(Q), 2))
+    for column, label in enumerate(clf.classes_):
+        difference = Z - clf.means_[column]
+        precision = np.linalg.inv(clf.covariance_(label))
+        squares[:, column] = np.einsum("ni,ij,nj->n", difference, precision, difference)
+    np.testing.assert_allclose(clf.transform(Q), np.sqrt(squares), rtol=1e-7)
+    np.testing.assert_allclose(clf.decision_function(Q), -squares, rtol=1e-7)
+
+
+def test_means_and_covariances_of_plain_settings_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)), np.repeat(["a", "b"], 30)
+    clf = FeCAMClassifier.from_preset("ncm", covariance="class", dtype="float64")
+    clf.set_params(normalization=None, shrinkage=(0, 0)).fit(X, y)
+    np.testing.assert_allclose(clf.means_, [X[:30].mean(axis=0), X[30:].mean(axis=0)])
+    np.testing.assert_allclose(clf.covariance_("b"), np.cov(X[30:].T))
+    with pytest.raises(UnknownLabelError, match="'c' was never learned"):
+        clf.covariance_("c")
+
+
+def test_log_probabilities_do_not_underflow(digits):
+    X, y, Q, _ = digits
+    clf = FeCAMClassifier().fit(X, y)
+    np.testing.assert_allclose(np.exp(clf.predict_log_proba(Q)), clf.predict_proba(Q))
+    far = clf.predict_log_proba(100 * X[:5] + 1e-3)
+    assert np.isfinite(far).all()
+    assert np.isfinite(
+        FeCAMClassifier.from_preset("ncm").fit(X, y).predict_log_proba(1e4 * Q)
+    ).all()
+
+
+def test_transform_in_a_pipeline_of_data_frames(digits):
+    X, y, Q, _ = digits
+    clf = FeCAMClassifier().set_output(transform="pandas")
+    frame = clf.fit(X, y).transform(Q)
+    assert frame.columns.tolist() == [f"fecamclassifier_{digit}" for digit in range(10)]
+    np.testing.assert_array_equal(frame.to_numpy().argmin(axis=1), clf.predict(Q))
+    pipeline = make_pipeline(FeCAMClassifier(), LogisticRegression(max_iter=1000))
+    assert pipeline.fit(X, y).score(Q, digits[3]) > 0.95

@@ -68,6 +68,42 @@ def test_evaluate_prints_a_table_and_writes_a_page(fecam, model, place):
     assert "Evaluation of m.fecam" in text and "test part" in text
 
 
+def test_evaluate_measures_items_that_belong_to_no_class(answer, fecam, model, place):
+    with np.load("data.npz") as file:
+        X, y, test = file["X"], file["y"], file["is_test"]
+    np.savez("seen.npz", X=X[y != "dog"], y=y[y != "dog"], is_test=test[y != "dog"])
+    np.save("dogs.npy", X[test & (y == "dog")])
+    alone = answer("evaluate", "data.npz", "-m", model)
+    found = answer("evaluate", "seen.npz", "-m", model, "--unknown", "dogs.npy")
+    assert found["n_unknown"] == 10 and found["unknown"] == []
+    for name in ("novelty_auroc", "fpr_at_95_tpr", "rejected", "unknown_rejected", "bins"):
+        assert found[name] == alone[name] is not None
+    told = fecam("evaluate", "seen.npz", "-m", model, "--unknown", "dogs.npy", "-O", "p.html").out
+    for words in ("FPR at 95 % TPR %", "unknown items detected (reject 0.05) %", "confidence %"):
+        assert words in told
+    assert "dogs, 10" in (place / "p.html").read_text()
+    np.save("twins.npy", X[test & (y != "dog")])  # cannot be told from known items
+    told = fecam("evaluate", "seen.npz", "-m", model, "--unknown", "twins.npy").out
+    assert "do not rely on rejection" in " ".join(told.split())
+    assert (
+        "nowhere" in fecam("evaluate", "seen.npz", "-m", model, "--unknown", "nowhere", code=1).err
+    )
+
+
+def test_columns_are_named_for_both_tables_of_an_evaluation(answer, place):
+    X, y = relu_features(3, 20, 4, 0)
+    package.FeCAMClassifier().fit(X[y < 2], np.array(["ant", "bee"])[y[y < 2]]).save("c.fecam")
+    header = "kind,a,b,c,d"
+    for name, rows in (("known.csv", y < 2), ("other.csv", y == 2)):
+        lines = [
+            f"{NAMES[k]},{','.join(map(str, x))}" for k, x in zip(y[rows], X[rows], strict=True)
+        ]
+        (place / name).write_text("\n".join([header, *lines]))
+    options = ("-m", "c.fecam", "--option", "label=kind", "--unknown", "other.csv")
+    found = answer("evaluate", "known.csv", *options)
+    assert (found["count"], found["n_unknown"]) == (40, 20)
+
+
 def test_evaluate_without_a_test_part_uses_all_items(fecam, answer, model):
     assert "no test part" in fecam("evaluate", "plain.npz", "-m", model).err
     assert answer("evaluate", "plain.npz", "-m", model)["part"] == "all"
@@ -100,6 +136,11 @@ def test_unreadable_images_give_exit_code_3(answer, fecam, place):
     told = fecam("evaluate", "photos", "-m", "p.fecam", code=3)  # from the cache
     assert "unreadable" in told.err and "broken.png" in told.err
     assert "ok: encoder" in fecam("doctor", "p.fecam").out
+    (place / "others").mkdir()
+    Image.fromarray(np.zeros((12, 12, 3), np.uint8)).save(place / "others" / "black.png")
+    (place / "others" / "broken.png").write_bytes(b"no image")
+    found = answer("evaluate", "photos", "-m", "p.fecam", "--unknown", "others", code=3)
+    assert found["n_unknown"] == 1 and len(found["unreadable"]) == 2
     fecam("export", "p.safetensors", "-m", "p.fecam")
     fecam("import", "p.safetensors", "-m", "q.fecam")
     assert answer("inspect", "-m", "q.fecam")["encoder"]["name"] == answer(

@@ -230,6 +230,26 @@ def test_invalid_arrays(path, column, value):
     rejected(sign(path), "class 1")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [b"1", bytes(9), bytes(8 * 257), "x" * 8, 8, 1.5, np.full(2, np.nan).tobytes()],
+    ids=lambda value: type(value).__name__,
+)
+def test_invalid_sums_for_calibration(path, value):
+    changed(path, update("calibration", value))
+    rejected(sign(path), "class 1")
+
+
+def test_sums_for_calibration_are_optional_and_covered_by_the_checksum(path):
+    sums = np.arange(80.0).tobytes()
+    changed(path, update("calibration", sums))
+    rejected(path, "class 1 is damaged: its checksum does not match")
+    load(sign(path))
+    assert check(path) == []
+    with ModelFile(path) as file:
+        assert [r.row.calibration for r in file.snapshot.rows.values()] == [None, sums, None]
+
+
 def test_a_mean_must_not_be_empty_but_a_low_rank_scatter_may(path):
     for column in ("raw_mean", "mean"):
         changed(path, update(column, b""))
@@ -245,9 +265,9 @@ def older_model():
     return clf.partial_fit(X[:12] + 0.1, names[Y[:12]])
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_older_versions_can_still_be_read_and_written(path, version):
-    """Version 1 has raw means in float64; both have one table and no history."""
+    """1 has raw means in float64; 1 and 2 have one table and no history; 3 has one column less."""
     content = (
         Path(__file__).parents[1] / "helpers" / "files" / f"version-{version}.fecam"
     ).read_bytes()
@@ -261,10 +281,10 @@ def test_older_versions_can_still_be_read_and_written(path, version):
         file.undo()
     assert_same(load(path), older_model())
     assert check(path) == []
-    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (3,)
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (4,)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_damaged_files_of_older_versions(path, version):
     content = (
         Path(__file__).parents[1] / "helpers" / "files" / f"version-{version}.fecam"
@@ -363,16 +383,16 @@ def test_views_in_place_of_tables(path):
     rejected(path, "not part of a model")
 
 
-@pytest.mark.parametrize("version", [4, 99, 2**31 - 1])
+@pytest.mark.parametrize("version", [5, 99, 2**31 - 1])
 def test_a_newer_version(path, version):
     rejected(
-        changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 3.*Upgrade"
+        changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 4.*Upgrade"
     )
 
 
 def test_a_newer_version_is_not_overwritten(path):
-    before = changed(path, "PRAGMA user_version=4").read_bytes()
-    with pytest.raises(ModelFileError, match=r"was not written.*version 4.*Upgrade"):
+    before = changed(path, "PRAGMA user_version=5").read_bytes()
+    with pytest.raises(ModelFileError, match=r"was not written.*version 5.*Upgrade"):
         FeCAMClassifier().fit(X, Y).save(path)
     assert path.read_bytes() == before
 

@@ -490,7 +490,25 @@ def test_rows_of_numbers(numbers, browser):
         visit["#rows"].fill("6, 1, 0.2\n0.1 1 5.8\n-90\t90\t30")
         visit.ask()
         visit.expect(visit["#predictions h3"]).to_have_text(["low", "high", "None of these"])
-        visit.says("Unlike all learned examples", "#predictions > li:nth-child(3)")
+        # Percentages over the known classes would contradict the rejection.
+        visit.says("Unlike the learned examples", "#predictions > li:nth-child(3)")
+        visit.expect(visit["#predictions > li:nth-child(3) .bars .name"]).to_have_count(2)
+        visit.expect(visit["#predictions > li:nth-child(3)"]).not_to_contain_text("%")
+        visit.expect(visit["#predictions > li:nth-child(1)"]).to_contain_text("%")
+
+        # A model that cannot tell yet.
+        def untold(route):
+            response = route.fetch()
+            content = response.json()
+            for answer in content["answers"]:
+                answer["novelty"] = None
+            route.fulfill(response=response, json=content)
+
+        visit.page.route("**/v1/predict", untold)
+        visit["#rows"].fill("6, 1, 0.2")
+        visit.expect(visit.ask().locator("h3")).to_have_text("low")
+        visit.says("Too few examples to tell", "#predictions > li:nth-child(1)")
+        visit.page.unroute("**/v1/predict")
         # A hostile name.
         visit["#rows"].fill("0 9 0\n0 9 1\n1 9 0\n1 9 1\n0 8 0\n0 8 1")
         visit.teach(HOSTILE)

@@ -369,6 +369,28 @@ def test_invalid_rows_cost_other_queries_little(tmp_path, monkeypatch, bad):
     assert isinstance(found[bad], InputError) and sum(n_rows) < 3 * 64
 
 
+def test_a_novelty_that_is_not_known_is_null_and_rejects_nothing(tmp_path, monkeypatch):
+    from fecam.client.requests import _predictions
+    from fecam.service.served_model import Query, ServedModel, predict_batch
+
+    with package.open(saved_model(tmp_path)) as model:
+        view = ServedModel.from_snapshot(model.snapshot)
+    predict_detailed = package.FeCAMClassifier.predict_detailed
+    monkeypatch.setattr(
+        package.FeCAMClassifier,
+        "predict_detailed",
+        lambda *args, **options: predict_detailed(*args, **options)._replace(
+            novelty=np.full(len(args[1]), np.nan)
+        ),
+    )
+    (encoded,) = predict_batch(view, [Query(X[:3], reject=0.999)])
+    assert b"NaN" not in encoded.json and b'"novelty":null' in encoded.json
+    content = {"answers": encoded.answers, "version": 1, "milliseconds": 0.5}
+    predictions = _predictions(content)
+    assert [prediction.novelty for prediction in predictions] == [None] * 3
+    assert None not in predictions.labels
+
+
 def test_only_an_owned_process_freezes_the_gc(tmp_path):
     from fecam.service.engine import Engine
 

@@ -220,6 +220,18 @@ def retype(name, dtype):
     return changed
 
 
+def add(name, numbers, dtype="F64"):
+    """Add a tensor with these bytes at the end of the data."""
+
+    def changed(header):
+        end = max(e["data_offsets"][1] for n, e in header.items() if n != "__metadata__")
+        offsets = [end, end + len(numbers)]
+        header[name] = {"dtype": dtype, "shape": [len(numbers) // 8], "data_offsets": offsets}
+        return numbers
+
+    return changed
+
+
 def drop(key):
     def changed(header):
         del header["__metadata__"][key]
@@ -230,7 +242,7 @@ def drop(key):
 INVALID_FILES = {
     "another program": (drop("format"), "another program"),
     "no metadata": (lambda header: header.pop("__metadata__"), "another program"),
-    "newer": (change("version", "2"), "Upgrade"),
+    "newer": (change("version", "3"), "Upgrade"),
     "no version": (drop("version"), "version cannot be"),
     "version of letters": (change("version", "one"), "version cannot be"),
     "version of other digits": (change("version", "٣"), "version cannot be"),
@@ -274,16 +286,31 @@ INVALID_FILES = {
     "a type that NumPy has not": (retype("count", "F8_E4M3"), "safetensors"),
     "an unheard type": (retype("count", "I65"), "safetensors"),
     "a huge shape": (reshape("scatter.2", [2**62, 2**10]), "safetensors"),
+    "too many sums": (add("calibration.0", bytes(8 * 257)), "expected is float64 (256,)"),
+    "sums of another type": (add("calibration.0", bytes(8), "I64"), "expected is float64"),
+    "sums that are not finite": (add("calibration.0", b"\xff" * 8), "class 0 has a number that"),
+    "sums of no class": (add("calibration.3", bytes(8)), "calibration.3"),
     "a negative shape": (reshape("mean", [-3, -40]), "safetensors"),
 }
+
+
+def test_version_1_and_sums_for_calibration_are_read(good):
+    header, data = parts(good)
+    header["__metadata__"]["version"] = "1"
+    write(good, header, data)
+    old = import_model(good).classifier
+    sums = np.arange(80.0).tobytes()
+    add("calibration.1", sums)(header)
+    write(good, header, data + sums)
+    assert import_model(good).classifier.classes_.tolist() == old.classes_.tolist() == [0, 1, 7]
 
 
 @pytest.mark.parametrize("name", INVALID_FILES)
 def test_an_invalid_file_is_rejected_with_a_reason(good, name):
     edit, says = INVALID_FILES[name]
     header, data = parts(good)
-    edit(header)
-    write(good, header, data)
+    more = edit(header)
+    write(good, header, data + more if isinstance(more, bytes) else data)
     with pytest.raises(ModelFileError) as caught:
         import_model(good)
     assert str(caught.value).startswith(f"{good} cannot be imported: ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import NormalDist
 from typing import Any
@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fecam.bench.metrics import auroc, calibration_error, confidence_bins
+from fecam.bench.metrics import auroc, calibration_error, confidence_bins, fpr_at_tpr
+from fecam.classifier import FeCAMClassifier
 from fecam.errors import InputError
 
+BATCH_SIZE = 1024
+"""Samples per prediction."""
 BINS = 15
 """Bins of confidence for the calibration."""
+NOVELTY_EDGES = np.arange(-4.0, 10.5, 0.5)
+"""Edges of the bins of novelty, in standard deviations; the outer bins hold all values beyond."""
+MIN_AUROC = 0.7
+"""Below it, novelty does not separate unknown samples from known ones."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,16 @@ class Bin:
     count: int
     confidence: float
     accuracy: float
+
+
+@dataclass(frozen=True)
+class NoveltyBin:
+    """Numbers of known and of unknown samples whose novelty lies between two values."""
+
+    low: float
+    high: float
+    known: int
+    unknown: int
 
 
 @dataclass(frozen=True)
@@ -71,10 +88,20 @@ class Evaluation:
         Wrong predictions, the most frequent first.
     unknown : mapping of label to int
         Number of samples per label that the model has not learned.
+    n_unknown : int
+        Number of unknown samples: those of such labels, and those given without a label.
     unknown_rejected : float or None
         Share of unknown samples that was rejected.
     novelty_auroc : float or None
         Area under the ROC curve of unknown samples by novelty; 0.5 is chance.
+    fpr_at_95_tpr : float or None
+        Share of unknown samples that is accepted at the smallest threshold of novelty that accepts
+        95 % of the known samples.
+    novelty_bins : tuple of NoveltyBin
+        Histogram of the novelty; the outer bins hold all values beyond them.
+    n_without_novelty : int
+        Number of samples whose novelty is NaN: the model cannot tell yet. They are not rejected,
+        and are left out of the AUROC, the FPR and the histogram.
     """
 
     count: int
@@ -89,8 +116,17 @@ class Evaluation:
     classes: tuple[ClassResult, ...]
     confusions: tuple[tuple[Hashable, Hashable, int], ...]
     unknown: Mapping[Hashable, int] = field(default_factory=dict)
+    n_unknown: int = 0
     unknown_rejected: float | None = None
     novelty_auroc: float | None = None
+    fpr_at_95_tpr: float | None = None
+    novelty_bins: tuple[NoveltyBin, ...] = ()
+    n_without_novelty: int = 0
+
+    @property
+    def separates(self) -> bool | None:
+        """Whether novelty separates unknown samples from known ones; None if not measured."""
+        return None if self.novelty_auroc is None else self.novelty_auroc >= MIN_AUROC
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values as JSON can hold them.
@@ -111,6 +147,83 @@ class Evaluation:
         return values
 
 
+def evaluate_classifier(
+    classifier: FeCAMClassifier,
+    X: Any,
+    y: Sequence[Hashable],
+    *,
+    unknown: Any = None,
+    k: int = 5,
+    reject: float = 0.05,
+    report: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Predict labeled samples, and optionally samples of no learned class, and compare.
+
+    Parameters
+    ----------
+    classifier : FeCAMClassifier
+        A fitted classifier.
+    X : array-like of shape (n, n_features)
+        Features of labeled samples that were not used for learning.
+    y : sequence of n labels
+        Their labels. Samples of other labels than `classes_` are unknown.
+    unknown : array-like of shape (m, n_features), optional
+        Features of further samples that belong to no learned class.
+    k : int
+        k of the top-k accuracy, at most the number of classes.
+    reject : float
+        As in `evaluate`.
+    report : callable, optional
+        Is called with the number of predicted samples, and the number of all.
+
+    Returns
+    -------
+    Evaluation
+        All metrics.
+
+    Raises
+    ------
+    InputError
+        If ``reject`` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> known, unknown = y < 8, y >= 8
+    >>> clf = FeCAMClassifier().fit(X[known][::2], y[known][::2])
+    >>> labels = y[known][1::2].tolist()
+    >>> result = evaluate_classifier(clf, X[known][1::2], labels, unknown=X[unknown])
+    >>> result.n_unknown, result.separates
+    (354, True)
+    """
+    classes = classifier.classes_.tolist()
+    index = {label: i for i, label in enumerate(classes)}
+    k = min(k, len(classes))
+    n_unknown = 0 if unknown is None else len(unknown)
+    nearest: list[int] = []
+    confidence, novelty = [np.empty(0)], [np.empty(0)]
+    for rows, first in ((X, 0), (unknown, len(X))):
+        for start in range(0, 0 if rows is None else len(rows), BATCH_SIZE):
+            batch = classifier.predict_detailed(np.asarray(rows[start : start + BATCH_SIZE]), k)
+            novelty.append(batch.novelty)
+            if rows is X:
+                nearest += [index[label] for label in batch.labels.ravel().tolist()]
+                confidence.append(batch.probabilities[:, 0])
+            if report is not None:
+                report(first + start + len(batch.novelty), len(X) + n_unknown)
+    scores = np.concatenate(novelty)
+    return evaluate(
+        y,
+        np.reshape(nearest, (-1, k)),
+        np.concatenate(confidence),
+        scores[: len(X)],
+        classes,
+        reject=reject,
+        unknown=scores[len(X) :],
+    )
+
+
 def evaluate(
     expected: Sequence[Hashable],
     nearest: ArrayLike,
@@ -119,6 +232,7 @@ def evaluate(
     classes: Sequence[Hashable],
     *,
     reject: float = 0.05,
+    unknown: ArrayLike = (),
 ) -> Evaluation:
     """Compare predictions with the true labels.
 
@@ -136,6 +250,8 @@ def evaluate(
         The classes of the model, in its order.
     reject : float
         Share of samples of learned classes that may be rejected, as in ``predict(X, reject=...)``.
+    unknown : array-like of float
+        Novelty of further samples that belong to none of ``classes``.
 
     Returns
     -------
@@ -162,14 +278,17 @@ def evaluate(
     index = {label: i for i, label in enumerate(classes)}
     true = np.asarray([index.get(label, -1) for label in expected], dtype=np.int64)
     order = np.asarray(nearest, dtype=np.int64).reshape(len(true), -1)
-    scores, confidence = np.asarray(novelty, float), np.asarray(confidence, float)
+    novelty, confidence = np.asarray(novelty, float), np.asarray(confidence, float)
     known = true >= 0
-    rejected = scores > -NormalDist().inv_cdf(reject)
     labels, predicted, confidence = true[known], order[known, 0], confidence[known]
     correct = predicted == labels
     confusions = _confusions(labels, predicted, classes)
+    scores = novelty[known], np.concatenate([novelty[~known], np.asarray(unknown, float)])
+    rejected, unknown_rejected = (x > -NormalDist().inv_cdf(reject) for x in scores)
+    measured = [x[~np.isnan(x)] for x in scores]
+    both = all(map(len, measured))
     return Evaluation(
-        count=int(known.sum()),
+        count=len(labels),
         n_correct=int(correct.sum()),
         accuracy=_share(correct),
         top_k=order.shape[1],
@@ -177,12 +296,16 @@ def evaluate(
         calibration_error=calibration_error(confidence, correct, BINS) if known.any() else None,
         bins=_bins(confidence, correct),
         reject=reject,
-        rejected=_share(rejected[known]),
+        rejected=_share(rejected),
         classes=_by_class(labels, predicted, classes, confusions),
         confusions=confusions,
         unknown=dict(Counter(expected[i] for i in np.flatnonzero(~known).tolist())),
-        unknown_rejected=_share(rejected[~known]),
-        novelty_auroc=auroc(scores[known], scores[~known]) if 0 < known.sum() < len(true) else None,
+        n_unknown=len(unknown_rejected),
+        unknown_rejected=_share(unknown_rejected),
+        novelty_auroc=auroc(*measured) if both else None,
+        fpr_at_95_tpr=fpr_at_tpr(*measured, tpr=0.95) if both else None,
+        novelty_bins=_novelty_bins(*measured),
+        n_without_novelty=sum(map(len, scores)) - sum(map(len, measured)),
     )
 
 
@@ -235,4 +358,17 @@ def _bins(confidence: NDArray[np.float64], correct: NDArray[np.bool_]) -> tuple[
     return tuple(
         Bin(int(inside.sum()), float(confidence[inside].mean()), float(correct[inside].mean()))
         for inside in (bins == i for i in np.unique(bins))
+    )
+
+
+def _novelty_bins(
+    known: NDArray[np.float64], unknown: NDArray[np.float64]
+) -> tuple[NoveltyBin, ...]:
+    """Return the bins of novelty from the first to the last that holds samples."""
+    low, high = NOVELTY_EDGES[0], NOVELTY_EDGES[-1]
+    counts = np.stack([np.histogram(x.clip(low, high), NOVELTY_EDGES)[0] for x in (known, unknown)])
+    filled = np.flatnonzero(counts.any(axis=0))
+    return tuple(
+        NoveltyBin(float(NOVELTY_EDGES[i]), float(NOVELTY_EDGES[i + 1]), *counts[:, i].tolist())
+        for i in (range(filled[0], filled[-1] + 1) if len(filled) else ())
     )

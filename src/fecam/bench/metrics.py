@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import roc_auc_score, roc_curve
 
 from fecam.errors import InputError
 
@@ -86,16 +86,36 @@ def auroc(known_scores: ArrayLike, novel_scores: ArrayLike) -> float:
     >>> auroc([0.1, 0.2, 0.3], [0.25, 0.9])
     0.8333333333333334
     """
+    is_novel, ranks = _ranked(known_scores, novel_scores)
+    return float(roc_auc_score(is_novel, ranks))
+
+
+def fpr_at_tpr(known_scores: ArrayLike, novel_scores: ArrayLike, *, tpr: float = 0.95) -> float:
+    """Return the share of novel inputs that is accepted where ``tpr`` of the known ones are.
+
+    A known input that is accepted is a true positive. The threshold is the smallest score that
+    accepts at least the share ``tpr`` of the known inputs.
+
+    >>> fpr_at_tpr([0.1, 0.2, 0.3, 0.4], [0.25, 0.3, 0.9], tpr=0.75)
+    0.6666666666666666
+    """
+    is_novel, ranks = _ranked(known_scores, novel_scores)
+    accepted_novel, accepted_known, _ = roc_curve(~is_novel, -ranks, drop_intermediate=False)
+    return float(accepted_novel[np.argmax(accepted_known >= tpr)])
+
+
+def _ranked(known_scores: ArrayLike, novel_scores: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return whether each input is novel, and the rank of its score, which may be infinite."""
     known, novel = np.ravel(known_scores).astype(float), np.ravel(novel_scores).astype(float)
     if not len(known) or not len(novel):
         raise InputError(
-            f"AUROC compares known with novel inputs; got {len(known)} and {len(novel)} scores"
+            f"a ROC curve compares known with novel inputs; got {len(known)} and {len(novel)} "
+            "scores"
         )
     if np.isnan(known).any() or np.isnan(novel).any():
         raise InputError("a score is NaN, so it cannot be ranked")
-    ranks = rankdata(np.concatenate([known, novel]))  # scores may be infinite
-    is_novel = np.arange(len(ranks)) >= len(known)
-    return float(roc_auc_score(is_novel, ranks))
+    ranks = rankdata(np.concatenate([known, novel]))
+    return np.arange(len(ranks)) >= len(known), ranks
 
 
 # -- from accuracies -------------------------------------------------------------------------------

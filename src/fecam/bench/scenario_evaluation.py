@@ -95,7 +95,9 @@ def _novelty(
     learned = np.isin(y[rows], head.classes_)
     if not hasattr(head, "novelty") or learned.all():
         return None
-    return auroc(*(head.novelty(X[_subset(rows[chosen])]) for chosen in (learned, ~learned)))
+    scores = [np.asarray(head.novelty(X[_subset(rows[side])])) for side in (learned, ~learned)]
+    known, novel = (x[~np.isnan(x)] for x in scores)  # NaN: the head cannot tell yet
+    return auroc(known, novel) if len(known) and len(novel) else None
 
 
 def _subset(rows: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
@@ -12,6 +13,7 @@ from typer import Option
 
 from fecam.cli import cluster
 from fecam.cli.data import Device, Download, Name, Options, Root, Strict, load_dataset
+from fecam.cli.items import load_labeled
 from fecam.cli.model import (
     ModelPath,
     encoding_bar,
@@ -30,6 +32,7 @@ from fecam.cli.output import (
     show_table,
     strip_control,
 )
+from fecam.data.catalogue import TABLE_SUFFIXES
 from fecam.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,10 +42,6 @@ if TYPE_CHECKING:
     from fecam.model import Model
     from fecam.model_file.records import FileInfo
 
-BATCH_SIZE = 1024
-"""Samples per prediction."""
-TOP = 5
-"""k of the top-k accuracy."""
 MAX_ROWS = 20
 """Number of classes that are printed; the JSON output and the page list all of them."""
 
@@ -70,6 +69,13 @@ def evaluate(
     reject: Annotated[
         float, Option(help="Fraction of items of known classes that may be rejected as novel.")
     ] = 0.05,
+    unknown: Annotated[
+        str | None,
+        Option(
+            help="Items that belong to no learned class, as a folder of images, a table or a data "
+            "set: measures how well novelty detects them."
+        ),
+    ] = None,
     root: Root = None,
     download: Download = False,
     option: Options = None,
@@ -81,8 +87,9 @@ def evaluate(
     """Evaluate a model on labeled items: accuracy, recall, confusions, calibration, novelty.
 
     Uses the test part of the data set, or all of it if there is none. Items with unknown labels
-    are counted separately. Exit code 3: done, but some items were unreadable. With --ray: only
-    accuracy, recall and confusions, and an item with an unknown label counts as wrong.
+    are counted separately, with those of --unknown. Exit code 3: done, but some items were
+    unreadable. With --ray: only accuracy, recall and confusions, and an item with an unknown label
+    counts as wrong.
 
     Example: `fecam evaluate photos/ -m birds.fecam --output report.html`
     """
@@ -91,8 +98,10 @@ def evaluate(
     if output is not None and output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {output}: the file name must end in .html")
     if ray is not None:
-        if output is not None or strict or device is not None:
-            raise InputError("--ray takes no --output, --strict or --device. Remedy: omit them")
+        if output is not None or unknown is not None or strict or device is not None:
+            raise InputError(
+                "--ray takes no --output, --unknown, --strict or --device. Remedy: omit them"
+            )
         counts = cluster.evaluate_on(
             ray, dataset, model, root=root, download=download, option=option
         )
@@ -110,11 +119,23 @@ def evaluate(
                 f"{data.name} has no test part: all {counted(len(data), 'item')} are used. The "
                 "results are too good if the model has learned some of them"
             )
-        with encoding_bar(f"{data.name}: encode", data.kind) as report:
-            features = opened.features_of(data, strict=strict, report=report)
-        unreadable = list(features.notes[len(data.notes) + 1 :])
-        evaluation = _evaluate(opened, features, reject)
-        facts = _facts(opened, data, part, len(unreadable))
+        features, unreadable = _encode(opened, data, strict)
+        encoder = opened.encoder_record
+        facts = {
+            "model": model.name,
+            "classes": f"{len(opened.classes):,}",
+            "encoder": "none, features are given" if encoder is None else encoder.name,
+            "data": f"{data.name}, {'test part' if part == 'test' else 'all of it'}",
+            "items": f"{len(data):,}",
+        }
+        others = None
+        if unknown is not None:
+            unlabeled = _load_unknown(unknown, download, option if _is_table(dataset) else None)
+            encoded, reasons = _encode(opened, unlabeled, strict)
+            others, unreadable = encoded.items, unreadable + reasons
+            facts |= {"unknown items": f"{unlabeled.name}, {len(unlabeled):,}"}
+        facts |= {"unreadable items": f"{len(unreadable):,}" if unreadable else ""}
+        evaluation = _evaluate(opened, features, others, reject)
     if output is not None:
         from fecam.report.evaluation import write_evaluation
 
@@ -125,52 +146,58 @@ def evaluate(
         page = None if output is None else str(output)
         show_json({**about, "unreadable": unreadable, **evaluation.as_dict(), "output": page})
     else:
-        _show_evaluation(evaluation)
+        _show_evaluation(evaluation, with_reliability=unknown is not None)
         if output is not None:
             print_note(f"page: {output}")
     exit_if_unreadable(len(unreadable))
 
 
-def _evaluate(model: Model, features: Dataset, reject: float) -> Evaluation:
-    """Predict all samples in batches and compare with their labels."""
-    import numpy as np
+def _load_unknown(name: str, download: bool, option: list[str] | None) -> Dataset:
+    """Return all items of a path, or of a data set with a name; their labels do not matter."""
+    is_path = os.path.exists(os.path.expanduser(name))
+    options = option if _is_table(name) else None
+    (data,) = load_labeled([name], "unknown" if is_path else None, None, download, options)
+    return data
 
-    from fecam.bench.evaluation import evaluate as evaluate_predictions
 
-    labels = model.classifier.classes_.tolist()
-    indices = {label: i for i, label in enumerate(labels)}
-    by_name = {str(label): label for label in labels}
-    k = min(TOP, len(labels))
-    batches = []
-    with progress_bar(f"{features.name}: predict", "items") as bar:
-        (task,) = bar.task_ids
-        for start in range(0, len(features), BATCH_SIZE):
-            rows = np.asarray(features.items[start : start + BATCH_SIZE])
-            batches.append(model.classifier.predict_detailed(rows, k))
-            bar.update(task, total=len(features), completed=start + len(rows))
-    nearest = [indices[label] for batch in batches for label in batch.labels.ravel().tolist()]
-    confidence = np.concatenate([[], *(batch.probabilities[:, 0] for batch in batches)])
-    novelty = np.concatenate([[], *(batch.novelty for batch in batches)])
+def _is_table(path: str) -> bool:
+    return path.lower().endswith(TABLE_SUFFIXES)
+
+
+def _encode(model: Model, data: Dataset, strict: bool) -> tuple[Dataset, list[str]]:
+    """Return the features of a data set, and why items are unreadable."""
+    with encoding_bar(f"{data.name}: encode", data.kind) as report:
+        features = model.features_of(data, strict=strict, report=report)
+    return features, list(features.notes[len(data.notes) + 1 :])
+
+
+def _evaluate(model: Model, features: Dataset, unknown: Any, reject: float) -> Evaluation:
+    """Predict all samples and compare with their labels."""
+    from fecam.bench.evaluation import evaluate_classifier
+
+    by_name = {str(label): label for label in model.classifier.classes_.tolist()}
     names = [by_name.get(name, name) for name in features.label_names]
     expected = [names[label] for label in features.labels]
-    return evaluate_predictions(
-        expected, np.reshape(nearest, (-1, k)), confidence, novelty, labels, reject=reject
+    with progress_bar(f"{features.name}: predict", "items") as bar:
+        (task,) = bar.task_ids
+        return evaluate_classifier(
+            model.classifier,
+            features.items,
+            expected,
+            unknown=unknown,
+            reject=reject,
+            report=lambda done, total: bar.update(task, total=total, completed=done),
+        )
+
+
+def _show_evaluation(evaluation: Evaluation, with_reliability: bool) -> None:
+    from fecam.report.evaluation import (
+        classes_table,
+        novelty_sentences,
+        reliability_table,
+        results_table,
+        summary_sentence,
     )
-
-
-def _facts(model: Model, data: Dataset, part: str, unreadable: int) -> dict[str, str]:
-    record = model.encoder_record
-    return {
-        "model": model.path.name,
-        "classes": f"{len(model.classes):,}",
-        "encoder": "none, features are given" if record is None else record.name,
-        "data": f"{data.name}, {'test part' if part == 'test' else 'all of it'}",
-        "items": f"{len(data):,}" + (f", {unreadable:,} of them unreadable" if unreadable else ""),
-    }
-
-
-def _show_evaluation(evaluation: Evaluation) -> None:
-    from fecam.report.evaluation import classes_table, results_table, summary_sentence
 
     table = classes_table(evaluation)
     if table.rows:
@@ -179,13 +206,18 @@ def _show_evaluation(evaluation: Evaluation) -> None:
             better = len(table.rows) - MAX_ROWS
             print_note(f"... and {better:,} better classes (--json and --output list all)")
         console.print()
+    if with_reliability and evaluation.bins:
+        reliability = reliability_table(evaluation)
+        show_table(reliability.header, reliability.text_rows())
+        console.print()
     for name, value in results_table(evaluation).text_rows():
         console.print(f"{name}: {value}")
     if evaluation.unknown:
         items = counted(sum(evaluation.unknown.values()), "item")
         labels = counted(len(evaluation.unknown), "unknown label")
         console.print(f"{items} with {labels}, counted separately")
-    console.print(summary_sentence(evaluation))
+    for sentence in [*novelty_sentences(evaluation), summary_sentence(evaluation)]:
+        console.print(sentence)
 
 
 # -- classes ---------------------------------------------------------------------------------------

@@ -336,7 +336,7 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 
 def _prediction(content: Any) -> Prediction:
-    missing = {"label": None, "novelty": float("nan")} if "error" in content else {}
+    missing = {"label": None, "novelty": None} if "error" in content else {}
     nearest = [from_json(Candidate, candidate) for candidate in content.get("nearest", ())]
     return from_json(Prediction, {**missing, **content}, nearest=nearest)
 

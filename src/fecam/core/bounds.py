@@ -67,6 +67,17 @@ class Interval(NamedTuple):
     estimate: Matrix
 
 
+def expand_radius(squares: Any, radius: float) -> Any:
+    """Return the squares of distances that are larger by ``radius``.
+
+    >>> expand_radius(np.array([4.0]), 1.0).tolist(), expand_radius(np.array([4.0]), 0.0).tolist()
+    ([9.0], [4.0])
+    """
+    if not radius:
+        return squares
+    return (np.sqrt(np.maximum(squares, 0.0)) + radius) ** 2
+
+
 class PrefixBounds:
     """Bounds from the first ``size`` coordinates of a shared basis.
 
@@ -279,7 +290,7 @@ class PriorBounds:
         largest = (1 - epsilon) * self._low_rank_share * whole
         upper = whole * self._scales
         kth = np.partition(upper, min(k, upper.shape[1]) - 1, axis=1)[:, min(k, upper.shape[1]) - 1]
-        threshold = np.maximum(kth, upper.min(axis=1) + radius)[:, None]
+        threshold = np.maximum(kth, expand_radius(upper.min(axis=1), radius))[:, None]
         near = (whole - largest) * self._scales <= threshold * 1.01
         if np.count_nonzero(near) > 0.25 * near.size:
             for columns, form in self._low_rank:
@@ -388,7 +399,7 @@ class CGBounds:
                 lower[:, i], upper[:, i] = self.bound_class(i, rows, noise, threshold)
                 if np.any(upper[:, i] < threshold):
                     kth = np.partition(upper, k - 1, axis=1)[:, k - 1]
-                    threshold[:] = np.maximum(kth, np.min(upper, axis=1) + radius)
+                    threshold[:] = np.maximum(kth, expand_radius(np.min(upper, axis=1), radius))
 
         # Classes that are near under the shared metric come first: they set a low threshold.
         first = self._nearest_by_shared_metric(rows, min(k + 8, len(self._classes)))

@@ -38,6 +38,10 @@ SOFTMAX_CUTOFF = 5.0
 """Difference to the nearest class, in temperatures, beyond which the probability is zero.
 
 The ratio of the probabilities is 1/148 there."""
+MEASURED_CLASSES = 32
+"""Maximum number of classes of a batch whose rows are measured with the row left out."""
+MEASURED_ROWS = 256
+"""Maximum number of such rows in a batch."""
 CALIBRATION_ROWS = 32
 """Maximum number of rows per class and batch whose distances are measured."""
 N_PROBES = 32
@@ -72,7 +76,7 @@ def sample_distances(
     step = features.shape[0] // number
     rows = features[: number * step : step, :]
     if metric.unit_compare:
-        rows = unit_length(rows) * _length(stats)
+        rows = unit_length(rows) * length_of(stats)
     correction = stats.count / (stats.count - 1)
     z = to_float64(rows) - stats.mean
     if prior is None or prior.whitening is None:
@@ -131,12 +135,12 @@ def own_distance(
     """
     if not has_variance(stats):
         return None
-    offset = stats.mean / (_length(stats) if metric.unit_compare else 1.0) - to_float64(
+    offset = stats.mean / (length_of(stats) if metric.unit_compare else 1.0) - to_float64(
         precision.center
     )
     xp = namespace(offset)
     bias = float(precision.squared_mahalanobis(xp.astype(offset, stats.raw_mean.dtype)[None, :])[0])
-    scale = _length(stats) ** -2 if metric.unit_compare else 1.0
+    scale = length_of(stats) ** -2 if metric.unit_compare else 1.0
     if stats.scatter is None:
         number, first, _ = stats.distance_moments
         return first / number * scale + bias
@@ -173,10 +177,19 @@ def expected_distances(
     ]
 
 
-def softmax_temperature(expected: Sequence[float], variance: float) -> float:
-    """Return the temperature by which the softmax divides squared distances."""
+def softmax_temperature(
+    expected: Sequence[float], sharpness: float | None, variance: float
+) -> float:
+    r"""Return the temperature by which the softmax divides distances, which are not squared.
+
+    It is the root of the mean expected distance over the sharpness :math:`\kappa`. If none was
+    measured, that follows from the relative variance: the temperature of squared distances that
+    `REFERENCE_REL_VARIANCE` describes has the same slope at the expected distance.
+    """
     mean = sum(expected) / len(expected)
-    return max(mean * math.sqrt(variance * REFERENCE_REL_VARIANCE), 1e-30)
+    if sharpness is None:
+        sharpness = 2 / math.sqrt(variance * REFERENCE_REL_VARIANCE)
+    return max(math.sqrt(mean) / sharpness, 1e-30)
 
 
 def novelty_zscore(distances: Array, expected: Array, variance: float) -> Array:
@@ -188,14 +201,32 @@ def novelty_zscore(distances: Array, expected: Array, variance: float) -> Array:
     return (ratio + sigma**2 / 2) / sigma
 
 
+def softmax_logits(distances: Array, temperature: float) -> Array:
+    """Return the logarithm of unnormalized probabilities from squared distances, at most zero."""
+    xp = namespace(distances)
+    return -xp.sqrt(xp.maximum(distances, 0 * distances)) / temperature
+
+
+def log_softmax(logits: Array) -> Array:
+    """Return normalized log-probabilities per row.
+
+    >>> log_softmax(np.log([[1.0, 3.0]])).round(3).tolist()
+    [[-1.386, -0.288]]
+    """
+    xp = namespace(logits)
+    shifted = logits - xp.max(logits, axis=1, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=1, keepdims=True))
+
+
 def softmax_numerators(distances: Array, temperature: float) -> Array:
     """Return unnormalized probabilities per row: 1 for the nearest class, 0 beyond the cutoff.
 
-    >>> softmax_numerators(np.array([[4.0, 2.0, 2.5, np.inf]]), 0.25).round(3).tolist()
+    >>> softmax_numerators(np.array([[9.0, 1.0, 2.25, np.inf]]), 0.25).round(3).tolist()
     [[0.0, 1.0, 0.135, 0.0]]
     """
     xp = namespace(distances)
-    excess = (distances - xp.min(distances, axis=1, keepdims=True)) / temperature
+    logits = softmax_logits(distances, temperature)
+    excess = xp.max(logits, axis=1, keepdims=True) - logits
     return xp.exp(-excess) * xp.astype(excess <= SOFTMAX_CUTOFF, distances.dtype)
 
 
@@ -230,7 +261,8 @@ def mean_square_length(stats: ClassStatistics) -> float:
     return mean or 1.0
 
 
-def _length(stats: ClassStatistics) -> float:
+def length_of(stats: ClassStatistics) -> float:
+    """Return the root mean square length of a class's transformed features."""
     return math.sqrt(mean_square_length(stats))
 
 
@@ -250,13 +282,13 @@ def _leverage(
         pseudo_count = 0.0 if prior is None else prior.pseudo_count
         prior_share = 0.0 if prior is None else pseudo_count / max(prior.dof, 1)
         share = (1 + prior_share) / (stats.count - 2 + pseudo_count)
-        std = _normalizing_std(stats, metric, prior)
+        std = normalizing_std(stats, metric, prior)
     leverage = correction * share * _trace(precision, scatter, std) / stats.count
     # Each variance of a diagonal matrix is estimated on its own.
     return leverage / scatter.n_features if scatter.storage == "diagonal" else leverage
 
 
-def _normalizing_std(stats: ClassStatistics, metric: Metric, prior: Prior | None) -> Array:
+def normalizing_std(stats: ClassStatistics, metric: Metric, prior: Prior | None) -> Array:
     """Return the standard deviations by which the normalization divided a class's matrix."""
     xp = namespace(stats.mean)
     squares = to_float64(scatter_diagonal(stats))

@@ -8,16 +8,27 @@ lag behind the statistics (`fecam.core.prior`); otherwise each batch would deriv
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.arrays import Array, add_to_diagonal, is_cpu, namespace, to_numpy
+from fecam.core.arrays import (
+    Array,
+    add_to_diagonal,
+    eye,
+    is_cpu,
+    namespace,
+    to_float64,
+    to_numpy,
+)
 from fecam.core.bounds import CGBounds
 from fecam.core.calibration import (
+    MEASURED_CLASSES,
+    MEASURED_ROWS,
     SOFTMAX_CUTOFF,
     expected_distances,
     has_variance,
@@ -27,8 +38,10 @@ from fecam.core.calibration import (
     softmax_sum,
     strided_subset,
 )
-from fecam.core.covariance import pooled, scatter_of, whiten
+from fecam.core.calibration_sums import Floats, left_out_losses, sum_rows
+from fecam.core.covariance import apply_whitening, pooled, scatter_of, whiten
 from fecam.core.distances import ExhaustiveDistances, Neighbors, k_smallest
+from fecam.core.leave_one_out import left_out_distances
 from fecam.core.metric import (
     Metric,
     class_covariance,
@@ -37,6 +50,7 @@ from fecam.core.metric import (
     prototype_of,
     shared_covariance,
 )
+from fecam.core.novelty import MIN_CLASSES, PooledSpace, distance_scores
 from fecam.core.precision import (
     DensePrecision,
     LowRankPrecision,
@@ -52,6 +66,7 @@ from fecam.core.search import PrunedSearch, search_cold
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.threads import in_parallel
+from fecam.core.transforms import unit_length
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import SingularMatrixError
 
@@ -173,10 +188,9 @@ class Predictor:
             return None
         if not self._basis_is_valid:
             within, _ = pooled(self._stats)
-            centers = [prototype_of(s, self.metric, self.state.transform) for s in self._stats]
             if self.metric.unit_compare:
                 within = within * (len(self._stats) / sum(map(mean_square_length, self._stats)))
-            axes = shared_basis(within, namespace(within).stack(centers, axis=0))
+            axes = shared_basis(within, self.prototypes)
             self._basis = axes, len(self.labels)
         assert self._basis is not None
         return self._basis[0]
@@ -223,9 +237,7 @@ class Predictor:
 
     def _derive(self, label: Hashable) -> _Derived:
         stats, prior = self.state.classes[label], self._class_prior
-        fallback = None
-        if self.metric.normalization is None and not _has_variance(stats, self.metric, prior):
-            fallback = self.fallback_variance
+        fallback = self._fallback_of(stats)
         axes = vars(self).get("axes", self._basis[0] if self._basis else None)
         try:
             precision = self._new_precision(stats, 1.0 if fallback is None else fallback, axes)
@@ -235,6 +247,13 @@ class Predictor:
             axes = None  # it does not depend on the basis
         derived = self._derived[label] = _Derived(precision, stats, prior, fallback, axes)
         return derived
+
+    def _fallback_of(self, stats: ClassStatistics) -> float | None:
+        """The variance assumed for a class without any; None for all others."""
+        if self.metric.normalization is not None:
+            return None
+        has_variance = _has_variance(stats, self.metric, self._class_prior)
+        return None if has_variance else self.fallback_variance
 
     def _new_precision(
         self, stats: ClassStatistics, fallback_variance: float, axes: Array | None
@@ -267,12 +286,8 @@ class Predictor:
     def _shared_precisions(self) -> list[Precision]:
         whitening = None
         if self.metric.covariance != "identity":
-            tasks: dict[int, list[ClassStatistics]] = {}
-            for label, stats in self.state.classes.items():
-                tasks.setdefault(self.state.tasks[label], []).append(stats)
             try:
-                covariance = shared_covariance(list(tasks.values()), self.metric)
-                whitening = self._cast(whiten(covariance, self._eps))
+                whitening = self._cast(whiten(self._shared_covariance(), self._eps))
             except SingularMatrixError as error:
                 what = f"The {self.metric.covariance} matrix"
                 raise _explained(what, self.metric, error) from None
@@ -285,6 +300,35 @@ class Predictor:
             )
             for stats in self._stats
         ]
+
+    def _shared_covariance(self) -> Array:
+        """The matrix of all classes."""
+        tasks: dict[int, list[ClassStatistics]] = {}
+        for label, stats in self.state.classes.items():
+            tasks.setdefault(self.state.tasks[label], []).append(stats)
+        return shared_covariance(list(tasks.values()), self.metric)
+
+    def covariance_of(self, label: Hashable) -> Array:
+        """The matrix of a class whose inverse gives its squared distances."""
+        stats, metric = self.state.stats_of(label), self.metric
+        if metric.covariance == "identity":
+            covariance = eye(self.state.n_features, stats.mean)
+        elif metric.is_shared:
+            covariance = self._shared_covariance()
+        else:
+            fallback = self._fallback_of(stats)
+            covariance = class_covariance(
+                stats, metric, self._class_prior, 1.0 if fallback is None else fallback
+            )
+        if covariance.ndim == 1:
+            covariance = eye(self.state.n_features, covariance) * covariance
+        return covariance / distance_scale(stats, metric)
+
+    @property
+    def prototypes(self) -> Array:
+        """The prototypes of all classes, one per row."""
+        centers = [prototype_of(s, self.metric, self.state.transform) for s in self._stats]
+        return namespace(centers[0]).stack(centers, axis=0)
 
     @property
     def _eps(self) -> float:
@@ -321,8 +365,8 @@ class Predictor:
     ) -> Neighbors:
         """Return the ``k`` nearest classes of each query, and the softmax sum if wanted.
 
-        The softmax sum runs over classes within `SOFTMAX_CUTOFF` temperatures of the nearest; a
-        temperature of 0 skips it.
+        The softmax sum runs over classes within `SOFTMAX_CUTOFF` temperatures of the nearest, in
+        distances that are not squared; a temperature of 0 skips it.
         """
         reduce = partial(_neighbors, k=k, temperature=temperature, dtype=self.state.like.dtype)
         radius = SOFTMAX_CUTOFF * temperature
@@ -434,6 +478,115 @@ class Predictor:
             value = own_distance(stats, precision, self.metric, self._class_prior, dof)
             cached = self._own[label] = (precision, value)
         return cached[1]
+
+    # ------------------------------------------------------------------ measurements of samples
+
+    @cached_property
+    def pooled_space(self) -> PooledSpace:
+        """The prototypes in the coordinates of the pooled metric."""
+        counts = np.asarray([stats.count for stats in self._stats], dtype=np.float64)
+        return PooledSpace(self.in_pooled_space(self.prototypes), counts)
+
+    def in_pooled_space(self, rows: Array) -> Floats:
+        """Rows in coordinates in which the pooled matrix is the identity."""
+        prior = self.prior
+        if prior is None or prior.whitening is None:
+            scale = (self.state.n_features / self._mean_expected) ** 0.5
+            return np.asarray(to_numpy(rows), np.float64) * scale
+        rows = namespace(rows).astype(rows, prior.whitening.dtype, copy=False)
+        return np.asarray(to_numpy(apply_whitening(rows, prior.whitening)), np.float64)
+
+    @property
+    def _mean_expected(self) -> float:
+        return float(np.mean(self.expected_distances()))
+
+    def novelty_scores(self, queries: Array, nearest: Neighbors) -> Floats:
+        """The four scores of `fecam.core.novelty` for queries with these nearest classes."""
+        indices = to_numpy(nearest.indices)[:, 0]
+        unique, inverse = np.unique(indices, return_inverse=True)
+        expected = np.asarray(self.expected_distances(unique.tolist()))[inverse]
+        distances = to_numpy(nearest.distances)[:, 0].astype(np.float64)
+        own = distance_scores(distances, expected, self._mean_expected)
+        step = self.tuning.block_rows
+        blocks = [
+            self.pooled_space.scores(self.in_pooled_space(queries[i : i + step, :]))
+            for i in range(0, queries.shape[0], step)
+        ]
+        return np.concatenate([own, np.concatenate(blocks)], axis=1)
+
+    def measured_sums(self, batch: Mapping[Hashable, Array]) -> dict[Hashable, Floats]:
+        """The sums of `fecam.core.calibration_sums` over some rows of a batch that was learned."""
+        pseudo_count = 0.0 if self._class_prior is None else self._class_prior.pseudo_count
+        usable = [
+            label
+            for label in batch
+            if self.state.classes[label].count > (1 if pseudo_count or self.metric.is_shared else 2)
+        ]
+        if len(self.labels) < 2 or not usable:
+            return {}
+        usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
+        own = {label: self.labels.index(label) for label in usable}
+        reference = sorted({*strided_subset(range(len(self.labels))), *own.values()})
+        if len(reference) == len(self.labels):
+            _ = self.precisions  # several threads
+        classes = [self._stats[i] for i in reference]
+        precisions = [self.precision_of(i) for i in reference]
+        expected = np.asarray(self.expected_distances(reference))
+        dof = sum(stats.count - 1 for stats in self._stats)
+        n_rows = min(max(MEASURED_ROWS // len(usable), 1), 16)
+        result = {}
+        for label, index in own.items():
+            features = batch[label]
+            number = min(n_rows, features.shape[0])
+            step = features.shape[0] // number
+            rows = features[: number * step : step, :]
+            position = reference.index(index)
+            distances = left_out_distances(
+                rows, position, classes, precisions, self.metric, self._class_prior, dof
+            )
+            losses = left_out_losses(distances, position, self._mean_expected)
+            known = unknown = np.zeros((0, 4))
+            if len(self.labels) >= MIN_CLASSES:
+                known, unknown = self._left_out_scores(rows, index, position, distances, expected)
+            sums = sum_rows(losses, known, unknown, dof)
+            if np.all(np.isfinite(sums)):
+                result[label] = sums
+        return result
+
+    def _left_out_scores(
+        self, rows: Array, index: int, position: int, distances: Floats, expected: Floats
+    ) -> tuple[Floats, Floats]:
+        """The novelty scores of rows of a class, without the row and without the class."""
+        stats, prior = self._stats[index], self.prior
+        contributions = None
+        if prior is not None and prior.std is not None and prior.covariance.ndim == 2:
+            contributions = self.in_pooled_space((to_float64(rows) - stats.mean) / prior.std)
+        queries = unit_length(rows) if self.metric.unit_compare else rows
+        contrasts = self.pooled_space.left_out_scores(
+            self.in_pooled_space(queries),
+            contributions,
+            index,
+            stats.count,
+            0 if prior is None else prior.dof,
+        )
+        without_own = np.delete(distances, position, axis=1), np.delete(expected, position)
+        scores = []
+        for (d, e), contrast in zip(((distances, expected), without_own), contrasts, strict=True):
+            nearest = np.argmin(d, axis=1)
+            smallest = np.take_along_axis(d, nearest[:, None], axis=1)[:, 0]
+            own = distance_scores(smallest, e[nearest], self._mean_expected)
+            scores.append(np.concatenate([own, contrast], axis=1))
+        return scores[0], scores[1]
+
+    def with_state(self, state: ClassifierState) -> Predictor:
+        """The predictor of a state that differs in measurements of samples only."""
+        other = copy(self)
+        other.state, other._stats = state, list(state.classes.values())
+        other._derived = {
+            label: derived._replace(stats=state.classes[label])
+            for label, derived in self._derived.items()
+        }
+        return other
 
     def warm_up(self) -> None:
         """Derive all that predictions need."""

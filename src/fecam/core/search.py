@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.arrays import row_slices, to_numpy
-from fecam.core.bounds import CGBounds, Interval, PrefixBounds, PriorBounds
+from fecam.core.bounds import CGBounds, Interval, PrefixBounds, PriorBounds, expand_radius
 from fecam.core.distances import ExhaustiveDistances, group_runs, grouped_distances
 from fecam.core.precision import (
     BlockCholesky,
@@ -69,11 +69,12 @@ def filter_and_refine(
     order = np.argsort(guesses, axis=None, kind="stable")
     _evaluate(distances, order // k, guesses.ravel()[order], evaluate)
     evaluated = np.take_along_axis(distances, guesses, axis=1)
-    threshold = np.maximum(evaluated.max(axis=1), evaluated.min(axis=1) + radius)
+    threshold = np.maximum(evaluated.max(axis=1), expand_radius(evaluated.min(axis=1), radius))
     threshold *= 1 + tuning.bound_rtol
     selected = lower <= threshold.astype(lower.dtype)[:, None]
     if epsilon:
-        kth = np.take_along_axis(estimate, guesses, axis=1).max(axis=1) * (1 + 1e-3) + radius
+        kth = np.take_along_axis(estimate, guesses, axis=1).max(axis=1)
+        kth = expand_radius(kth * (1 + 1e-3), radius)
         selected &= lower + epsilon * (estimate - lower) <= kth[:, None]
     classes, rows = np.nonzero(selected.T)
     _evaluate(distances, rows, classes, evaluate, threshold)
@@ -256,7 +257,8 @@ class PrunedSearch:
                 left = rows[pairs_of_class]
                 result[pairs_of_class] = evaluate_class(i, left)
                 if threshold is not None and k == 1:  # the next class has to beat this one
-                    nearest = (result[pairs_of_class] + radius) * (1 + self._tuning.bound_rtol)
+                    nearest = expand_radius(result[pairs_of_class], radius)
+                    nearest = nearest * (1 + self._tuning.bound_rtol)
                     threshold[left] = np.minimum(threshold[left], nearest)
             return result
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from array_api_compat import device
+from numpy.typing import NDArray
 
 from fecam.core.arrays import Array, namespace, to_backend_of, to_float64
 from fecam.core.scatter import Scatter
@@ -17,6 +19,7 @@ from fecam.core.statistics import (
     ClassStatistics,
     ScatterKind,
     add_moments,
+    add_sums,
     average_covariances,
     combine,
     remove,
@@ -48,22 +51,27 @@ class ClassifierState:
         task = max(self.tasks.values(), default=-1) + 1
         return self._with(classes, {**dict.fromkeys(batch, task), **self.tasks})
 
-    def with_distance_moments(
-        self, distance_moments: Mapping[Hashable, tuple[int, float, float]]
+    def with_measurements(
+        self,
+        distance_moments: Mapping[Hashable, tuple[int, float, float]],
+        calibration: Mapping[Hashable, NDArray[np.float64]],
     ) -> ClassifierState:
-        """Return the state with these moments added, see `fecam.core.calibration`."""
+        """Return the state with these measurements of samples added."""
         classes = dict(self.classes)
         for label, moments in distance_moments.items():
             stats = classes[label]
-            total = add_moments(stats.distance_moments, moments)
-            classes[label] = replace(stats, distance_moments=total)
+            classes[label] = replace(
+                stats,
+                distance_moments=add_moments(stats.distance_moments, moments),
+                calibration=add_sums(stats.calibration, calibration.get(label)),
+            )
         return replace(self, classes=classes)
 
     def unlearn(self, batch: BatchStatistics) -> ClassifierState:
         """Return the state without the samples of this batch."""
         classes = dict(self.classes)
         for label, part in batch.items():
-            whole = self._class(label)
+            whole = self.stats_of(label)
             _check_removal(label, whole, part)
             if part.count == whole.count:
                 del classes[label]
@@ -75,7 +83,7 @@ class ClassifierState:
 
     def forget(self, label: Hashable) -> ClassifierState:
         """Return the state without this class."""
-        self._class(label)
+        self.stats_of(label)
         return self._with({k: v for k, v in self.classes.items() if k != label}, self.tasks)
 
     def merge(self, other: ClassifierState, *, average_domains: bool = False) -> ClassifierState:
@@ -92,7 +100,8 @@ class ClassifierState:
         classes = {label: _convert(stats, like) for label, stats in self.classes.items()}
         return replace(self, like=like, classes=classes)
 
-    def _class(self, label: Hashable) -> ClassStatistics:
+    def stats_of(self, label: Hashable) -> ClassStatistics:
+        """Return the statistics of a class; raise `UnknownLabelError` if there is none."""
         try:
             return self.classes[label]
         except (KeyError, TypeError):

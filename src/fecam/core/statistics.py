@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fecam.core.arrays import Array, accumulation_dtype, namespace, to_float64
 from fecam.core.scatter import (
     Scatter,
@@ -42,6 +45,8 @@ class ClassStatistics:
     """Number of batches that had samples of this class."""
     distance_moments: tuple[int, float, float] = (0, 0.0, 0.0)
     """Number, sum and sum of squares of distances measured while learning, see `calibration`."""
+    calibration: NDArray[np.float64] | None = None
+    """Sums over samples that were left out, see `calibration_sums`; None before any."""
     domain_mean_covariance: Scatter | None = None
     """With ``domains="average"``: the covariance averaged over batches."""
 
@@ -110,6 +115,7 @@ def combine(a: ClassStatistics, b: ClassStatistics) -> ClassStatistics:
         scatter=scatter,
         n_batches=a.n_batches + b.n_batches,
         distance_moments=add_moments(a.distance_moments, b.distance_moments),
+        calibration=add_sums(a.calibration, b.calibration),
     )
 
 
@@ -133,6 +139,7 @@ def remove(whole: ClassStatistics, part: ClassStatistics) -> ClassStatistics:
         scatter=scatter,
         n_batches=whole.n_batches,
         distance_moments=_scaled_moments(whole.distance_moments, count / whole.count),
+        calibration=_scaled_sums(whole.calibration, count / whole.count),
     )
 
 
@@ -141,6 +148,20 @@ def add_moments(
 ) -> tuple[int, float, float]:
     """Return the moments of two sets of distances together."""
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def add_sums(
+    a: NDArray[np.float64] | None, b: NDArray[np.float64] | None
+) -> NDArray[np.float64] | None:
+    """Return the calibration sums of two sets of samples together."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def _scaled_sums(sums: NDArray[np.float64] | None, share: float) -> NDArray[np.float64] | None:
+    """Return the calibration sums of fewer samples: the same means over fewer rows."""
+    return None if sums is None else sums * share
 
 
 def _scaled_moments(moments: tuple[int, float, float], share: float) -> tuple[int, float, float]:

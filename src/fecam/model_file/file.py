@@ -21,7 +21,7 @@ from fecam.model_file.connection import (
     transaction,
 )
 from fecam.model_file.descriptors import file_id
-from fecam.model_file.header import VERSION, check_header
+from fecam.model_file.header import OLDEST_READ_IN_PLACE, VERSION, check_header
 from fecam.model_file.lazy_matrices import LazyMatrixStore
 from fecam.model_file.migrations import migrate, migrated_copy
 from fecam.model_file.schema import check_schema
@@ -53,7 +53,7 @@ class ModelFile:
     def _open(self) -> Snapshot:
         self._file_id = file_id(self.path)
         self._size, version = check_header(self.path)
-        if version == VERSION and self._size > EAGER_BYTES:
+        if version >= OLDEST_READ_IN_PLACE and self._size > EAGER_BYTES:
             self._store = LazyMatrixStore(self.path, self._size)
         with self.reading() as db:
             if db is not None:
@@ -63,10 +63,10 @@ class ModelFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """Yield an open or a temporary connection; None for a file of an older version."""
+        """Yield an open or a temporary connection; None for a file that cannot be read in place."""
         with self._lock, translate_errors(self.path):
             self._size, version = check_header(self.path)
-            if version < VERSION:
+            if version < OLDEST_READ_IN_PLACE:
                 yield None
             elif db := self._writer or (self._store and self._store.db):
                 yield db

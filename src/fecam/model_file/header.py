@@ -11,8 +11,11 @@ from fecam.model_file.descriptors import file_id, read_start
 from fecam.model_rows import file_error
 
 APPLICATION_ID = 0x4665434D  # "FeCM"
-VERSION = 3
-"""Version of the format. 1: raw means in float64, no low-rank scatters; 2: no history."""
+VERSION = 4
+"""Version of the format. 1: raw means in float64, no low-rank scatters; 2: no history; 3: no sums
+for calibration, no boolean labels."""
+OLDEST_READ_IN_PLACE = 3
+"""Files of older versions are upgraded in memory to be read."""
 
 NOT_OURS = "Give the path of a file that FeCAMClassifier.save or `fecam learn` has written."
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")

@@ -1,7 +1,7 @@
 """Files of older versions: upgraded when they are written to, in memory when they are only read.
 
 Version 1 has raw means in float64. Version 2 has no history: one table with each class and its
-matrices.
+matrices. Version 3 lacks a column, and is read in place.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fecam.model_file.connection import (
     set_limits,
     transaction,
 )
-from fecam.model_file.header import VERSION
-from fecam.model_file.schema import TABLES, check_schema
+from fecam.model_file.header import OLDEST_READ_IN_PLACE, VERSION
+from fecam.model_file.schema import TABLES, check_schema, user_version
 from fecam.model_file.settings import ABOUT, FITTED, PARAMETERS, read_settings, unpack_settings
 from fecam.model_file.writing import STEP_BITS, insert, now, set_current, write_settings
 from fecam.model_rows import Layout, Matrices, Provenance, Row, checksum, file_error, signed_row
@@ -61,14 +61,19 @@ def migrate(path: Path, size: int) -> None:
     db = open_for_writing(path, size)
     try:
         with transaction(db):
-            if db.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+            version = user_version(db)
+            if version < OLDEST_READ_IN_PLACE:
                 _upgrade(db, size)
+            elif version < VERSION:
+                check_schema(db)
+                db.execute("ALTER TABLE records ADD COLUMN calibration BLOB")
+                db.execute(f"PRAGMA user_version = {VERSION}")
     finally:
         close_writer(db)
 
 
 def _upgrade(db: sqlite3.Connection, size: int) -> None:
-    """Upgrade from version 1 or 2 to 3."""
+    """Upgrade from version 1 or 2."""
     check_schema(db, _OLD_TABLES)
     settings = read_settings(db, {*PARAMETERS, *FITTED, *ABOUT} - _NEW_SETTINGS.keys())
     signed = settings.pop("checksum_")
@@ -127,5 +132,5 @@ def _new_row(values: tuple[Any, ...], layout: Layout, time: str) -> tuple[Row, M
         raw_mean = narrow.tobytes()
     scatter, averaged = matrices
     provenance = Provenance(time, time, "", b"")
-    row = signed_row(label, numbers, provenance, (raw_mean, mean), (scatter, averaged))
+    row = signed_row(label, numbers, provenance, (raw_mean, mean), (scatter, averaged), None)
     return row, (scatter, averaged)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 
-from fecam.model_file.header import NOT_OURS
+from fecam.model_file.header import NOT_OURS, VERSION
 from fecam.model_rows import file_error
 
 TABLES = {
@@ -17,7 +17,8 @@ TABLES = {
     "records": "CREATE TABLE records(id INTEGER PRIMARY KEY, label TEXT, count INTEGER, "
     "visits INTEGER, task INTEGER, sampled_count INTEGER, sampled_sum REAL, "
     "sampled_squares REAL, scatter_bytes INTEGER, averaged_bytes INTEGER, taught TEXT, "
-    "changed TEXT, note TEXT, matrices BLOB, checksum BLOB, raw_mean BLOB, mean BLOB, marks BLOB)",
+    "changed TEXT, note TEXT, matrices BLOB, checksum BLOB, raw_mean BLOB, mean BLOB, marks BLOB, "
+    "calibration BLOB)",
     "matrices": "CREATE TABLE matrices(id INTEGER PRIMARY KEY, scatter BLOB, averaged BLOB)",
     # The pooled covariance, as of its last update.
     "priors": "CREATE TABLE priors(id INTEGER PRIMARY KEY, strength REAL, freedom INTEGER, "
@@ -30,9 +31,19 @@ TABLES = {
     "PRIMARY KEY(step, label)) WITHOUT ROWID",
 }
 
+TABLES_3 = TABLES | {"records": TABLES["records"].replace(", calibration BLOB", "")}
+"""The tables of version 3."""
 
-def check_schema(db: sqlite3.Connection, tables: Mapping[str, str] = TABLES) -> None:
-    """Reject a file whose tables differ from these in any letter."""
+
+def user_version(db: sqlite3.Connection) -> int:
+    """Return the version of the format of an open file."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def check_schema(db: sqlite3.Connection, tables: Mapping[str, str] | None = None) -> None:
+    """Reject a file whose tables differ in any letter from these, or from those of its version."""
+    if tables is None:
+        tables = TABLES if user_version(db) == VERSION else TABLES_3
     expected = {("table", name, sql) for name, sql in tables.items()} | {
         ("index", f"sqlite_autoindex_{name}_1", None) for name in ("settings", "classes")
     }

@@ -22,11 +22,14 @@ from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import SettingsError
+from fecam.model_file.header import VERSION
 from fecam.model_file.lazy_matrices import LazyMatrixStore, read_matrices
 from fecam.model_file.priors import read_prior
 from fecam.model_file.records import EncoderRecord
+from fecam.model_file.schema import user_version
 from fecam.model_file.settings import read_settings, unpack_encoder, unpack_settings
 from fecam.model_rows import (
+    CALIBRATION_BYTES,
     LABEL_RULE,
     MAX_TEXT,
     Layout,
@@ -187,12 +190,15 @@ def read_rows(
         "raw_mean": f"= {layout.row_bytes}",
         "mean": f"= {8 * layout.n_features}",
         "marks": "<= 8 * records.count",
+        "calibration": f"= {CALIBRATION_BYTES}",
     }
     cells += [
         f"CASE WHEN typeof(records.{name}) = 'blob' AND length(records.{name}) {length} "
         f"THEN records.{name} ELSE x'00' END"
         for name, length in lengths.items()
     ]
+    sums = f"CASE WHEN records.calibration IS NOT NULL THEN {cells.pop()} END"
+    cells.append(sums if user_version(db) == VERSION else "NULL")
     query = f"SELECT records.id, classes.label, {', '.join(cells)} FROM classes NOT INDEXED "
     query += "JOIN records ON records.id = classes.record"
     by_id = f"{query} WHERE records.id = ?"

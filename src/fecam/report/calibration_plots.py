@@ -1,14 +1,15 @@
-"""Plots of an evaluation: confusion matrix and reliability diagram."""
+"""Plots of an evaluation: confusion matrix, reliability diagram, histograms of novelty."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.bench.evaluation import BINS, Bin
+from fecam.bench.evaluation import BINS, Bin, NoveltyBin
 from fecam.report.drawing import COLORS, QUIET, WIDTH, Figure, new_figure, shorten, styled
 from fecam.report.maps import heatmap
 
@@ -57,4 +58,32 @@ def reliability(bins: Sequence[Bin]) -> Figure | None:
     )
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
     axes.legend(loc="upper left")
+    return figure
+
+
+@styled
+def novelty_histogram(bins: Sequence[NoveltyBin], reject: float) -> Figure | None:
+    """Draw the shares of known and of unknown samples by novelty, and the threshold."""
+    if not bins:
+        return None
+    figure, axes = new_figure(3.0)
+    edges = [bins[0].low, *(each.high for each in bins)]
+    sides = (("known", COLORS[0], ""), ("unknown", COLORS[1], "////"))
+    for side, color, hatch in sides:
+        counts = np.array([getattr(each, side) for each in bins])
+        if counts.any():
+            axes.stairs(
+                counts / counts.sum(),
+                edges,
+                fill=True,
+                color=color,
+                alpha=0.5,
+                hatch=hatch,
+                label=f"{side}, {counts.sum():,} items",
+                gid=f"histogram-{side}",
+            )
+    threshold = -NormalDist().inv_cdf(reject)
+    axes.axvline(threshold, color=QUIET, linewidth=1, linestyle=(0, (5, 3)))
+    axes.set(xlabel="novelty, standard deviations", ylabel="share of items")
+    axes.legend(loc="upper right")
     return figure

@@ -51,6 +51,9 @@ def evaluation_page(evaluation: Evaluation, facts: Mapping[str, str]) -> str:
         parts.append(("confusions", "Confusions", figures([plots["confusions"]]) + pairs))
     if evaluation.bins:
         parts.append(("calibration", "Calibration", figures([plots["calibration"]])))
+    if evaluation.novelty_bins:
+        text = "".join(f"<p>{markup(line)}</p>" for line in novelty_sentences(evaluation))
+        parts.append(("novelty", "Novelty", figures([plots["novelty"]]) + text))
     parts.append(("classes", "Classes", _classes(evaluation)))
     if evaluation.unknown:
         parts.append(("unknown", "Unknown labels", unknown_table(evaluation).as_html()))
@@ -69,6 +72,24 @@ def summary_sentence(evaluation: Evaluation) -> str:
     return f"{correct} % of {evaluation.count:,} samples classified correctly{top_k}."
 
 
+def novelty_sentences(evaluation: Evaluation) -> list[str]:
+    """Return what limits the use of novelty: no separation, or samples without a novelty."""
+    sentences = []
+    if evaluation.separates is False:
+        auroc = percent(evaluation.novelty_auroc or 0.0)
+        sentences.append(
+            f"Novelty does not separate unknown items from known ones (AUROC {auroc} %; 50 is "
+            "chance): these features do not allow it. Remedy: use another encoder, learn more "
+            "samples per class, or do not rely on rejection."
+        )
+    if count := evaluation.n_without_novelty:
+        sentences.append(
+            f"{count:,} of {evaluation.count + evaluation.n_unknown:,} items have no novelty: the "
+            "model cannot tell yet, and rejects none of them. Remedy: learn more samples per class."
+        )
+    return sentences
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
@@ -80,8 +101,9 @@ def results_table(evaluation: Evaluation) -> Table:
         f"top-{k} accuracy %": evaluation.top_k_accuracy if k > 1 else None,
         "calibration error %": evaluation.calibration_error,
         f"known classes rejected (reject {evaluation.reject:g}) %": evaluation.rejected,
-        "unknown labels rejected %": evaluation.unknown_rejected,
+        f"unknown items detected (reject {evaluation.reject:g}) %": evaluation.unknown_rejected,
         "novelty AUROC %": evaluation.novelty_auroc,
+        "FPR at 95 % TPR %": evaluation.fpr_at_95_tpr,
     }
     rows = [
         (Cell(name), Cell(percent(value))) for name, value in metrics.items() if value is not None
@@ -125,6 +147,15 @@ def unknown_table(evaluation: Evaluation) -> Table:
     return Table(("label", "samples"), tuple(rows), "Not part of the other metrics")
 
 
+def reliability_table(evaluation: Evaluation) -> Table:
+    """Return the bins of the reliability diagram."""
+    rows = [
+        (Cell(percent(each.confidence)), Cell(percent(each.accuracy)), Cell(f"{each.count:,}"))
+        for each in evaluation.bins
+    ]
+    return Table(("confidence %", "accuracy %", "samples"), tuple(rows), "Reliability")
+
+
 def _percent(fraction: float | None) -> str:
     return GAP if fraction is None else percent(fraction)
 
@@ -146,8 +177,9 @@ def _explanation(evaluation: Evaluation) -> str:
     )
     if evaluation.novelty_auroc is not None:
         text += (
-            " Novelty AUROC is the probability that a sample with an unknown label has a higher "
-            "novelty than one of a known class; 50 is chance."
+            " Novelty AUROC is the probability that an unknown item has a higher novelty than one "
+            "of a known class; 50 is chance. FPR at 95 % TPR is the share of unknown items that is "
+            "accepted at the threshold of novelty that accepts 95 % of the known items."
         )
     return f"<p>{markup(text)}</p>"
 
@@ -156,7 +188,11 @@ def _explanation(evaluation: Evaluation) -> str:
 
 
 def _pictures(evaluation: Evaluation) -> list[Picture]:
-    from fecam.report.calibration_plots import confusion_map, reliability  # imports matplotlib
+    from fecam.report.calibration_plots import (  # imports matplotlib
+        confusion_map,
+        novelty_histogram,
+        reliability,
+    )
     from fecam.report.gallery import render
 
     labels = confused_classes(evaluation)
@@ -178,6 +214,15 @@ def _pictures(evaluation: Evaluation) -> list[Picture]:
             "Reliability diagram: accuracy by confidence",
             "Accuracy of the predictions by confidence. Below the dashed line the model is "
             "overconfident. Bars and dot sizes show the number of samples.",
+        ),
+        *render(
+            "novelty",
+            "novelty",
+            novelty_histogram(evaluation.novelty_bins, evaluation.reject),
+            "Histograms: novelty of known and of unknown items",
+            "Share of the known and of the unknown items by novelty. Items to the right of the "
+            f"dashed line are rejected at reject {evaluation.reject:g}. The outer bars hold all "
+            "values beyond.",
         ),
     ]
 

@@ -18,6 +18,7 @@ Headers = Mapping[bytes, bytes]
 _LOCAL = {"127.0.0.1", "localhost", "[::1]"}
 _LIVENESS = {"/healthz", "/readyz"}
 _OPEN = {"/", "/openapi.json", "/docs", *_LIVENESS}
+_OPEN_FOLDERS = ("/page/", "/docs/")
 _OWN_PAGE = {b"same-origin", b"none"}
 _TEACHING = {("POST", "/v1/teach"), ("POST", "/v1/undo")}
 
@@ -35,7 +36,7 @@ class Access:
         """Raise `Problem` if a request is not allowed."""
         if self._tokens is None and path not in _LIVENESS:
             self._check_host(headers)
-        if path in _OPEN or path.startswith("/page/"):
+        if path in _OPEN or path.startswith(_OPEN_FOLDERS):
             return
         self._check_origin(headers)
         if self._tokens is not None:

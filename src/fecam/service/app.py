@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fecam import __version__
@@ -32,6 +34,7 @@ from fecam.service.timeouts import TimeoutSweeper
 
 ENVIRONMENT = "FECAM_SERVICE"
 """Environment variable with the settings of worker processes."""
+DOCS = Path(__file__).parent / "docs"
 
 
 class _App(FastAPI):
@@ -68,7 +71,7 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
         version=__version__,
         summary="Teach a model new classes and predict.",
         lifespan=lifespan,
-        docs_url="/docs" if settings.docs else None,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.engine, app.state.metrics = engine, Metrics()
@@ -92,6 +95,9 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
     _add_error_handlers(app, settings)
     for routes in (predictions, learning, status):
         app.include_router(routes.router)
+    if settings.docs:
+        swagger_ui = ("fastapi_offline", "static")
+        app.mount("/docs", StaticFiles(directory=DOCS, packages=[swagger_ui], html=True))
     return app
 
 

@@ -13,11 +13,6 @@ _POLICY = (
     b"media-src 'self' blob:; connect-src 'self'; font-src 'self'; manifest-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_DOCS_POLICY = (
-    b"default-src 'none'; script-src 'unsafe-inline' https://cdn.jsdelivr.net; "
-    b"style-src 'unsafe-inline' https://cdn.jsdelivr.net; connect-src 'self'; "
-    b"img-src data: https://fastapi.tiangolo.com; frame-ancestors 'none'"
-)
 _ALWAYS: RawHeaders = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -36,14 +31,11 @@ _PAGE: RawHeaders = [
     (b"cache-control", b"no-cache"),  # revalidated each time
     (b"content-security-policy", _POLICY),
 ]
-_DOCS: RawHeaders = [*_ALWAYS, (b"content-security-policy", _DOCS_POLICY)]
 
 
 def headers_for(path: str) -> RawHeaders:
     """Return the security headers of a path."""
-    if path == "/" or path.startswith("/page"):
-        return _PAGE
-    return _DOCS if path == "/docs" else _API
+    return _PAGE if path == "/" or path.startswith(("/page", "/docs")) else _API
 
 
 def request_id(given: bytes | None) -> bytes:

@@ -109,8 +109,10 @@ class ItemPrediction(BaseModel):
     """The prediction of an item; only an error if it cannot be read."""
 
     label: Name | None = Field(None, description="Null if the item is rejected.")
-    novelty: float = Field(
-        0.0, description="Distance from the nearest class in standard deviations."
+    novelty: float | None = Field(
+        None,
+        description="How little the item fits its class, in standard deviations; null if the model "
+        "has too few examples to tell.",
     )
     nearest: list[Candidate] = []
     error: str | None = None

@@ -77,7 +77,7 @@ class ServiceSettings:
     cors : tuple of str
         Allowed origins of other pages, such as https://birds.example.org.
     docs : bool
-        Whether to serve API documentation at /docs. It loads scripts from a CDN.
+        Whether to serve API documentation at /docs.
     log_json, access_log : bool
         Whether to log as JSON, and whether to log each request.
 

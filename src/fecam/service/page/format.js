@@ -26,12 +26,13 @@ export function when(time) {
   return `on ${date.toLocaleDateString([], { year: "numeric", month: "short", day: "numeric" })}`;
 }
 
-// Novelty is in standard deviations of the examples of the class.
-export function fit(novelty) {
+// Novelty is in standard deviations of the examples of the class; null if there are too few.
+export function fit(novelty, rejected) {
+  if (novelty === null) return "Too few examples to tell whether this is of an unknown class. Teach more per class.";
+  if (rejected) return "Unlike the learned examples. Most similar classes:";
   if (novelty < 1) return "Typical of this class.";
   if (novelty < 1.64) return "A little unusual for this class.";
-  if (novelty < 3) return "Unusual for this class.";
-  return "Unlike all learned examples.";
+  return `${novelty < 3 ? "Unusual for this class" : "Unlike the learned examples"}. The percentages assume one of these classes.`;
 }
 
 const list = (texts) =>

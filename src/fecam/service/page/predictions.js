@@ -40,10 +40,13 @@ function card(example, answer, classNames, correct) {
     preview(example),
     element("div", {},
       element("h3", { dir: "auto" }, rejected ? "None of these" : String(answer.label)),
-      element("p", { class: "fit quiet small" }, fit(answer.novelty) + (rejected ? " Nearest classes:" : "")),
-      element("ul", { class: "bars" }, ...nearest.slice(0, MAX_BARS).map(bar))),
+      element("p", { class: "fit quiet small" }, fit(answer.novelty, rejected)),
+      element("ul", { class: "bars" }, ...nearest.slice(0, MAX_BARS).map(rejected ? name : bar))),
     corrections(example, rejected ? null : String(answer.label), nearest, classNames, correct));
 }
+
+// A rejected example has no percentages: they sum to 100 % over the known classes.
+const name = ({ label }) => element("li", {}, element("span", { class: "name", dir: "auto", title: label }, label));
 
 function bar({ label, probability }) {
   const inside = element("i");

@@ -1,0 +1,125 @@
+r"""Leave-one-out distances: what a model that never saw a sample would measure for it.
+
+While a batch is learned, some of its rows :math:`x` of class :math:`y` are measured under the model
+just updated, with the row itself left out of every statistic that contains it. Removing a row
+changes the mean of its class and subtracts a rank-one term from every matrix that contains it,
+
+.. math:: R_c \to R_c - s_c\,u u^T, \qquad u = (x - m_y) / \sigma_c,
+
+with the standard deviations :math:`\sigma_c` of the normalization. These change too, which
+multiplies each coordinate of the difference :math:`z` by :math:`\sqrt{1 - s_c u_j^2}`. By the
+Sherman-Morrison formula the squared distance becomes
+
+.. math:: z^T R_c^{-1} z + \frac{s_c\,(z^T R_c^{-1} u)^2}{1 - s_c\,u^T R_c^{-1} u}.
+
+With :math:`\ell = n_y / (n_y - 1)`, the degrees of freedom :math:`F` of the prior and its
+pseudo-count :math:`p`, the share of the row is :math:`\ell (1 + p/F) / (n_y - 1 + p)` in the matrix
+of its own class. It is :math:`\ell p / ((n_c - 1 + p) F)` in that of a rival :math:`c`, through the
+prior: without that term, few samples in many dimensions make probabilities far too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.core.arrays import Array, namespace, to_float64, to_numpy
+from fecam.core.calibration import length_of, normalizing_std
+from fecam.core.metric import Metric
+from fecam.core.precision import Precision
+from fecam.core.prior import Prior
+from fecam.core.statistics import ClassStatistics
+from fecam.core.transforms import unit_length
+
+MAX_LEVERAGE = 0.9
+"""Leverage at which the correction is cut off: it divides by 1 - leverage."""
+NEGLIGIBLE_LEVERAGE = 0.002
+"""Mean leverage of a row on the prior below which the distances to rivals are not corrected."""
+
+Floats = NDArray[np.float64]
+
+
+def left_out_distances(
+    rows: Array,
+    own: int,
+    classes: Sequence[ClassStatistics],
+    precisions: Sequence[Precision],
+    metric: Metric,
+    prior: Prior | None,
+    dof: int,
+) -> Floats:
+    """Return the squared distances of rows of class ``own`` to each class, (rows, classes).
+
+    ``dof`` are the degrees of freedom of all classes, for a matrix that they share.
+    """
+    stats = classes[own]
+    rows = to_float64(rows)
+    offsets = rows - stats.mean  # what the rows contribute to scatters
+    queries = unit_length(rows) if metric.unit_compare else rows
+    shift = offsets / ((stats.count - 1) * (length_of(stats) if metric.unit_compare else 1.0))
+    columns = []
+    for c, (other, precision) in enumerate(zip(classes, precisions, strict=True)):
+        differences = queries - to_float64(precision.center)
+        if c == own:  # its mean moves away from a row that is left out
+            differences = differences + shift
+        share = _share(stats, other, c == own, metric, prior, dof)
+        squares = _downdated(differences, offsets, share, other, precision, metric, prior)
+        count = stats.count - 1 if c == own else other.count
+        if c == own and metric.normalization is None and not metric.is_shared:
+            pseudo_count = 0.0 if prior is None else prior.pseudo_count
+            squares = squares * (count - 1 + pseudo_count) / (count + pseudo_count)
+        columns.append(squares / (1 + metric.mean_uncertainty / count))
+    return np.stack(columns, axis=1)
+
+
+def _share(
+    stats: ClassStatistics,
+    other: ClassStatistics,
+    is_own: bool,
+    metric: Metric,
+    prior: Prior | None,
+    dof: int,
+) -> float:
+    """Return the weight of a row of one class in the matrix of another."""
+    if metric.covariance in ("identity", "diagonal"):
+        return 0.0  # each variance is estimated on its own: the leverage is negligible
+    correction = stats.count / (stats.count - 1)
+    if metric.is_shared:
+        return correction / max(dof, 1)
+    pseudo_count = 0.0 if prior is None else prior.pseudo_count
+    in_prior = 0.0 if prior is None else pseudo_count / max(prior.dof, 1)
+    if is_own:
+        return correction * (1 + in_prior) / (stats.count - 1 + pseudo_count)
+    if prior is None or prior.covariance.shape[0] < NEGLIGIBLE_LEVERAGE * prior.dof:
+        return 0.0
+    return correction * in_prior / (other.count - 1 + pseudo_count)
+
+
+def _downdated(
+    differences: Array,
+    offsets: Array,
+    share: float,
+    stats: ClassStatistics,
+    precision: Precision,
+    metric: Metric,
+    prior: Prior | None,
+) -> Floats:
+    """Return squared distances without the rows' own contribution to the matrix."""
+    if not share:
+        return _squares(precision, differences, stats.raw_mean.dtype)
+    u = offsets if metric.is_shared else offsets / normalizing_std(stats, metric, prior)
+    xp = namespace(u)
+    if metric.normalization == "correlation" and not metric.is_shared:
+        differences = differences * xp.sqrt(xp.clip(1 - share * u**2, 1 - MAX_LEVERAGE, None))
+    stacked = xp.concat([differences, u, differences + u, differences - u], axis=0)
+    squares = _squares(precision, stacked, stats.raw_mean.dtype)
+    square, leverage, plus, minus = np.split(squares, 4)
+    product = (plus - minus) / 4  # polarization
+    return square + share * product**2 / (1 - np.minimum(share * leverage, MAX_LEVERAGE))
+
+
+def _squares(precision: Precision, differences: Array, dtype: object) -> Floats:
+    rows = namespace(differences).astype(differences, dtype)
+    return np.asarray(to_numpy(precision.squared_mahalanobis(rows)), np.float64)

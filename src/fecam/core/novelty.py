@@ -1,0 +1,205 @@
+r"""Novelty: a combination of four scores, with weights learned from samples left out.
+
+With the squared distances :math:`d_c` of a row to the classes, the expected ones :math:`E_c`, and
+the distances :math:`P_c` under the pooled metric, nearest first in parentheses:
+
+.. math::
+   x_1 &= \log(d_{(1)} / E_{(1)}) \qquad x_2 = \log(d_{(1)} / \bar E) \\
+   x_3 &= -\log(\overline{\log P_{(2..J+1)}} - \log P_{(1)}), \quad J = \sqrt{C} \\
+   x_4 &= -\log\log(H / P_{(1)}),
+
+with the distance :math:`H` to the *background*: the mean of the class means, under the pooled
+covariance plus that of the class means (relative Mahalanobis distance). The first two grow if a row
+is far from its nearest class, the last two if that class is not much nearer than the others.
+
+While a batch is learned, some of its rows are scored with the row left out (*known*) and with its
+whole class left out (*unknown*); `fecam.core.calibration_sums` holds the sums. The weights are
+those of Fisher's linear discriminant between the two; the scale is that of the known rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from fecam.core.calibration_sums import KNOWN, N_SCORES, UNKNOWN, Floats, parts_of
+
+MIN_CLASSES = 3
+"""Number of classes from which on a row can be compared with the classes beyond its nearest."""
+MAX_BACKGROUND_CLASSES = 64
+"""Maximum number of class means in the background; more hardly change it."""
+RIDGE = 0.01
+"""Share of its own variance that is added to the variance of each score."""
+_CONTRAST_FLOOR, _RELATIVE_OFFSET, _RELATIVE_FLOOR = 0.001, 0.2, 0.02
+_MAX_LEVERAGE = 0.9
+
+
+class NoveltyScale(NamedTuple):
+    """Weights of the scores, and the moments of their sum over samples of known classes."""
+
+    weights: Floats
+    mean: float
+    std: float
+    skewness: float
+
+    def __call__(self, scores: Floats) -> Floats:
+        """Return the novelty: 0 is the median of known samples, 1.64 their upper 5 % point.
+
+        The skewness is removed by the Cornish-Fisher expansion, which is monotonic near zero;
+        beyond that it continues as a straight line.
+        """
+        t = (scores @ self.weights - self.mean) / self.std
+        limit = min(2.5 / max(abs(self.skewness), 1e-9), 9.0)
+        inner = np.clip(t, -limit, limit)
+        return np.asarray(inner - self.skewness / 6 * (inner**2 - 1) + 0.2 * (t - inner))
+
+
+def fitted_scale(classes: Iterable[Floats | None], dof: int) -> NoveltyScale | None:
+    """Return the weights and the scale, each class counting the same; None without measurements.
+
+    The moments weight classes by the degrees of freedom of the model that measured them, relative
+    to ``dof``, because distances are more typical the more samples there are.
+    """
+    parts_by_class = [parts_of(sums) for sums in classes if sums is not None]
+    measured = [parts for parts in parts_by_class if parts.known[0] > 0]
+    if len(measured) < MIN_CLASSES:
+        return None
+    known = np.array([parts.known / parts.known[0] for parts in measured])
+    unknown = np.mean([parts.unknown / parts.unknown[0] for parts in measured], axis=0)
+    mean_known, cov_known = _moments(known.mean(axis=0), KNOWN)
+    mean_unknown, cov_unknown = _moments(unknown, UNKNOWN)
+    within = (cov_known + cov_unknown) / 2
+    within = within + np.diag(RIDGE * np.diag(within) + 1e-12)
+    weights = np.asarray(np.linalg.solve(within, mean_unknown - mean_known), np.float64)
+    shares = np.array([parts.dof[0] / parts.n_rows[0] for parts in measured]) / max(dof, 1)
+    averaged = np.average(known, axis=0, weights=np.maximum(shares, 1e-9))
+    first, second, third = (_power(averaged, weights, degree) for degree in (1, 2, 3))
+    variance = max(second - first**2, 1e-12)
+    skewness = (third - 3 * first * second + 2 * first**3) / variance**1.5
+    return NoveltyScale(weights, first, math.sqrt(variance), float(np.clip(skewness, -1, 1)))
+
+
+def _moments(means: Floats, exponents: list[tuple[int, ...]]) -> tuple[Floats, Floats]:
+    """Return mean and covariance from the means of monomials."""
+    position = {m: i for i, m in enumerate(exponents)}
+    mean = np.array([means[position[(i,)]] for i in range(N_SCORES)])
+    second = np.array(
+        [
+            [means[position[(min(i, j), max(i, j))]] for j in range(N_SCORES)]
+            for i in range(N_SCORES)
+        ]
+    )
+    return mean, second - np.outer(mean, mean)
+
+
+def _power(means: Floats, weights: Floats, degree: int) -> float:
+    """Return the mean of a power of the weighted sum, from the means of monomials."""
+    total = 0.0
+    for m, value in zip(KNOWN, means, strict=True):
+        if len(m) == degree:
+            repeats = math.prod(math.factorial(m.count(i)) for i in set(m))
+            total += math.factorial(degree) / repeats * math.prod(weights[i] for i in m) * value
+    return total
+
+
+class PooledSpace:
+    """The class means in coordinates in which the pooled covariance is the identity."""
+
+    def __init__(self, means: Floats, counts: Floats) -> None:
+        self.means = means
+        self.scales = 1 / (1 + 1 / counts)
+        step = -(-len(means) // MAX_BACKGROUND_CLASSES)
+        self.background_indices = np.arange(0, len(means), step)
+
+    @cached_property
+    def _background(self) -> Background:
+        return Background(self.means[self.background_indices])
+
+    def scores(self, rows: Floats) -> Floats:
+        """Return :math:`x_3` and :math:`x_4` of rows in these coordinates, (rows, 2)."""
+        squares = np.sum(rows**2, axis=1)[:, None] + np.sum(self.means**2, axis=1)
+        distances = np.maximum(squares - 2 * rows @ self.means.T, 0.0) * self.scales
+        return contrast_scores(distances, self._background(rows))
+
+    def left_out_scores(
+        self, rows: Floats, contributions: Floats | None, own: int, count: int, dof: int
+    ) -> tuple[Floats, Floats]:
+        """Return the scores of rows of a class, without the row and without the class.
+
+        ``contributions`` are what the rows contribute to the pooled matrix, in these coordinates.
+        """
+        share = 0.0 if contributions is None else count / (count - 1) / max(dof, 1)
+        u = np.zeros_like(rows) if contributions is None else contributions
+        leverage = np.minimum(share * np.sum(u**2, axis=1), _MAX_LEVERAGE)
+        differences = rows[:, None, :] - self.means
+        differences[:, own, :] *= count / (count - 1)
+        products = np.einsum("rcd,rd->rc", differences, u)
+        correction = share * products**2 / (1 - leverage)[:, None]
+        scales = np.tile(self.scales, (len(rows), 1))
+        scales[:, own] = 1 / (1 + 1 / (count - 1))
+        distances = (np.sum(differences**2, axis=2) + correction) * scales
+        means = self.means[self.background_indices]
+        position = np.flatnonzero(self.background_indices == own)
+        without = Background(np.delete(means, position, axis=0))
+        unknown_background = without.downdated(rows, u, share)
+        known_background = np.empty(len(rows))
+        for i, row in enumerate(rows):
+            if len(position):
+                means[position] = self.means[own] - (row - self.means[own]) / (count - 1)
+            slices = slice(i, i + 1)
+            known_background[i] = Background(means).downdated(rows[slices], u[slices], share)[0]
+        return (
+            contrast_scores(distances, known_background),
+            contrast_scores(np.delete(distances, own, axis=1), unknown_background),
+        )
+
+
+class Background:
+    """The Gaussian of all samples in pooled coordinates: mean and covariance of class means."""
+
+    def __init__(self, means: Floats) -> None:
+        self._mean = means.mean(axis=0)
+        self._axes = means - self._mean
+        inner = self._axes @ self._axes.T + max(len(means) - 1, 1) * np.eye(len(means))
+        self._factor = cho_factor(inner, lower=True)
+
+    def _product(self, a: Floats, b: Floats) -> Floats:
+        """Inner products of rows under the inverse covariance (Woodbury)."""
+        solved = cho_solve(self._factor, self._axes @ b.T).T
+        return np.asarray(np.sum(a * b, axis=1) - np.sum((a @ self._axes.T) * solved, axis=1))
+
+    def __call__(self, rows: Floats) -> Floats:
+        """Return the squared distances of rows."""
+        centered = rows - self._mean
+        return self._product(centered, centered)
+
+    def downdated(self, rows: Floats, u: Floats, share: float) -> Floats:
+        """Return the squared distances without the rows' contributions to the pooled matrix."""
+        centered = rows - self._mean
+        leverage = np.minimum(share * self._product(u, u), _MAX_LEVERAGE)
+        correction = share * self._product(centered, u) ** 2 / (1 - leverage)
+        return np.asarray(self._product(centered, centered) + correction)
+
+
+def contrast_scores(distances: Floats, background: Floats) -> Floats:
+    """Return :math:`x_3` and :math:`x_4` from the distances to the classes and the background."""
+    n_classes = distances.shape[1]
+    n_next = min(max(1, round(math.sqrt(n_classes))), n_classes - 1)
+    smallest = np.sort(np.partition(distances, n_next, axis=1)[:, : n_next + 1], axis=1)
+    logs = np.log(np.maximum(smallest, np.finfo(np.float64).tiny))
+    contrast = logs[:, 1:].mean(axis=1) - logs[:, 0]
+    relative = np.log(np.maximum(background, np.finfo(np.float64).tiny)) - logs[:, 0]
+    x3 = -np.log(contrast + _CONTRAST_FLOOR)
+    x4 = -np.log(np.maximum(relative + _RELATIVE_OFFSET, _RELATIVE_FLOOR))
+    return np.stack([x3, x4], axis=1)
+
+
+def distance_scores(distances: Floats, expected: Floats, mean_expected: float) -> Floats:
+    """Return :math:`x_1` and :math:`x_2` of the distances to the nearest class."""
+    logs = np.log(np.maximum(distances, np.finfo(np.float64).tiny))
+    return np.stack([logs - np.log(expected), logs - math.log(mean_expected)], axis=1)
