@@ -21,13 +21,14 @@ from fecam.core.calibration import (
     log_softmax,
     novelty_threshold,
     novelty_zscore,
+    reference_sharpness,
     relative_variance,
     sample_distances,
     softmax_logits,
     softmax_numerators,
     softmax_temperature,
 )
-from fecam.core.calibration_sums import fitted_sharpness, is_due
+from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.distances import Neighbors
 from fecam.core.metric import Metric
 from fecam.core.novelty import MIN_CLASSES, fitted_scale
@@ -642,12 +643,11 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             for label, features in rows.items()
         }
         predictor = Predictor(after, metric, previous=previous, prior=prior, tuning=self._tuning)
-        sums = {}
-        if prior is None or prior is not old_prior or is_due(after.classes.values()):
-            with suppress(SingularMatrixError):  # predictions report it
-                sums = predictor.measured_sums(rows)
+        measured = {}
+        with suppress(SingularMatrixError):  # predictions report it
+            measured = predictor.measured_rows(rows)
         # Nothing below can fail, so an error above leaves the classifier unchanged.
-        self._state = after.with_measurements(moments, sums)
+        self._state = after.with_measurements(moments, measured)
         self._predictor = predictor.with_state(self._state)
         return self
 
@@ -883,9 +883,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _temperature(self) -> float:
         predictor = self._predictor_with_classes()
         classes = predictor.state.classes.values()
-        sharpness = fitted_sharpness(stats.calibration for stats in classes)
-        expected = predictor.expected_distances()
-        return softmax_temperature(expected, sharpness, relative_variance(classes))
+        reference = reference_sharpness(relative_variance(classes))
+        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
+        return softmax_temperature(predictor.expected_distances(), sharpness)
 
     def _nearest(
         self, X: Any, k: int, temperature: float = 0.0

@@ -14,12 +14,16 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fecam.core.arrays import Array, to_numpy
-from fecam.core.calibration_sums import N_SUMS
+from fecam.core.calibration_rows import N_COLUMNS
 from fecam.core.scatter import Scatter, Storage, diagonal_of
-from fecam.core.statistics import ClassStatistics, ScatterKind
+from fecam.core.statistics import (
+    MAX_CALIBRATION_ROWS,
+    CalibrationRows,
+    ClassStatistics,
+    ScatterKind,
+)
 from fecam.errors import ModelFileError
 
 MAX_COUNT = 2**53
@@ -27,8 +31,8 @@ MAX_TEXT = 4096
 """Characters of a label, a note or a setting. NumPy pads every label to the longest one."""
 HASH_BYTES = 8
 """Bytes per learned sample of the hash by which a duplicate is recognized."""
-CALIBRATION_BYTES = 8 * N_SUMS
-"""Length of the sums for calibration of a class, which are float64."""
+CALIBRATION_LENGTHS = range(0, 4 * N_COLUMNS * MAX_CALIBRATION_ROWS + 1, 4 * N_COLUMNS)
+"""Possible lengths of the measured rows of a class in bytes."""
 
 RESTORE = "Restore the file from a copy, or learn the model again and save it."
 LABEL_RULE = f"Labels are integers of 64 bits or strings of less than {MAX_TEXT} characters."
@@ -72,7 +76,7 @@ class Row(NamedTuple):
     mean: bytes
     content_hashes: bytes
     calibration: bytes | None = None
-    """Sums for the calibration of probabilities; files of version 3 have none."""
+    """Measured rows for the calibration; files of version 3 have none."""
 
     @property
     def n_bytes(self) -> int:
@@ -162,13 +166,15 @@ def signed_row(
 
 
 def pack_calibration(stats: ClassStatistics) -> bytes | None:
-    """Return the sums for the calibration of a class as bytes, if it has any."""
-    return None if stats.calibration is None else _to_bytes(stats.calibration, "float64")
+    """Return the measured rows of a class as bytes, if it has any."""
+    return None if stats.calibration is None else _to_bytes(stats.calibration, "float32")
 
 
-def unpack_calibration(blob: bytes | None) -> NDArray[np.float64] | None:
-    """Return the sums that `pack_calibration` packed."""
-    return None if blob is None else np.frombuffer(blob, "<f8").astype(np.float64)
+def unpack_calibration(blob: bytes | None) -> CalibrationRows | None:
+    """Return the measured rows that `pack_calibration` packed."""
+    if blob is None:
+        return None
+    return np.frombuffer(blob, "<f4").astype(np.float32).reshape(-1, N_COLUMNS)
 
 
 def plain_label(label: Hashable) -> Any:
@@ -220,7 +226,7 @@ def check_row(row: Row, layout: Layout) -> int | str:
         and mean == 8 * layout.n_features
         and hashes >= 0
         and hashes % HASH_BYTES == 0
-        and (row.calibration is None or calibration == CALIBRATION_BYTES)
+        and calibration in CALIBRATION_LENGTHS
         and (
             row.scatter_bytes is None
             if layout.scatter_kind == "none"
@@ -232,7 +238,7 @@ def check_row(row: Row, layout: Layout) -> int | str:
         raise file_error(f"class {row.label}: an array is missing or has a wrong length.")
     _check_finite(row, row.raw_mean, layout.dtype)
     _check_finite(row, row.mean, "float64")
-    _check_finite(row, row.calibration, "float64")
+    _check_finite(row, row.calibration, "float32")
     return label
 
 

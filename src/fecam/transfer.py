@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import to_numpy
+from fecam.core.calibration_rows import N_COLUMNS
 from fecam.core.state import ClassifierState
-from fecam.core.statistics import ClassStatistics
+from fecam.core.statistics import MAX_CALIBRATION_ROWS, ClassStatistics
 from fecam.errors import MissingPackageError, ModelFileError, SettingsError
 from fecam.model_file.creation import atomic_file, create_file
 from fecam.model_file.file import translate_errors
@@ -37,7 +38,6 @@ from fecam.model_file.settings import (
 from fecam.model_file.snapshot import build_state
 from fecam.model_file.writing import WorkingCopy, layout_of
 from fecam.model_rows import (
-    CALIBRATION_BYTES,
     LABEL_RULE,
     MAX_TEXT,
     Layout,
@@ -45,7 +45,6 @@ from fecam.model_rows import (
     Provenance,
     check_matrices,
     file_error,
-    pack_calibration,
     parse_json,
     plain_label,
     signed_row,
@@ -55,7 +54,7 @@ from fecam.model_rows import (
 __all__ = ["ImportedModel", "export_model", "import_file", "import_model"]
 
 FORMAT, VERSION = "fecam", 2
-"""Version 1 has no sums for calibration and no boolean labels."""
+"""Version 1 has no measured rows and no boolean labels."""
 MAX_MATRIX_WIDTH = 2**14
 """Maximum number of features of a model with matrices: a larger matrix takes over 1 GB."""
 
@@ -253,8 +252,8 @@ def _tensors(state: ClassifierState, layout: Layout) -> dict[str, NDArray[Any]]:
             if scatter is not None:
                 data = to_numpy(scatter.data)
                 tensors[f"{name}.{i}"] = np.ascontiguousarray(data, layout.dtype)
-        if (sums := pack_calibration(stats)) is not None:
-            tensors[f"calibration.{i}"] = np.frombuffer(sums, "<f8").astype(np.float64)
+        if stats.calibration is not None and len(stats.calibration):
+            tensors[f"calibration.{i}"] = stats.calibration
     return tensors
 
 
@@ -287,17 +286,17 @@ def _read(file: Any) -> ImportedModel:
             raise file_error(f"{name!r} is missing.", _EXPORT_AGAIN)
         _check_tensor(file, name, dtype, [shape])
     for name in names & optional:
-        dtype = "float64" if name.startswith("calibration.") else layout.dtype
+        dtype = "float32" if name.startswith("calibration.") else layout.dtype
         _check_tensor(file, name, dtype, _optional_shapes(file, name, layout))
     table = {name: file.get_tensor(name) for name in columns}
     classes = []
     for i, label in enumerate(map(json.dumps, labels)):
-        scatter, averaged, sums = (
+        scatter, averaged, measured = (
             _to_bytes(file.get_tensor(f"{name}.{i}")) if f"{name}.{i}" in names else None
             for name in _OPTIONAL
         )
         values = {name: column[i] for name, column in table.items()}
-        classes.append(_unpack(label, values, (scatter, averaged), sums, layout))
+        classes.append(_unpack(label, values, (scatter, averaged), measured, layout))
     _ = classifier.set_state(build_state(empty, classes)).metric_  # checks the settings
     encoder = json.dumps(_parse(metadata, "encoder"))
     return ImportedModel(classifier, unpack_encoder(encoder, layout.n_features))
@@ -347,10 +346,11 @@ def _parse(metadata: Mapping[str, str], name: str, kind: type = object) -> Any:
 
 
 def _optional_shapes(file: Any, name: str, layout: Layout) -> list[tuple[int, ...]]:
-    """Return the shapes that a scatter or the sums for calibration may have."""
+    """Return the shapes that a scatter or measured rows may have."""
     width, shape = layout.n_features, tuple(file.get_slice(name).get_shape())
     if name.startswith("calibration."):
-        return [(CALIBRATION_BYTES // 8,)]
+        is_right = len(shape) == 2 and shape[0] <= MAX_CALIBRATION_ROWS
+        return [(shape[0], N_COLUMNS)] if is_right else []
     packed = {"full": [(width * (width + 1) // 2,)], "diagonal": [(width,)], "none": []}
     is_low_rank = len(shape) == 2 and shape[1] == width and shape[0] <= width // 2
     low_rank = [shape] if layout.scatter_kind == "full" and is_low_rank else []

@@ -41,7 +41,11 @@ The ratio of the probabilities is 1/148 there."""
 MEASURED_CLASSES = 32
 """Maximum number of classes of a batch whose rows are measured with the row left out."""
 MEASURED_ROWS = 256
-"""Maximum number of such rows in a batch."""
+"""Number of such rows in a batch, if that is expensive."""
+CHEAP_FLOPS = 2e9
+"""Multiplications that take about a tenth of a second, a cheap measurement."""
+MEASUREMENT_GROWTH = 1.25
+"""Growth of the degrees of freedom after which even an expensive measurement is repeated."""
 CALIBRATION_ROWS = 32
 """Maximum number of rows per class and batch whose distances are measured."""
 N_PROBES = 32
@@ -177,19 +181,21 @@ def expected_distances(
     ]
 
 
-def softmax_temperature(
-    expected: Sequence[float], sharpness: float | None, variance: float
-) -> float:
+def reference_sharpness(variance: float) -> float:
+    """Return the sharpness that follows from the relative variance of squared distances.
+
+    The temperature of squared distances that `REFERENCE_REL_VARIANCE` describes has the same slope
+    at the expected distance.
+    """
+    return 2 / math.sqrt(variance * REFERENCE_REL_VARIANCE)
+
+
+def softmax_temperature(expected: Sequence[float], sharpness: float) -> float:
     r"""Return the temperature by which the softmax divides distances, which are not squared.
 
-    It is the root of the mean expected distance over the sharpness :math:`\kappa`. If none was
-    measured, that follows from the relative variance: the temperature of squared distances that
-    `REFERENCE_REL_VARIANCE` describes has the same slope at the expected distance.
+    It is the root of the mean expected distance over the sharpness :math:`\kappa`.
     """
-    mean = sum(expected) / len(expected)
-    if sharpness is None:
-        sharpness = 2 / math.sqrt(variance * REFERENCE_REL_VARIANCE)
-    return max(math.sqrt(mean) / sharpness, 1e-30)
+    return max(math.sqrt(sum(expected) / len(expected)) / sharpness, 1e-30)
 
 
 def novelty_zscore(distances: Array, expected: Array, variance: float) -> Array:

@@ -117,7 +117,8 @@ def _downdated(
     squares = _squares(precision, stacked, stats.raw_mean.dtype)
     square, leverage, plus, minus = np.split(squares, 4)
     product = (plus - minus) / 4  # polarization
-    return square + share * product**2 / (1 - np.minimum(share * leverage, MAX_LEVERAGE))
+    correction = share * product**2 / (1 - np.minimum(share * leverage, MAX_LEVERAGE))
+    return np.asarray(square + correction)
 
 
 def _squares(precision: Precision, differences: Array, dtype: object) -> Floats:

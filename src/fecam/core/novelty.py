@@ -13,8 +13,9 @@ covariance plus that of the class means (relative Mahalanobis distance). The fir
 is far from its nearest class, the last two if that class is not much nearer than the others.
 
 While a batch is learned, some of its rows are scored with the row left out (*known*) and with its
-whole class left out (*unknown*); `fecam.core.calibration_sums` holds the sums. The weights are
-those of Fisher's linear discriminant between the two; the scale is that of the known rows.
+whole class left out (*unknown*); `fecam.core.calibration_rows` holds the scores. The weights are
+those of Fisher's linear discriminant between the two; the scale is the distribution of the known
+rows.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.stats import norm
 
-from fecam.core.calibration_sums import KNOWN, N_SCORES, UNKNOWN, Floats, parts_of
+from fecam.core.calibration_rows import Floats, columns_of
+from fecam.core.statistics import CalibrationRows
 
 MIN_CLASSES = 3
 """Number of classes from which on a row can be compared with the classes beyond its nearest."""
@@ -40,71 +43,54 @@ _MAX_LEVERAGE = 0.9
 
 
 class NoveltyScale(NamedTuple):
-    """Weights of the scores, and the moments of their sum over samples of known classes."""
+    """Weights of the scores, and the distribution of their sum over rows of known classes."""
 
     weights: Floats
-    mean: float
+    values: Floats
+    """Weighted sums of known rows, ascending."""
+    zscores: Floats
+    """The normal deviates of the shares of rows up to each value."""
     std: float
-    skewness: float
 
     def __call__(self, scores: Floats) -> Floats:
         """Return the novelty: 0 is the median of known samples, 1.64 their upper 5 % point.
 
-        The skewness is removed by the Cornish-Fisher expansion, which is monotonic near zero;
-        beyond that it continues as a straight line.
+        Beyond the known rows the scale continues as a straight line.
         """
-        t = (scores @ self.weights - self.mean) / self.std
-        limit = min(2.5 / max(abs(self.skewness), 1e-9), 9.0)
-        inner = np.clip(t, -limit, limit)
-        return np.asarray(inner - self.skewness / 6 * (inner**2 - 1) + 0.2 * (t - inner))
+        sums = scores @ self.weights
+        inside = np.interp(sums, self.values, self.zscores)
+        beyond = sums - np.clip(sums, self.values[0], self.values[-1])
+        return np.asarray(inside + beyond / self.std)
 
 
-def fitted_scale(classes: Iterable[Floats | None], dof: int) -> NoveltyScale | None:
+def fitted_scale(classes: Iterable[CalibrationRows | None], dof: int) -> NoveltyScale | None:
     """Return the weights and the scale, each class counting the same; None without measurements.
 
-    The moments weight classes by the degrees of freedom of the model that measured them, relative
-    to ``dof``, because distances are more typical the more samples there are.
+    The scale weights rows by the square of the degrees of freedom of the model that measured them,
+    relative to ``dof``: the scores of early rows, with few classes, are less typical.
     """
-    parts_by_class = [parts_of(sums) for sums in classes if sums is not None]
-    measured = [parts for parts in parts_by_class if parts.known[0] > 0]
+    measured = []
+    for rows in classes:
+        columns = None if rows is None else columns_of(rows[rows[:, 1] >= MIN_CLASSES])
+        if columns is not None and len(columns.dof):
+            measured.append(columns)
     if len(measured) < MIN_CLASSES:
         return None
-    known = np.array([parts.known / parts.known[0] for parts in measured])
-    unknown = np.mean([parts.unknown / parts.unknown[0] for parts in measured], axis=0)
-    mean_known, cov_known = _moments(known.mean(axis=0), KNOWN)
-    mean_unknown, cov_unknown = _moments(unknown, UNKNOWN)
-    within = (cov_known + cov_unknown) / 2
+    known = np.concatenate([columns.known for columns in measured])
+    unknown = np.concatenate([columns.unknown for columns in measured])
+    shares = np.concatenate([np.full(len(c.dof), 1 / len(c.dof)) for c in measured])
+    mean_known, mean_unknown = (np.average(x, axis=0, weights=shares) for x in (known, unknown))
+    within = sum(np.cov(x.T, aweights=shares, ddof=0) for x in (known, unknown)) / 2
     within = within + np.diag(RIDGE * np.diag(within) + 1e-12)
     weights = np.asarray(np.linalg.solve(within, mean_unknown - mean_known), np.float64)
-    shares = np.array([parts.dof[0] / parts.n_rows[0] for parts in measured]) / max(dof, 1)
-    averaged = np.average(known, axis=0, weights=np.maximum(shares, 1e-9))
-    first, second, third = (_power(averaged, weights, degree) for degree in (1, 2, 3))
-    variance = max(second - first**2, 1e-12)
-    skewness = (third - 3 * first * second + 2 * first**3) / variance**1.5
-    return NoveltyScale(weights, first, math.sqrt(variance), float(np.clip(skewness, -1, 1)))
-
-
-def _moments(means: Floats, exponents: list[tuple[int, ...]]) -> tuple[Floats, Floats]:
-    """Return mean and covariance from the means of monomials."""
-    position = {m: i for i, m in enumerate(exponents)}
-    mean = np.array([means[position[(i,)]] for i in range(N_SCORES)])
-    second = np.array(
-        [
-            [means[position[(min(i, j), max(i, j))]] for j in range(N_SCORES)]
-            for i in range(N_SCORES)
-        ]
-    )
-    return mean, second - np.outer(mean, mean)
-
-
-def _power(means: Floats, weights: Floats, degree: int) -> float:
-    """Return the mean of a power of the weighted sum, from the means of monomials."""
-    total = 0.0
-    for m, value in zip(KNOWN, means, strict=True):
-        if len(m) == degree:
-            repeats = math.prod(math.factorial(m.count(i)) for i in set(m))
-            total += math.factorial(degree) / repeats * math.prod(weights[i] for i in m) * value
-    return total
+    sums = known @ weights
+    recency = np.concatenate([columns.dof for columns in measured]) / max(dof, 1)
+    shares = shares * np.maximum(recency, 1e-3) ** 2
+    order = np.argsort(sums, kind="stable")
+    sums, shares = sums[order], shares[order] / shares.sum()
+    std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
+    zscores = norm.ppf(np.cumsum(shares) - shares / 2)
+    return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
 
 
 class PooledSpace:

@@ -27,8 +27,10 @@ from fecam.core.arrays import (
 )
 from fecam.core.bounds import CGBounds
 from fecam.core.calibration import (
+    CHEAP_FLOPS,
     MEASURED_CLASSES,
     MEASURED_ROWS,
+    MEASUREMENT_GROWTH,
     SOFTMAX_CUTOFF,
     expected_distances,
     has_variance,
@@ -38,7 +40,13 @@ from fecam.core.calibration import (
     softmax_sum,
     strided_subset,
 )
-from fecam.core.calibration_sums import Floats, left_out_losses, sum_rows
+from fecam.core.calibration_rows import (
+    N_SCORES,
+    Floats,
+    last_dof,
+    left_out_losses,
+    pack_rows,
+)
 from fecam.core.covariance import apply_whitening, pooled, scatter_of, whiten
 from fecam.core.distances import ExhaustiveDistances, Neighbors, k_smallest
 from fecam.core.leave_one_out import left_out_distances
@@ -64,7 +72,7 @@ from fecam.core.prior import Prior, PriorSpectrum, spectrum_of, updated_prior
 from fecam.core.scatter import diagonal_of
 from fecam.core.search import PrunedSearch, search_cold
 from fecam.core.state import ClassifierState
-from fecam.core.statistics import ClassStatistics
+from fecam.core.statistics import MAX_CALIBRATION_ROWS, CalibrationRows, ClassStatistics
 from fecam.core.threads import in_parallel
 from fecam.core.transforms import unit_length
 from fecam.core.tuning import TUNING, SearchTuning
@@ -492,7 +500,7 @@ class Predictor:
         prior = self.prior
         if prior is None or prior.whitening is None:
             scale = (self.state.n_features / self._mean_expected) ** 0.5
-            return np.asarray(to_numpy(rows), np.float64) * scale
+            return np.asarray(scale * to_numpy(rows), np.float64)
         rows = namespace(rows).astype(rows, prior.whitening.dtype, copy=False)
         return np.asarray(to_numpy(apply_whitening(rows, prior.whitening)), np.float64)
 
@@ -514,26 +522,30 @@ class Predictor:
         ]
         return np.concatenate([own, np.concatenate(blocks)], axis=1)
 
-    def measured_sums(self, batch: Mapping[Hashable, Array]) -> dict[Hashable, Floats]:
-        """The sums of `fecam.core.calibration_sums` over some rows of a batch that was learned."""
+    def measured_rows(self, batch: Mapping[Hashable, Array]) -> dict[Hashable, CalibrationRows]:
+        """Measurements of some rows of a batch that was learned, see `fecam.core.calibration_rows`.
+
+        Empty if they would take long and the model has hardly grown since the last ones.
+        """
         pseudo_count = 0.0 if self._class_prior is None else self._class_prior.pseudo_count
-        usable = [
-            label
-            for label in batch
-            if self.state.classes[label].count > (1 if pseudo_count or self.metric.is_shared else 2)
-        ]
+        min_count = 2 if pseudo_count or self.metric.is_shared else 3
+        usable = [label for label in batch if self.state.classes[label].count >= min_count]
         if len(self.labels) < 2 or not usable:
             return {}
         usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
         own = {label: self.labels.index(label) for label in usable}
         reference = sorted({*strided_subset(range(len(self.labels))), *own.values()})
+        dof = sum(stats.count - 1 for stats in self._stats)
+        if not self._is_cheap(reference) and dof <= MEASUREMENT_GROWTH * last_dof(
+            [stats.calibration for stats in self._stats]
+        ):
+            return {}
         if len(reference) == len(self.labels):
             _ = self.precisions  # several threads
         classes = [self._stats[i] for i in reference]
         precisions = [self.precision_of(i) for i in reference]
         expected = np.asarray(self.expected_distances(reference))
-        dof = sum(stats.count - 1 for stats in self._stats)
-        n_rows = min(max(MEASURED_ROWS // len(usable), 1), 16)
+        n_rows = self._measured_rows_per_class(len(usable), len(reference))
         result = {}
         for label, index in own.items():
             features = batch[label]
@@ -545,13 +557,23 @@ class Predictor:
                 rows, position, classes, precisions, self.metric, self._class_prior, dof
             )
             losses = left_out_losses(distances, position, self._mean_expected)
-            known = unknown = np.zeros((0, 4))
+            known = unknown = np.zeros((number, N_SCORES))
             if len(self.labels) >= MIN_CLASSES:
                 known, unknown = self._left_out_scores(rows, index, position, distances, expected)
-            sums = sum_rows(losses, known, unknown, dof)
-            if np.all(np.isfinite(sums)):
-                result[label] = sums
+            result[label] = pack_rows(dof, len(self.labels), known, unknown, losses)
         return result
+
+    def _is_cheap(self, reference: Sequence[int]) -> bool:
+        """Whether the precisions that a measurement lacks take about a tenth of a second."""
+        if self.metric.is_shared:
+            return True
+        missing = sum(self._valid(self.labels[i]) is None for i in reference)
+        return missing * self.state.n_features**3 <= CHEAP_FLOPS
+
+    def _measured_rows_per_class(self, n_measured: int, n_reference: int) -> int:
+        """The number of rows to measure of each of ``n_measured`` classes."""
+        cheap = CHEAP_FLOPS / (n_measured * n_reference * self.state.n_features**2)
+        return max(1, min(MEASURED_ROWS // n_measured, 16), min(int(cheap), MAX_CALIBRATION_ROWS))
 
     def _left_out_scores(
         self, rows: Array, index: int, position: int, distances: Floats, expected: Floats

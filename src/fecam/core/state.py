@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 from array_api_compat import device
-from numpy.typing import NDArray
 
 from fecam.core.arrays import Array, namespace, to_backend_of, to_float64
 from fecam.core.scatter import Scatter
 from fecam.core.statistics import (
+    CalibrationRows,
     ClassStatistics,
     ScatterKind,
     add_moments,
-    add_sums,
     average_covariances,
     combine,
+    join_rows,
     remove,
     scatter_diagonal,
 )
@@ -54,7 +53,7 @@ class ClassifierState:
     def with_measurements(
         self,
         distance_moments: Mapping[Hashable, tuple[int, float, float]],
-        calibration: Mapping[Hashable, NDArray[np.float64]],
+        calibration: Mapping[Hashable, CalibrationRows],
     ) -> ClassifierState:
         """Return the state with these measurements of samples added."""
         classes = dict(self.classes)
@@ -63,7 +62,7 @@ class ClassifierState:
             classes[label] = replace(
                 stats,
                 distance_moments=add_moments(stats.distance_moments, moments),
-                calibration=add_sums(stats.calibration, calibration.get(label)),
+                calibration=join_rows(stats.calibration, calibration.get(label)),
             )
         return replace(self, classes=classes)
 

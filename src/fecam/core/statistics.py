@@ -7,6 +7,7 @@ the dtype of the model.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,10 @@ from fecam.core.scatter import (
     subtract,
 )
 
+CalibrationRows = NDArray[np.float32]
+"""Measured rows of a class, see `fecam.core.calibration_rows`."""
+MAX_CALIBRATION_ROWS = 64
+"""Maximum number of measured rows per class. They decide a quantile of 5 % over all classes."""
 ScatterKind = Literal["full", "diagonal", "none"]
 """The stored part of a class's scatter: the matrix, its diagonal, or nothing."""
 
@@ -45,8 +50,8 @@ class ClassStatistics:
     """Number of batches that had samples of this class."""
     distance_moments: tuple[int, float, float] = (0, 0.0, 0.0)
     """Number, sum and sum of squares of distances measured while learning, see `calibration`."""
-    calibration: NDArray[np.float64] | None = None
-    """Sums over samples that were left out, see `calibration_sums`; None before any."""
+    calibration: CalibrationRows | None = None
+    """Measurements of samples that were left out, see `calibration_rows`; None before any."""
     domain_mean_covariance: Scatter | None = None
     """With ``domains="average"``: the covariance averaged over batches."""
 
@@ -115,7 +120,7 @@ def combine(a: ClassStatistics, b: ClassStatistics) -> ClassStatistics:
         scatter=scatter,
         n_batches=a.n_batches + b.n_batches,
         distance_moments=add_moments(a.distance_moments, b.distance_moments),
-        calibration=add_sums(a.calibration, b.calibration),
+        calibration=join_rows(a.calibration, b.calibration),
     )
 
 
@@ -139,7 +144,7 @@ def remove(whole: ClassStatistics, part: ClassStatistics) -> ClassStatistics:
         scatter=scatter,
         n_batches=whole.n_batches,
         distance_moments=_scaled_moments(whole.distance_moments, count / whole.count),
-        calibration=_scaled_sums(whole.calibration, count / whole.count),
+        calibration=_thinned_rows(whole.calibration, count / whole.count),
     )
 
 
@@ -150,18 +155,21 @@ def add_moments(
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
 
 
-def add_sums(
-    a: NDArray[np.float64] | None, b: NDArray[np.float64] | None
-) -> NDArray[np.float64] | None:
-    """Return the calibration sums of two sets of samples together."""
+def join_rows(a: CalibrationRows | None, b: CalibrationRows | None) -> CalibrationRows | None:
+    """Return the measured rows of two sets of samples, at most `MAX_CALIBRATION_ROWS`."""
     if a is None or b is None:
         return b if a is None else a
-    return a + b
+    rows = np.concatenate([a, b])
+    return _evenly_spaced(rows, min(len(rows), MAX_CALIBRATION_ROWS))
 
 
-def _scaled_sums(sums: NDArray[np.float64] | None, share: float) -> NDArray[np.float64] | None:
-    """Return the calibration sums of fewer samples: the same means over fewer rows."""
-    return None if sums is None else sums * share
+def _thinned_rows(rows: CalibrationRows | None, share: float) -> CalibrationRows | None:
+    """Return the measured rows in proportion to the samples that are left."""
+    return None if rows is None else _evenly_spaced(rows, math.ceil(share * len(rows)))
+
+
+def _evenly_spaced(rows: CalibrationRows, number: int) -> CalibrationRows:
+    return rows if number == len(rows) else rows[np.arange(number) * len(rows) // max(number, 1)]
 
 
 def _scaled_moments(moments: tuple[int, float, float], share: float) -> tuple[int, float, float]:

@@ -29,7 +29,7 @@ from fecam.model_file.records import EncoderRecord
 from fecam.model_file.schema import user_version
 from fecam.model_file.settings import read_settings, unpack_encoder, unpack_settings
 from fecam.model_rows import (
-    CALIBRATION_BYTES,
+    CALIBRATION_LENGTHS,
     LABEL_RULE,
     MAX_TEXT,
     Layout,
@@ -190,7 +190,7 @@ def read_rows(
         "raw_mean": f"= {layout.row_bytes}",
         "mean": f"= {8 * layout.n_features}",
         "marks": "<= 8 * records.count",
-        "calibration": f"= {CALIBRATION_BYTES}",
+        "calibration": f"<= {CALIBRATION_LENGTHS[-1]}",
     }
     cells += [
         f"CASE WHEN typeof(records.{name}) = 'blob' AND length(records.{name}) {length} "

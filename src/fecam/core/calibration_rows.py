@@ -1,0 +1,102 @@
+r"""Measurements of single rows that were left out, from which probabilities and novelty follow.
+
+While a batch is learned, some of its rows are measured under the model just updated, as if it had
+not seen them. For each measured row its class keeps `N_COLUMNS` numbers:
+
+- the degrees of freedom and the number of classes of the model at the time;
+- the four scores of `fecam.core.novelty`, as a sample of a *known* class (the row itself left out)
+  and as one of an *unknown* class (its whole class left out), zero with fewer than three classes;
+- the loss :math:`-\log p_y` for each value of `SHARPNESS_GRID`.
+
+A sample cannot be computed from them. Classes that are learned further or merged keep the rows of
+both parts, at most `fecam.core.statistics.MAX_CALIBRATION_ROWS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fecam.core.statistics import CalibrationRows
+
+Floats = NDArray[np.float64]
+
+N_SCORES = 4
+"""Number of novelty scores per row."""
+SHARPNESS_GRID: Floats = np.geomspace(2.0, 200.0, 12)
+"""Values of the sharpness of the softmax at which losses are measured."""
+N_COLUMNS = 2 + 2 * N_SCORES + len(SHARPNESS_GRID)
+"""Numbers per measured row."""
+PRIOR_ROWS = 20.0
+"""Weight of the reference sharpness, in rows: a sharpness that differs by a factor of e costs as
+much as one nat of loss in each of them. On eight digits, 10 to 30 give nearly the same error."""
+_SPLITS = np.cumsum([1, 1, N_SCORES, N_SCORES])
+
+
+class Measurements(NamedTuple):
+    """Columns of measured rows."""
+
+    dof: Floats
+    n_classes: Floats
+    known: Floats
+    unknown: Floats
+    losses: Floats
+
+
+def columns_of(rows: CalibrationRows) -> Measurements:
+    """Return the columns of the measured rows of a class."""
+    dof, n_classes, *others = np.split(np.asarray(rows, np.float64), _SPLITS, axis=1)
+    return Measurements(dof[:, 0], n_classes[:, 0], *others)
+
+
+def pack_rows(
+    dof: int, n_classes: int, known: Floats, unknown: Floats, losses: Floats
+) -> CalibrationRows:
+    """Return measured rows of one class as one matrix; without rows that are not finite."""
+    model = np.tile([float(dof), float(n_classes)], (len(losses), 1))
+    rows = np.concatenate([model, known, unknown, losses], axis=1).astype(np.float32)
+    return rows[np.isfinite(rows).all(axis=1)]
+
+
+def left_out_losses(distances: Floats, own: int, expected: float) -> Floats:
+    """Return the loss of each row at each value of `SHARPNESS_GRID`, (rows, values)."""
+    relative = np.sqrt(np.maximum(distances, 0.0) / expected)
+    excess = relative[:, own, None] - relative
+    logits = SHARPNESS_GRID[None, :, None] * excess[:, None, :]
+    peak = logits.max(axis=2)
+    return np.asarray(peak + np.log(np.exp(logits - peak[:, :, None]).sum(axis=2)))
+
+
+def fitted_sharpness(classes: Iterable[CalibrationRows | None], reference: float) -> float:
+    r"""Return the sharpness :math:`\kappa` with the smallest mean loss, close to a reference.
+
+    A class counts with the square root of its number of rows, and a row in proportion to the
+    degrees of freedom of the model that measured it: with few classes, it has few rivals. The
+    penalty :math:`\log^2(\kappa / \kappa_0)` keeps few rows from deciding alone. The minimum over
+    the grid is refined by a parabola in :math:`\log \kappa`.
+    """
+    measured = [columns_of(rows) for rows in classes if rows is not None and len(rows)]
+    if not measured:
+        return reference
+    weights = [m.dof / math.sqrt(len(m.dof)) + 1e-9 for m in measured]
+    total = sum(w @ m.losses for w, m in zip(weights, measured, strict=True))
+    loss = total / sum(map(np.sum, weights))
+    n_rows = sum(len(m.dof) for m in measured)
+    loss = loss + PRIOR_ROWS / n_rows * np.log(SHARPNESS_GRID / reference) ** 2
+    i = int(np.clip(np.argmin(loss), 1, len(loss) - 2))
+    left, middle, right = loss[i - 1 : i + 2]
+    curvature = left - 2 * middle + right
+    offset = 0.5 * (left - right) / curvature if curvature > 0 else 0.0
+    step = math.log(SHARPNESS_GRID[1] / SHARPNESS_GRID[0])
+    return float(SHARPNESS_GRID[i] * math.exp(step * float(np.clip(offset, -1.0, 1.0))))
+
+
+def last_dof(classes: Sequence[CalibrationRows | None]) -> float:
+    """Return the degrees of freedom of the latest model that measured rows; 0 if none did."""
+    return max(
+        (float(rows[:, 0].max()) for rows in classes if rows is not None and len(rows)), default=0.0
+    )
