@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.bench.metrics import accuracy_matrix, adds_classes, is_complete
-from fecam.bench.record import is_number
 from fecam.report.drawing import WIDTH, Axes, Figure, new_figure, styled
 from fecam.report.reading import Run
+from fecam.validation import is_number
 
 MAX_VECTOR_CELLS = 500
 """More cells are drawn as pixels, because the page would have megabytes."""
