@@ -112,21 +112,22 @@ def _names(features: str | Sequence[str] | None) -> str | tuple[str, ...] | None
 
 
 def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
-    readers: dict[str, Callable[[], Rows]] = {
-        ".npz": lambda: read_npz(path, given),
-        ".parquet": lambda: read_parquet(path, given),
-        ".csv": lambda: read_csv(path, given, delimiter),
-        ".tsv": lambda: read_csv(path, given, delimiter),
-        ".npy": lambda: read_npy(path),
-        ".txt": lambda: read_lines(path),
-    }
-    suffix = path.suffix.lower()
-    if suffix not in readers:
-        raise DatasetError(
-            f"{path} ends in {suffix!r}, which is not the suffix of a table. "
-            f"Remedy: give one of {listed(TABLE_SUFFIXES)}"
-        )
-    rows = readers[suffix]()
+    match path.suffix.lower():
+        case ".npz":
+            rows = read_npz(path, given)
+        case ".parquet":
+            rows = read_parquet(path, given)
+        case ".csv" | ".tsv":
+            rows = read_csv(path, given, delimiter)
+        case ".npy":
+            rows = read_npy(path)
+        case ".txt":
+            rows = read_lines(path)
+        case suffix:
+            raise DatasetError(
+                f"{path} ends in {suffix!r}, which is not the suffix of a table. "
+                f"Remedy: give one of {listed(TABLE_SUFFIXES)}"
+            )
     if not len(rows.items):
         raise DatasetError(f"{path} has no rows. Remedy: one row per item")
     if rows.kind == "features" and not rows.items.shape[1]:
