@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.state import ClassifierState
-from fecam.distributed.cluster import iter_blocks, map_blocks, require_ray, row_count
-from fecam.distributed.partial_statistics import Partials, partial_statistics, to_table
+from fecam.distributed.cluster import iter_blocks, map_blocks, require_ray, row_count, to_table
+from fecam.distributed.partial_statistics import Partials, partial_statistics
 from fecam.distributed.reading import ProgressReporter, ReadStats, Source, read_block
 from fecam.distributed.schema_probe import SchemaProbe, from_schema, no_items_error, probe
-from fecam.distributed.tree_reduce import MAX_PARTITIONS, TreeReduce
+from fecam.distributed.tree_reduce import MAX_PARTITIONS, tree_reduce
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, EncoderError, FecamError, InputError
 from fecam.features.extraction import Report
@@ -255,7 +255,7 @@ class _LearnWorker:
             partials = partial_statistics(block, self._state, hashes, stats)
         except FecamError as error:
             partials, stats = {}, ReadStats(items=table.num_rows, error=str(error))
-        return to_table(partials, stats)
+        return to_table((partials, stats))
 
 
 def _reduce(
@@ -271,20 +271,17 @@ def _reduce(
         dataset, _LearnWorker, *worker, actors=encodes, concurrency=concurrency, gpus=gpus
     )
     cpus = int(require_ray().cluster_resources().get("CPU", 1))
+
+    def update(stats: ReadStats, finished: bool = False) -> None:
+        if stats.error:
+            raise InputError(stats.error)
+        reporter.update(stats.items, stats.unreadable, finished=finished)
+
+    partitions = min(max(cpus, 1), MAX_PARTITIONS)
     # Actors that encode keep their processors to the end, so merging must not request any.
-    tree = TreeReduce(min(max(cpus, 1), MAX_PARTITIONS), cpus=0 if encodes else 1)
-
-    def update(finished: bool) -> None:
-        if tree.stats.error:
-            raise InputError(tree.stats.error)
-        reporter.update(tree.stats.items, tree.stats.unreadable, finished=finished)
-
-    for block in iter_blocks(stage):
-        tree.add(block)
-        update(finished=False)
-    results = tree.finish()
-    update(finished=True)
-    return results, tree.stats
+    results, stats = tree_reduce(iter_blocks(stage), partitions, 0 if encodes else 1, update)
+    update(stats, finished=True)
+    return results, stats
 
 
 def _fetch(results: list[Any]) -> Partials:
