@@ -34,11 +34,7 @@ ANALYSES: Mapping[str, Types] = {
 
 
 def parse_record(line: bytes, where: str) -> dict[str, Any]:
-    """Return a line as a record, or raise `RunError`; ``where`` names the line in the error.
-
-    >>> parse_record(b'{"kind": "note", "text": "hello"}', "line 1")
-    {'kind': 'note', 'text': 'hello'}
-    """
+    """Return a line as a record, or raise `RunError`; ``where`` names the line in the error."""
     record: dict[str, Any] = parse_json(line, where)
     check_types(record, {"kind": str}, where)
     check_types(record, {"task": TASK, "training": TRAINING}.get(record["kind"], {}), where)

@@ -25,11 +25,7 @@ def positions(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def enumerated(values: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the values as indices, and the distinct names in natural order.
-
-    >>> enumerated(["b", "a", "b"])
-    (array([1, 0, 1]), ('a', 'b'))
-    """
+    """Return the values as indices, and the distinct names in natural order."""
     names = sorted_names(values)
     return positions(values, names), names
 
@@ -40,11 +36,7 @@ def readable(name: str) -> str:
 
 
 def listed(names: Collection[object], limit: int = 8) -> str:
-    """Return names for a message, shortened.
-
-    >>> listed(["a", "b", "c"], limit=2)
-    'a, b and 1 more'
-    """
+    """Return names for a message, shortened."""
     shown = ", ".join(map(str, list(names)[:limit]))
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 

@@ -16,10 +16,6 @@ def load(*, as_features: bool = False) -> Dataset:
 
     Images are dark ink on white paper, (8, 8, 3); with ``as_features`` items are the 64 numbers of
     scikit-learn, from 0 (paper) to 16 (ink).
-
-    >>> data = load()
-    >>> len(data.train), len(data.test), data.items[0].shape, load(as_features=True).items[0].shape
-    (898, 899, (8, 8, 3), (64,))
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split

@@ -200,15 +200,7 @@ class _NothingReadable(Exception):
 
 
 def encode_readable(items: Sequence[Any], encoder: Encoder) -> Encoded:
-    """Return the features of the items that can be read, without a cache.
-
-    >>> import numpy as np
-    >>> from fecam.encoders import wrap
-    >>> lengths = wrap(lambda texts: np.asarray([[len(t)] for t in texts], "f4"),
-    ...                name="lengths", kind="texts", fingerprint="lengths-1")
-    >>> encode_readable(["a", "abc"], lengths).features.tolist()
-    [[1.0], [3.0]]
-    """
+    """Return the features of the items that can be read, without a cache."""
     writer = _MemoryWriter()
     _encode(writer, items, encoder, None, False, None)
     return writer.encoded(encoder.n_features)

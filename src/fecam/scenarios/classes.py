@@ -119,11 +119,7 @@ def growing_tasks(
 
 
 def groups(order: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the classes of each task.
-
-    >>> groups((3, 1, 2), (1, 2))
-    [(3,), (1, 2)]
-    """
+    """Return the classes of each task."""
     ends = np.cumsum(sizes).tolist()
     return [tuple(order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 

@@ -17,23 +17,14 @@ MAX_SEED = 2**32 - 1
 
 
 def rng_for(seed: int, purpose: str, *numbers: int) -> np.random.RandomState:
-    """Return the generator of a seed for one purpose, and for one class or task of it.
-
-    >>> first, second = rng_for(0, "shots", 3), rng_for(0, "shots", 3)
-    >>> bool((first.permutation(9) == second.permutation(9)).all())
-    True
-    """
+    """Return the generator of a seed for one purpose, and for one class or task of it."""
     return np.random.RandomState([check_seed(seed), zlib.crc32(purpose.encode()), *numbers])
 
 
 def choice_sorted(
     rows: NDArray[np.intp], count: int, rng: np.random.RandomState
 ) -> NDArray[np.intp]:
-    """Return ``count`` random rows in their order; a larger count adds to a smaller one.
-
-    >>> choice_sorted(np.arange(100, 110), 3, rng_for(0, "an example"))
-    array([102, 108, 109])
-    """
+    """Return ``count`` random rows in their order; a larger count adds to a smaller one."""
     return rows[np.sort(rng.permutation(len(rows))[:count])]
 
 

@@ -34,11 +34,7 @@ def split(
 def draw_test_mask(
     labels: NDArray[np.int64], rows: Rows, test_share: float, seed: int, domain: int = 0
 ) -> NDArray[np.bool_]:
-    """Return a mask with ``test_share`` of the rows of each class, at least one of two.
-
-    >>> draw_test_mask(np.array([0, 0, 0, 0, 1, 1]), np.arange(6), 0.25, seed=0).sum()
-    np.int64(2)
-    """
+    """Return a mask with ``test_share`` of the rows of each class, at least one of two."""
     is_test = np.zeros(len(labels), bool)
     if test_share:
         for label, own in by_class(labels, rows).items():
@@ -48,11 +44,7 @@ def draw_test_mask(
 
 
 def by_class(labels: NDArray[np.int64], rows: Rows) -> dict[int, Rows]:
-    """Return the rows of each class that has any, in their order.
-
-    >>> by_class(np.array([5, 7, 5]), np.arange(3))
-    {5: array([0, 2]), 7: array([1])}
-    """
+    """Return the rows of each class that has any, in their order."""
     present, starts = np.unique(np.sort(labels[rows]), return_index=True)
     pieces = np.split(rows[np.argsort(labels[rows], kind="stable")], starts[1:])
     return dict(zip(present.tolist(), pieces, strict=True)) if len(rows) else {}
