@@ -57,8 +57,9 @@ def split_off(
         rows[group].append(row)
     for group, members in rows.items():
         count = min(max(round(share * len(members)), 1), len(members) - 1) if share else 0
-        ranked = sorted((_rank(seed, group, keys[row]), row) for row in members)
-        is_test[[row for _, row in ranked[:count]]] = True
+        texts = {row: os.fsencode("\0".join((str(seed), group, keys[row]))) for row in members}
+        ranked = sorted(members, key=lambda row: hashlib.sha256(texts[row]).digest())
+        is_test[ranked[:count]] = True
     return is_test
 
 
@@ -92,8 +93,3 @@ def files_dataset(
         tuple(domain_names),
         tuple(notes),
     )
-
-
-def _rank(seed: int, group: str, key: str) -> bytes:
-    content = "\0".join((str(seed), group, key))
-    return hashlib.sha256(os.fsencode(content)).digest()

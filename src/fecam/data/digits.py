@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset, fingerprint_of
 
@@ -24,7 +23,11 @@ def load(*, as_features: bool = False) -> Dataset:
     rows = np.arange(len(labels))
     _, test = train_test_split(rows, test_size=0.5, stratify=labels, random_state=_SEED)
     is_test = np.isin(rows, test)
-    items = ink.astype(np.float32) if as_features else _images(ink)
+    if as_features:
+        items = ink.astype(np.float32)
+    else:
+        paper = 255 - np.rint(ink * (255 / _MAX_INK)).astype(np.uint8)
+        items = np.repeat(paper.reshape(-1, 8, 8, 1), 3, axis=3)
     return Dataset(
         name="digits",
         kind="features" if as_features else "images",
@@ -34,8 +37,3 @@ def load(*, as_features: bool = False) -> Dataset:
         fingerprint=fingerprint_of(["digits", items, labels.astype(np.int64), is_test]),
         is_test=is_test,
     )
-
-
-def _images(ink: NDArray[np.float64]) -> NDArray[np.uint8]:
-    paper = 255 - np.rint(ink * (255 / _MAX_INK)).astype(np.uint8)
-    return np.repeat(paper.reshape(-1, 8, 8, 1), 3, axis=3)

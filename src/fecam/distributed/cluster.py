@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fecam.encoders.encoder import first_line  # errors of Ray include stack traces
 from fecam.errors import ClusterError, MissingPackageError
 
 
@@ -46,11 +47,6 @@ def connect(address: str | None = None) -> bool:
         if isinstance(handler, logging.StreamHandler):  # standard output belongs to the results
             handler.setLevel(logging.ERROR)
     return True
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message: those of Ray include stack traces."""
-    return str(error).strip().partition("\n")[0]
 
 
 def map_blocks(

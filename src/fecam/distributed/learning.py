@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.state import ClassifierState
@@ -148,7 +147,7 @@ def learn(
             batch = _fetch(results)
             if not batch and not stats.n_duplicates:
                 raise no_items_error(stats.reasons)
-            learned = _write(before, results, batch, schema.record, note)
+            learned = _write(before, batch, schema.record, note)
             break
         except ray.exceptions.ObjectLostError as error:
             if attempt == MAX_ATTEMPTS:
@@ -243,11 +242,10 @@ class _LearnWorker:
     def __init__(self, source: Source, state: ClassifierState, hashes: Any) -> None:
         self._source, self._state, self._hashes = source, state, hashes
         self._encoder: Encoder | None = None
-        self._loaded = False
 
     def __call__(self, table: Any) -> Any:
-        if not self._loaded:  # by the worker, not by the driver that creates a task
-            self._encoder, self._loaded = self._source.load_encoder(), True
+        if self._encoder is None:  # by the worker, not by the driver that creates a task
+            self._encoder = self._source.load_encoder()
         stats = ReadStats()
         try:
             hashes = require_ray().get(self._hashes)  # shared: they may be many
@@ -285,36 +283,22 @@ def _reduce(
 
 
 def _fetch(results: list[Any]) -> Partials:
-    """Return the statistics and hashes of all classes, without their sampled rows."""
-    ray = require_ray()
-    fetch = ray.remote(num_cpus=0, max_retries=-1)(_without_samples)
+    """Return the statistics of all classes."""
     batch: Partials = {}
-    for reference in [fetch.remote(result) for result in results]:
-        batch |= deepcopy(ray.get(reference))  # out of the memory that Ray shares
+    for result in results:
+        batch |= deepcopy(require_ray().get(result))  # out of the memory that Ray shares
     return batch
 
 
-def _without_samples(partials: Partials) -> Partials:
-    return {label: replace(x, sample=x.sample[:0]) for label, x in partials.items()}
-
-
-def _samples(results: list[Any]) -> Iterator[tuple[Hashable, NDArray[Any]]]:
-    """Yield the sampled rows of each class, one partition after the other."""
-    for result in results:
-        for label, partial in require_ray().get(result).items():
-            yield label, np.array(partial.sample[:, 1:])
-
-
 def _write(
-    before: _Before, results: list[Any], batch: Partials, record: EncoderRecord | None, note: str
+    before: _Before, batch: Partials, record: EncoderRecord | None, note: str
 ) -> FeCAMClassifier:
     """Return the classifier that has learned the batch; its file is written in one step."""
 
     def change(working: WorkingCopy) -> None:
-        statistics = {
-            label: replace(partial.statistics, n_batches=1) for label, partial in batch.items()
-        }
-        working.classifier.learn_statistics(statistics, _samples(results))
+        statistics = {name: replace(x.statistics, n_batches=1) for name, x in batch.items()}
+        samples = ((name, partial.sample[:, 1:]) for name, partial in batch.items())
+        working.classifier.learn_statistics(statistics, samples)
         if before.hashes is None:
             return
         label: Any

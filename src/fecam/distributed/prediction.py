@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fecam.classifier import FeCAMClassifier
 from fecam.core.calibration import novelty_threshold
 from fecam.data.content_hashes import content_hashes
@@ -325,8 +323,7 @@ class _PredictWorker:
     def _write(self, table: Any, folder: OutputFolder, stats: ReadStats) -> tuple[str, bool]:
         """Return the name of the block's file, and whether it existed."""
         columns = item_columns(table, "label", self._source.item)
-        digest = _content_hash(items_of(table, columns), table.drop_columns(columns))
-        name = f"part-{digest}.parquet"
+        name = f"part-{_content_hash(table, items_of(table, columns))}.parquet"
         if (counts := folder.counts(name)) is not None:
             stats.items, stats.unreadable = counts
             return name, True
@@ -361,23 +358,16 @@ class _PredictWorker:
         return pa.table({**kept, **predicted})
 
 
-def _content_hash(items: Any, others: Any) -> str:
-    """Return a hash of the items of a block and of its other columns."""
+def _content_hash(table: Any, items: Any) -> str:
+    """Return a hash of a block; of items that are paths, also of their files."""
     import pyarrow as pa
 
-    if isinstance(items, np.ndarray) and items.dtype.kind != "O":
-        digest = hashlib.sha256(f"{items.shape}{items.dtype.str}".encode())
-        digest.update(np.ascontiguousarray(items).data)
-    else:
-        texts = bool(len(items)) and isinstance(items[0], str)
-        digest = hashlib.sha256(content_hashes(items, "texts" if texts else "images").tobytes())
-        for path in items if texts else ():
-            if os.path.isfile(path):  # the file may have changed
-                digest.update(content_hashes([path], "images").tobytes())
-    if others.num_columns:
-        others = others.replace_schema_metadata().combine_chunks()
-        buffer = pa.BufferOutputStream()
-        with pa.ipc.new_stream(buffer, others.schema) as stream:
-            stream.write_table(others)
-        digest.update(buffer.getvalue())
+    table = table.replace_schema_metadata().combine_chunks()
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, table.schema) as stream:
+        stream.write_table(table)
+    digest = hashlib.sha256(buffer.getvalue())
+    for item in items:
+        if isinstance(item, str) and os.path.isfile(item):
+            digest.update(content_hashes([item], "images").tobytes())
     return digest.hexdigest()[:24]

@@ -33,7 +33,6 @@ def singular_values(run: Run) -> Figure | None:
         lines = [np.array(line, dtype=float) for line in spectra[kind]]
         for line in lines:
             line[line <= 0] = np.nan  # fewer samples than features; zero has no logarithm
-        for line in lines:
             axes.plot(np.arange(1, len(line) + 1), line, color=color, linewidth=0.5, alpha=0.45)
         if lines:
             length = min(map(len, lines))
@@ -51,8 +50,7 @@ def singular_values(run: Run) -> Figure | None:
     if positive:
         set_log_scale(axes.yaxis)
         axes.set_ylim(bottom=max(min(positive), 1e-6 * max(positive)))
-    axes.set_xlabel("singular value, from the largest")
-    axes.set_ylabel("relative to the largest")
+    axes.set(xlabel="singular value, from the largest", ylabel="relative to the largest")
     axes.legend(loc="upper right")
     return figure
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fecam.report.layout import description_list, details
 from fecam.report.reading import Run
-from fecam.report.tables import Cell, Table
+from fecam.report.tables import text_table
 from fecam.report.text import duration, markup, size
 
 MAX_LISTED = 8
@@ -120,8 +120,8 @@ def _tasks(scenario: Mapping[str, Any]) -> str:
     if not tasks:
         return ""
     names = list(tasks[0])
-    rows = tuple(tuple(Cell(_value(task.get(name))) for name in names) for task in tasks)
-    table = Table(tuple(names), rows, "New classes, training rows and test rows of each task")
+    rows = [[_value(task.get(name)) for name in names] for task in tasks]
+    table = text_table(names, rows, "New classes, training rows and test rows of each task")
     return details("The sequence of tasks", table.as_html())
 
 

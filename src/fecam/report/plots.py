@@ -93,8 +93,7 @@ def joint_curves(runs: Mapping[str, Run]) -> Figure | None:
         x = [mean for mean, _ in counts.values()] or None
         style = {**line_style(heads.index(head)), "linestyle": DASHES[list(runs).index(name) % 3]}
         _curve(axes, curve, 100, style, f"curve-{i}", x)
-    axes.set_xlabel("classes learned" if over_classes else "task")
-    axes.set_ylabel("accuracy, %")
+    axes.set(xlabel="classes learned" if over_classes else "task", ylabel="accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(
         figure,
@@ -110,11 +109,10 @@ def _curves(curves: Mapping[str, Mapping[int, MeanStd]], title: str, scale: floa
     figure, axes = new_figure(3.1 + 0.19 * legend_rows(list(curves)))
     for i, curve in enumerate(curves.values()):
         _curve(axes, curve, scale, line_style(i), f"curve-{i}")
-    axes.set_xlabel("task")
-    axes.set_ylabel(title)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
     n_tasks = max(map(len, curves.values()))
-    axes.set_xlim(1 - min(0.5, 0.05 * n_tasks), n_tasks + min(0.5, 0.05 * n_tasks))
+    margin = min(0.5, 0.05 * n_tasks)
+    axes.set(xlabel="task", ylabel=title, xlim=(1 - margin, n_tasks + margin))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
     legend(figure, [(head, line_style(i)) for i, head in enumerate(curves)])
     return figure
 
@@ -150,14 +148,13 @@ def old_new_all_bars(run: Run) -> Figure | None:
     figure, axes = new_figure(0.9 + 0.46 * len(heads))
     y = np.arange(len(heads))[::-1]
     for i, (metric, name) in enumerate(names.items()):
-        values = [rows[head][metric] for head in heads]
+        means = [100 * rows[head][metric]["mean"] for head in heads]
+        deviations = [100 * (rows[head][metric]["std"] or 0) for head in heads]
         axes.barh(
             y + 0.26 * (1 - i),
-            [100 * value["mean"] for value in values],
+            means,
             height=0.24,
-            xerr=[100 * (value["std"] or 0) for value in values]
-            if any(value["std"] for value in values)
-            else None,
+            xerr=deviations if any(deviations) else None,
             error_kw={"ecolor": QUIET, "elinewidth": 0.8},
             color=(COLORS[5], COLORS[4], COLORS[0])[i],
             hatch=("", "////", "")[i],
@@ -166,8 +163,7 @@ def old_new_all_bars(run: Run) -> Figure | None:
             label=name,
         )
     _name_rows(axes, y, heads)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("last accuracy, %")
+    axes.set(xlim=(0, 100), xlabel="last accuracy, %")
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.errors import SettingsError
-from fecam.scenarios.seeds import choice_sorted, rng_for
-from fecam.scenarios.split import Rows, by_class, concat_sorted
+from fecam.scenarios.split import Rows, by_class, choice_sorted, concat_sorted, rng_for
 from fecam.validation import check_choice, check_fraction, check_number
 
 RANKS = ("shuffled", "ordered")
@@ -64,7 +63,7 @@ class Variants:
 
 
 def imbalanced(order: Sequence[int], ratio: float, seed: int) -> dict[int, float]:
-    """Return the share of rows that each class keeps: 1 / ratio for a random half of the classes."""
+    """Return the share of rows that each class keeps: 1 / ratio for a random half of them."""
     small = set(rng_for(seed, "imbalance").permutation(sorted(order))[: len(order) // 2].tolist())
     return {label: 1 / ratio if label in small else 1.0 for label in order}
 
