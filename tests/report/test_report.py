@@ -161,7 +161,7 @@ def test_invalid_value_is_named(tmp_path, field, value):
 
 
 def test_signed_features_have_no_map_after_tukey(tmp_path):
-    from fecam.report.embedding_plots import singular_values, tsne_points
+    from fecam.report.plots import singular_values, tsne_points
 
     spectra, tsne = analysis_records()
     both = read_run(write_run(tmp_path / "both", [tsne]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -148,10 +149,8 @@ class _Rejected(Exception):
 
 
 def _open(source: Path | IO[bytes]) -> NDArray[np.uint8]:
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            return _open(file)
-    with _identify(source) as image:
+    opened = source.open("rb") if isinstance(source, Path) else nullcontext(source)
+    with opened as file, _identify(file) as image:
         return _decode(image)
 
 
