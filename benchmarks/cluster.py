@@ -32,7 +32,8 @@ import pyarrow.parquet as pq
 from fecam import FeCAMClassifier
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
-from fecam.distributed.partial_statistics import from_tables, partial_statistics, to_table
+from fecam.distributed.cluster import to_table
+from fecam.distributed.partial_statistics import from_tables, partial_statistics
 from fecam.distributed.reading import ReadStats, Source, read_block
 from fecam.distributed.tree_reduce import FAN_IN, MAX_PARTITIONS
 from reporting import markdown, once, options, say, write
@@ -135,7 +136,7 @@ def table_of(paper: Paper, labels: np.ndarray) -> tuple[Any, ClassifierState, fl
     def summed() -> Any:
         stats = ReadStats()
         read = read_block(block, Source(None, "label", None), None, stats)
-        return to_table(partial_statistics(read, state, None, stats), stats)
+        return to_table((partial_statistics(read, state, None, stats), stats))
 
     table = summed()
     return table, state, once(summed)
@@ -159,7 +160,7 @@ def level_costs(paper: Paper, level: int, sampled: int) -> dict[str, float]:
     kinds = len(np.unique(labels))
 
     def add() -> Any:
-        return to_table(*from_tables([table] * FAN_IN))
+        return to_table(from_tables([table] * FAN_IN))
 
     tables = -(-paper.blocks // FAN_IN**level)
     return {

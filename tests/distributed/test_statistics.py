@@ -24,6 +24,7 @@ pa = pytest.importorskip("pyarrow")
 from fecam.cli.cluster import with_address  # noqa: E402
 from fecam.cli.output import reserve_stdout  # noqa: E402
 from fecam.distributed import learning, to_ray  # noqa: E402
+from fecam.distributed.cluster import to_table  # noqa: E402
 from fecam.distributed.columns import item_columns, items_of, labels_of  # noqa: E402
 from fecam.distributed.output_folder import OutputFolder  # noqa: E402
 from fecam.distributed.partial_statistics import (  # noqa: E402
@@ -31,7 +32,6 @@ from fecam.distributed.partial_statistics import (  # noqa: E402
     merge,
     partial_statistics,
     partition,
-    to_table,
 )
 from fecam.distributed.reading import (  # noqa: E402
     ProgressReporter,
@@ -55,7 +55,7 @@ def as_table(X, y):
 def summed(table, learned=None):
     stats = ReadStats()
     block = read_block(table, Source(None, "label", None), None, stats)
-    return to_table(partial_statistics(block, STATE, learned or {}, stats), stats)
+    return to_table((partial_statistics(block, STATE, learned or {}, stats), stats))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 5), st.integers(2, 9))
@@ -73,7 +73,7 @@ def test_sum_does_not_depend_on_blocks_or_order(seed, count, partitions, fan_in)
         merged = {}
         for part in parts:
             merge(merged, part)
-        tables = [*tables[fan_in:], to_table(merged, stats)]
+        tables = [*tables[fan_in:], to_table((merged, stats))]
     total, stats = from_tables(tables)
     assert stats.items == len(Y) and items in (0, len(Y))
     expected = summarize_batch(group_by_label(X, Y, STATE.transform), "full", np.float32)

@@ -125,7 +125,7 @@ def test_unknown_kinds_of_records_are_ignored(tmp_path):
         (b'{"head": "ncm"}', "'kind' is missing"),
         (b'{"kind": ["task"]}', "'kind' is"),
         (b"[" * 100_000, "not JSON"),
-        (b'{"kind": "analysis", "name": "tsne", "data": {"before": [[1]]}}', "'before' is"),
+        (b'{"kind": "analysis", "name": "tsne", "data": {"before": 1}}', "'before' is"),
         (b'{"kind": "analysis", "name": "singular-values", "data": []}', "'data' is"),
     ],
 )
@@ -143,19 +143,12 @@ def test_invalid_line_is_named(tmp_path, line, says):
     [
         ("head", 3),
         ("seed", "1993"),
-        ("task", -1),
-        ("task", True),
-        ("tasks", 0),
-        ("accuracy", 1.5),
+        ("task", None),
         ("accuracy", "0.5"),
-        ("parts", []),
-        ("parts", [["task 1", 10]]),
-        ("parts", [["task 1", 0, 0.5]]),
-        ("parts", [["task 1", 10, None]]),
-        ("seconds_to_learn", -1),
+        ("parts", {}),
+        ("seconds_to_learn", []),
         ("bytes", None),
-        pytest.param("bytes", 10**400, id="huge"),
-        ("calibration_error", 2),
+        ("calibration_error", "2"),
         ("options", [1]),
     ],
 )
@@ -168,7 +161,7 @@ def test_invalid_value_is_named(tmp_path, field, value):
 
 
 def test_signed_features_have_no_map_after_tukey(tmp_path):
-    from fecam.report.embedding_plots import singular_values, tsne_points
+    from fecam.report.plots import singular_values, tsne_points
 
     spectra, tsne = analysis_records()
     both = read_run(write_run(tmp_path / "both", [tsne]))
@@ -180,13 +173,6 @@ def test_signed_features_have_no_map_after_tukey(tmp_path):
     assert np.isnan(singular_values(run).axes[0].lines[0].get_ydata()[-1])
 
 
-def test_points_without_labels_are_an_error(tmp_path):
-    _, tsne = analysis_records()
-    tsne["data"]["labels"].pop()
-    with pytest.raises(RunError, match=r"line 1.*'labels': 59"):
-        read_run(write_run(tmp_path / "run", [tsne]))
-
-
 def test_invalid_run_folders_raise(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(RunError, match=r"is not a run.*fecam bench"):
@@ -194,9 +180,6 @@ def test_invalid_run_folders_raise(tmp_path):
     folder = write_run(tmp_path / "run")
     (folder / "about.json").write_text("[]")
     with pytest.raises(RunError, match=r"about\.json: expected an object"):
-        read_run(folder)
-    write_run(folder, paper={"figures": {"FeCAM": {"last": "62"}}})
-    with pytest.raises(RunError, match=r"about\.json: the paper's values"):
         read_run(folder)
     write_run(folder, machine="fast")
     with pytest.raises(RunError, match=r"about\.json: 'machine' is 'fast'"):

@@ -20,12 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from fecam import __version__
-from fecam.bench.record import check_values, is_object, maybe, parse_json, parse_record, short
+from fecam.bench.record import check_types, parse_json, parse_record, short
 from fecam.bench.spec import Spec
 from fecam.errors import RunError, SpecError
 from fecam.files import write_atomically
@@ -104,7 +105,7 @@ class RunFolder:
         if not file.exists():
             return {}
         metadata: dict[str, Any] = parse_json(read_bytes(file), str(file))
-        check_values(metadata, {"dataset": is_object, "features": maybe(is_object)}, str(file))
+        check_types(metadata, {"dataset": dict, "features": (dict, NoneType)}, str(file))
         return metadata
 
     def write_metadata(self, metadata: Mapping[str, Any]) -> None:

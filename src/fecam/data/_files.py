@@ -25,11 +25,7 @@ def positions(values: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def enumerated(values: Sequence[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return the values as indices, and the distinct names in natural order.
-
-    >>> enumerated(["b", "a", "b"])
-    (array([1, 0, 1]), ('a', 'b'))
-    """
+    """Return the values as indices, and the distinct names in natural order."""
     names = sorted_names(values)
     return positions(values, names), names
 
@@ -40,11 +36,7 @@ def readable(name: str) -> str:
 
 
 def listed(names: Collection[object], limit: int = 8) -> str:
-    """Return names for a message, shortened.
-
-    >>> listed(["a", "b", "c"], limit=2)
-    'a, b and 1 more'
-    """
+    """Return names for a message, shortened."""
     shown = ", ".join(map(str, list(names)[:limit]))
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
@@ -65,8 +57,9 @@ def split_off(
         rows[group].append(row)
     for group, members in rows.items():
         count = min(max(round(share * len(members)), 1), len(members) - 1) if share else 0
-        ranked = sorted((_rank(seed, group, keys[row]), row) for row in members)
-        is_test[[row for _, row in ranked[:count]]] = True
+        texts = {row: os.fsencode("\0".join((str(seed), group, keys[row]))) for row in members}
+        ranked = sorted(members, key=lambda row: hashlib.sha256(texts[row]).digest())
+        is_test[ranked[:count]] = True
     return is_test
 
 
@@ -100,8 +93,3 @@ def files_dataset(
         tuple(domain_names),
         tuple(notes),
     )
-
-
-def _rank(seed: int, group: str, key: str) -> bytes:
-    content = "\0".join((str(seed), group, key))
-    return hashlib.sha256(os.fsencode(content)).digest()

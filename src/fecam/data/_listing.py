@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,24 +38,19 @@ class File:
         return self.size >= 0
 
 
-@dataclass
-class SkippedFiles:
-    """Number of skipped files, by reason."""
+HIDDEN = "hidden files or folders left out"
+OTHERS = "files left out whose names are not those of images"
+LOOPS = "links left out that lead back into a folder already read"
+UNCLASSIFIED = "images left out that are in no class folder"
 
-    hidden: int = 0
-    others: int = 0
-    loops: int = 0
-    unclassified: int = 0
+
+class SkippedFiles(Counter[str]):
+    """Number of skipped files, by reason."""
 
     def notes(self) -> tuple[str, ...]:
         """Return a note for each reason."""
-        reasons = (
-            (self.hidden, "hidden files or folders left out"),
-            (self.others, "files left out whose names are not those of images"),
-            (self.loops, "links left out that lead back into a folder already read"),
-            (self.unclassified, "images left out that are in no class folder"),
-        )
-        return tuple(f"{count} {reason}" for count, reason in reasons if count)
+        reasons = (HIDDEN, OTHERS, LOOPS, UNCLASSIFIED)
+        return tuple(f"{self[reason]} {reason}" for reason in reasons if self[reason])
 
 
 def natural_key(name: str) -> tuple[list[str | tuple[int, str]], str]:
@@ -98,13 +94,11 @@ def subfolders(folder: Path, skipped: SkippedFiles | None = None) -> list[Path]:
     folders = []
     for entry in _entries(folder):
         if _HIDDEN.match(entry.name):
-            skipped.hidden += 1
+            skipped[HIDDEN] += 1
         elif _is(entry.is_dir):
             folders.append(folder / entry.name)
-        elif is_image(entry.name):
-            skipped.unclassified += 1
         else:
-            skipped.others += 1
+            skipped[UNCLASSIFIED if is_image(entry.name) else OTHERS] += 1
     return folders
 
 
@@ -125,11 +119,11 @@ def _walk(folder: Path, seen: set[tuple[int, int]], skipped: SkippedFiles) -> It
     for entry in _entries(folder):
         path = folder / entry.name
         if _HIDDEN.match(entry.name):
-            skipped.hidden += 1
+            skipped[HIDDEN] += 1
         elif _is(entry.is_dir):
             identity = _identity(path)
             if identity in seen:
-                skipped.loops += 1
+                skipped[LOOPS] += 1
             else:
                 seen.add(identity)
                 yield from _walk(path, seen, skipped)
@@ -137,7 +131,7 @@ def _walk(folder: Path, seen: set[tuple[int, int]], skipped: SkippedFiles) -> It
             status = entry.stat()
             yield File(path, status.st_size, status.st_mtime_ns)
         else:
-            skipped.others += 1
+            skipped[OTHERS] += 1
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -68,16 +68,14 @@ def find(
     path = data_folder() / name if root is None else Path(root).expanduser()
     by_hand = f"get it from {page} and unpack it into {path}, or name its folder as root (--root)"
     if path.is_file():
-        release = next((item for item in releases if item.archive == path.name), None)
-        if release is None:
-            archives = listed([item.archive for item in releases if item.url])
+        archives = listed([release.archive for release in releases if release.url])
+        releases = [release for release in releases if release.archive == path.name]
+        if not releases:
             raise DatasetError(
                 f"{name}: {path} is a file, but not {archives or 'a folder'}. Remedy: unpack it, "
                 "and give its folder as root"
             )
         path = path.parent
-        if _complete(path, [release]) is None:
-            _unpack(path, release)
     result = _complete(path, releases)
     if result is None:
         archived = (item for item in releases if item.url and (path / item.archive).exists())
@@ -86,7 +84,8 @@ def find(
             raise _absent(name, path, releases, by_hand)
         if not release.url:
             raise DatasetError(f"{name} cannot be downloaded by a program. Remedy: {by_hand}")
-        _unpack(path, release)
+        archive = fetch(release.url, path / release.archive, md5=release.md5)
+        unpack(archive, path / release.folder)
         result = _complete(path, releases)
     if result is None:
         raise _absent(name, path, releases, by_hand)
@@ -100,11 +99,6 @@ def _complete(path: Path, releases: Sequence[Release]) -> tuple[Path, Release] |
             if folder.is_dir() and not release.missing(folder):
                 return folder, release
     return None
-
-
-def _unpack(path: Path, release: Release) -> None:
-    archive = fetch(release.url, path / release.archive, md5=release.md5)
-    unpack(archive, path / release.folder)
 
 
 def _absent(name: str, path: Path, releases: Sequence[Release], by_hand: str) -> DatasetError:

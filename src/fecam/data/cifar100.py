@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from fecam.data._files import listed
 from fecam.data._official import Release, find, read_lines
-from fecam.data._pickles import read_pickle
 from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.errors import DatasetError
 
@@ -75,11 +75,11 @@ _Parts = list[tuple[NDArray[np.uint8], NDArray[np.int64]]]
 def _python(folder: Path, superclasses: bool) -> tuple[_Parts, list[str]]:
     """Read the pickles: a dictionary per part and one of names."""
     level = "coarse" if superclasses else "fine"
-    names = _entry(folder / "meta", read_pickle(folder / "meta"), f"{level}_label_names", list)
+    names = _entry(folder / "meta", _read_pickle(folder / "meta"), f"{level}_label_names", list)
     decoded = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     parts: _Parts = []
     for path in (folder / "train", folder / "test"):
-        content = read_pickle(path)
+        content = _read_pickle(path)
         labels = _check_labels(path, _entry(path, content, f"{level}_labels", list), len(decoded))
         pixels = _entry(path, content, "data", np.ndarray)
         if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _PIXELS):
@@ -123,3 +123,49 @@ def _check_labels(path: Path, labels: list[Any], classes: int) -> NDArray[np.int
             f"{path}: labels {listed(wrong)}, not from 0 to {classes - 1}. {_REMEDY}"
         )
     return np.array(labels, np.int64)
+
+
+def _read_pickle(path: Path) -> Any:
+    """Return the content of a pickle: containers, strings, numbers and arrays."""
+    try:
+        with path.open("rb") as file:
+            # Files of Python 2, whose strings are bytes.
+            return _Arrays(file, encoding="bytes").load()
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
+    # A damaged or hostile pickle can raise any error.
+    except Exception as error:
+        raise DatasetError(
+            f"{path} is not the pickle it should be: {error or type(error).__name__}. "
+            "Remedy: get the archive from where it was published"
+        ) from None
+
+
+class _Arrays(pickle.Unpickler):
+    """Resolves only the three names of a numeric array, each to a function of this module."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name == "_reconstruct" and module in {"numpy.core.multiarray", "numpy._core.multiarray"}:
+            return _empty_array
+        if module == "numpy" and name == "ndarray":
+            return _NDARRAY
+        if module == "numpy" and name == "dtype":
+            return _dtype
+        raise pickle.UnpicklingError(f"{module}.{name} is not permitted")
+
+
+# Replaces the class, which a pickle could call with any size.
+_NDARRAY = object()
+
+
+def _empty_array(kind: Any, shape: Any, code: Any) -> NDArray[Any]:
+    """Return the array that the pickle then fills, whatever size it requests first."""
+    return np.empty(0, np.int8)
+
+
+def _dtype(code: Any, align: Any = False, copy: Any = True) -> np.dtype[Any]:
+    code = code.decode() if isinstance(code, bytes) else code
+    if not isinstance(code, str) or code[:1] not in "biuf" or len(code) > 2:
+        raise pickle.UnpicklingError(f"an array of type {code!r} is not permitted")
+    # Always a copy: the pickle sets its byte order, and numpy's own must not change.
+    return np.dtype(code, copy=True)

@@ -141,11 +141,7 @@ class _Subset(Sequence[Any]):
 
 
 def fingerprint_of(parts: Iterable[object]) -> str:
-    """Return a hash of strings, numbers, bytes and arrays in their order.
-
-    >>> fingerprint_of(["a", 1]) == fingerprint_of(["a", 1]) != fingerprint_of(["a1"])
-    True
-    """
+    """Return a hash of strings, numbers, bytes and arrays in their order."""
     digest = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset, fingerprint_of
 
@@ -16,10 +15,6 @@ def load(*, as_features: bool = False) -> Dataset:
 
     Images are dark ink on white paper, (8, 8, 3); with ``as_features`` items are the 64 numbers of
     scikit-learn, from 0 (paper) to 16 (ink).
-
-    >>> data = load()
-    >>> len(data.train), len(data.test), data.items[0].shape, load(as_features=True).items[0].shape
-    (898, 899, (8, 8, 3), (64,))
     """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -28,7 +23,11 @@ def load(*, as_features: bool = False) -> Dataset:
     rows = np.arange(len(labels))
     _, test = train_test_split(rows, test_size=0.5, stratify=labels, random_state=_SEED)
     is_test = np.isin(rows, test)
-    items = ink.astype(np.float32) if as_features else _images(ink)
+    if as_features:
+        items = ink.astype(np.float32)
+    else:
+        paper = 255 - np.rint(ink * (255 / _MAX_INK)).astype(np.uint8)
+        items = np.repeat(paper.reshape(-1, 8, 8, 1), 3, axis=3)
     return Dataset(
         name="digits",
         kind="features" if as_features else "images",
@@ -38,8 +37,3 @@ def load(*, as_features: bool = False) -> Dataset:
         fingerprint=fingerprint_of(["digits", items, labels.astype(np.int64), is_test]),
         is_test=is_test,
     )
-
-
-def _images(ink: NDArray[np.float64]) -> NDArray[np.uint8]:
-    paper = 255 - np.rint(ink * (255 / _MAX_INK)).astype(np.uint8)
-    return np.repeat(paper.reshape(-1, 8, 8, 1), 3, axis=3)

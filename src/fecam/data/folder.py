@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from fecam.data._files import enumerated, files_dataset, listed, readable, split_off
-from fecam.data._listing import File, SkippedFiles, existing_folder, list_images, subfolders
+from fecam.data._listing import (
+    UNCLASSIFIED,
+    File,
+    SkippedFiles,
+    existing_folder,
+    list_images,
+    subfolders,
+)
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
 
@@ -185,10 +192,10 @@ def _check_images(
     if any(folder.files for folder in folders):
         return
     tree = (_DOMAIN_TREE if domains else _TREE).format(root=root.name)
-    if skipped.unclassified:
+    if skipped[UNCLASSIFIED]:
         level = "domain and class folders" if domains else "class folders"
         raise DatasetError(
-            f"{root} holds {skipped.unclassified} images that are in no class folder, so their "
+            f"{root} holds {skipped[UNCLASSIFIED]} images that are in no class folder, so their "
             "class is unknown. Remedy: name the class of all with as_label (--as on the command "
             f"line), or sort them into {level}:{tree}"
         )

@@ -81,12 +81,6 @@ def load(
     has 7 and 3 per font. A larger ``per_class`` keeps the drawings of a smaller one. 64 pixels
     suffice for encoders that were trained on photographs and scale down well to the 32 of a small
     network; the time per drawing grows with ``size`` squared.
-
-    >>> data = load(per_class=10, size=32)
-    >>> data.items[0].shape, len(data), len(data.test), len(data.label_names)
-    ((32, 32, 3), 1500, 450, 150)
-    >>> data.domain_names[data.domains[1]]
-    'DejaVu Serif'
     """
     _check(per_class, test_share, size, seed)
     files, hashes = _font_files()

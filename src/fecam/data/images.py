@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, overload
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,11 +70,7 @@ def read_image(source: Any) -> NDArray[np.uint8]:
 
 
 def png(source: Any) -> bytes:
-    """Return an image, given as to `read_image`, as the bytes of a PNG file.
-
-    >>> read_image(png(np.array([[0, 255]], np.uint8)))[:, :, 0].tolist()
-    [[0, 255]]
-    """
+    """Return an image, given as to `read_image`, as the bytes of a PNG file."""
     content = BytesIO()
     _pillow().fromarray(read_image(source)).save(content, "PNG")
     return content.getvalue()
@@ -90,46 +87,39 @@ def count_pixels(content: bytes) -> int:
     return _guarded(f"{len(content)} bytes", read_header)
 
 
-class ImageFiles(Sequence[NDArray[np.uint8]]):
-    """Image files, each decoded when it is indexed."""
+class Images(Sequence[Any]):
+    """Sources of images, each read by `read_image` when it is indexed."""
+
+    def __init__(self, sources: Any) -> None:
+        self.sources = sources
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def content(self, index: int) -> Any:
+        """Return what `fecam.data.content_hashes` hashes for an item."""
+        return self.sources[index]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(self.sources[index])
+        return read_image(self.sources[index])
+
+
+class ImageFiles(Images):
+    """Image files, hashed as they are."""
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
-        self.paths: tuple[Path, ...] = tuple(map(Path, paths))
+        self.paths = tuple(map(Path, paths))
+        super().__init__(self.paths)
 
-    def __len__(self) -> int:
-        return len(self.paths)
 
-    def content(self, index: int) -> Path:
+class ImageArrays(Images):
+    """A stack of 8-bit images (count, h, w) or (count, h, w, channels), hashed as RGB."""
+
+    def content(self, index: int) -> Any:
         """Return what `fecam.data.content_hashes` hashes for an item."""
-        return self.paths[index]
-
-    @overload
-    def __getitem__(self, index: int) -> NDArray[np.uint8]: ...
-    @overload
-    def __getitem__(self, index: slice) -> ImageFiles: ...
-    def __getitem__(self, index: int | slice) -> NDArray[np.uint8] | ImageFiles:
-        if isinstance(index, slice):
-            return ImageFiles(self.paths[index])
-        return read_image(self.paths[index])
-
-
-class ImageArrays(Sequence[NDArray[np.uint8]]):
-    """A stack of 8-bit images (count, h, w) or (count, h, w, channels), indexed as RGB."""
-
-    def __init__(self, arrays: NDArray[np.uint8]) -> None:
-        self.arrays = arrays
-
-    def __len__(self) -> int:
-        return len(self.arrays)
-
-    @overload
-    def __getitem__(self, index: int) -> NDArray[np.uint8]: ...
-    @overload
-    def __getitem__(self, index: slice) -> ImageArrays: ...
-    def __getitem__(self, index: int | slice) -> NDArray[np.uint8] | ImageArrays:
-        if isinstance(index, slice):
-            return ImageArrays(self.arrays[index])
-        return read_image(self.arrays[index])
+        return self[index]
 
 
 def _pillow() -> Any:
@@ -159,10 +149,8 @@ class _Rejected(Exception):
 
 
 def _open(source: Path | IO[bytes]) -> NDArray[np.uint8]:
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            return _open(file)
-    with _identify(source) as image:
+    opened = source.open("rb") if isinstance(source, Path) else nullcontext(source)
+    with opened as file, _identify(file) as image:
         return _decode(image)
 
 

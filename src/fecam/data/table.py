@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fecam.data._files import enumerated, files_dataset, listed, positions
 from fecam.data._listing import File
 from fecam.data.catalogue import TABLE_SUFFIXES
-from fecam.data.dataset import Dataset, Kind, fingerprint_of
+from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.data.images import ImageArrays
 from fecam.data.table_columns import Options, Rows
 from fecam.data.table_csv import read_csv, read_lines
@@ -68,17 +68,6 @@ def load_table(
     return _dataset(table, rows, name or table.stem)
 
 
-@dataclass(frozen=True)
-class Items:
-    """All rows of a table, without labels."""
-
-    kind: Kind
-    items: Any
-    """Texts, paths of images, 8-bit images, or features."""
-    where: Callable[[int], str]
-    """The position of a row for messages: ``line 7``."""
-
-
 def table_items(
     path: str | os.PathLike[str],
     *,
@@ -87,15 +76,14 @@ def table_items(
     image: str | None = None,
     features: str | Sequence[str] | None = None,
     delimiter: str | None = None,
-) -> Items:
-    """Return all rows of a table; labels are optional and ignored. See `load_table`."""
+) -> Rows:
+    """Return all rows of a table; labels are optional. See `load_table`."""
     table = existing_table(path)
     given = Options(label, text, image, _names(features), labeled=False)
     rows = _read(table, given, delimiter)
-    items = rows.items
-    if rows.kind == "images" and not isinstance(items, np.ndarray):
-        items = [table.parent / str(item) for item in items]
-    return Items(rows.kind, items, rows.where)
+    if rows.kind == "images" and not isinstance(rows.items, np.ndarray):
+        rows.items = [table.parent / str(item) for item in rows.items]
+    return rows
 
 
 def existing_table(path: str | os.PathLike[str]) -> Path:
@@ -112,21 +100,22 @@ def _names(features: str | Sequence[str] | None) -> str | tuple[str, ...] | None
 
 
 def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
-    readers: dict[str, Callable[[], Rows]] = {
-        ".npz": lambda: read_npz(path, given),
-        ".parquet": lambda: read_parquet(path, given),
-        ".csv": lambda: read_csv(path, given, delimiter),
-        ".tsv": lambda: read_csv(path, given, delimiter),
-        ".npy": lambda: read_npy(path),
-        ".txt": lambda: read_lines(path),
-    }
-    suffix = path.suffix.lower()
-    if suffix not in readers:
-        raise DatasetError(
-            f"{path} ends in {suffix!r}, which is not the suffix of a table. "
-            f"Remedy: give one of {listed(TABLE_SUFFIXES)}"
-        )
-    rows = readers[suffix]()
+    match path.suffix.lower():
+        case ".npz":
+            rows = read_npz(path, given)
+        case ".parquet":
+            rows = read_parquet(path, given)
+        case ".csv" | ".tsv":
+            rows = read_csv(path, given, delimiter)
+        case ".npy":
+            rows = read_npy(path)
+        case ".txt":
+            rows = read_lines(path)
+        case suffix:
+            raise DatasetError(
+                f"{path} ends in {suffix!r}, which is not the suffix of a table. "
+                f"Remedy: give one of {listed(TABLE_SUFFIXES)}"
+            )
     if not len(rows.items):
         raise DatasetError(f"{path} has no rows. Remedy: one row per item")
     if rows.kind == "features" and not rows.items.shape[1]:

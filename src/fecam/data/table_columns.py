@@ -65,6 +65,11 @@ class Columns:
     domain: str | None
     unused: tuple[str, ...]
 
+    @property
+    def about(self) -> list[str]:
+        """The columns of labels, splits and domains."""
+        return [name for name in (self.label, self.split, self.domain) if name is not None]
+
     def rows(
         self,
         features: NDArray[np.float32] | None,
@@ -72,15 +77,12 @@ class Columns:
         where: Callable[[int], str],
     ) -> Rows:
         """Return the rows of these features, or of the texts of each column."""
-        return Rows(
-            self.kind,
-            texts[self.values[0]] if features is None else features,
-            None if self.label is None else texts[self.label],
-            where,
-            None if self.split is None else texts[self.split],
-            None if self.domain is None else texts[self.domain],
-            notes=[f"columns left out: {listed(self.unused)}"] if self.unused else [],
+        items = texts[self.values[0]] if features is None else features
+        label, split, domain = (
+            None if name is None else texts[name] for name in (self.label, self.split, self.domain)
         )
+        notes = [f"columns left out: {listed(self.unused)}"] if self.unused else []
+        return Rows(self.kind, items, label, where, split, domain, notes=notes)
 
 
 def choose(
@@ -113,10 +115,12 @@ def choose(
     split, domain = find("split"), find("domain")
     others = [name for name in names if name not in {label, split, domain, _PANDAS_INDEX}]
     features = (given.features,) if isinstance(given.features, str) else given.features
-    options: list[tuple[Kind, tuple[str, ...]]] = []
-    options += [("texts", (given.text,))] if given.text is not None else []
-    options += [("images", (given.image,))] if given.image is not None else []
-    options += [("features", features)] if features is not None else []
+    named: list[tuple[Kind, Any]] = [
+        ("texts", given.text and (given.text,)),
+        ("images", given.image and (given.image,)),
+        ("features", features),
+    ]
+    options = [(kind, values) for kind, values in named if values is not None]
     options = options or _guess(subject, others, lists, numbers)
     if len(options) > 1:
         several = " and ".join(
@@ -139,13 +143,12 @@ def _guess(
 ) -> list[tuple[Kind, tuple[str, ...]]]:
     """Return the possible kinds of items, from the names of the columns."""
     by_name = {name.strip().casefold(): name for name in names}
-    guesses: list[tuple[Kind, tuple[str, ...]]] = []
-    guesses += [("texts", (by_name["text"],))] if "text" in by_name else []
-    guesses += [("images", (by_name["path"],))] if "path" in by_name else []
+    usual: tuple[tuple[Kind, str], ...] = (("texts", "text"), ("images", "path"))
+    guesses = [(kind, (by_name[name],)) for kind, name in usual if name in by_name]
     embeddings = [by_name[name] for name in _EMBEDDINGS if by_name.get(name) in lists]
     guesses += [("features", (name,)) for name in embeddings]
     if guesses:
-        return guesses
+        return guesses  # type: ignore[return-value]
     vector = [name for name in names if numbers is None or name in numbers]
     counters = [repr(name) for name in vector if name.strip().casefold() in _COUNTERS]
     if counters:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fecam.data._files import listed
 from fecam.data.table_columns import Columns, Options, Rows, as_features, choose
 from fecam.errors import DatasetError
-
-_BLOCK = 4096
 
 
 def read_lines(path: Path) -> Rows:
@@ -77,45 +73,39 @@ def _lines(path: Path, reader: Iterator[list[str]]) -> Iterator[tuple[int, list[
 def _rows(
     path: Path, names: list[str], columns: Columns, lines: Iterator[tuple[int, list[str]]]
 ) -> Rows:
-    index = {name: i for i, name in enumerate(names)}
     is_vector = columns.kind == "features"
-    kept = {columns.label, columns.split, columns.domain, *(() if is_vector else columns.values)}
-    texts: dict[str, list[str]] = {name: [] for name in kept if name is not None}
+    kept = columns.about if is_vector else [*columns.about, *columns.values]
+    texts: dict[str, list[str]] = {name: [] for name in kept}
     numbers: list[int] = []
-    blocks: list[NDArray[np.float32]] = []
-    while block := list(islice(lines, _BLOCK)):
-        for number, cells in block:
-            if len(cells) != len(names):
-                raise DatasetError(
-                    f"{path}, line {number}: {len(cells)} cells where the first line names "
-                    f"{len(names)} columns. Remedy: correct this line"
-                )
-            for name, column in texts.items():
-                cell = cells[index[name]]
-                column.append(cell if name in columns.values else cell.strip())
-        numbers += [number for number, _ in block]
-        if is_vector:
-            blocks.append(_features(path, columns, index, block))
-    features = np.concatenate(blocks or [np.empty((0, len(columns.values)), np.float32)])
-    return columns.rows(features if is_vector else None, texts, lambda row: f"line {numbers[row]}")
+    vectors = [np.empty((0, len(columns.values)), np.float32)]
 
+    def where(row: int) -> str:
+        return f"line {numbers[row]}"
 
-def _features(
-    path: Path, columns: Columns, index: dict[str, int], block: list[tuple[int, list[str]]]
-) -> NDArray[np.float32]:
-    positions = [index[name] for name in columns.values]
-    numbers = np.empty((len(block), len(positions)), np.float64)
-    for row, (number, cells) in enumerate(block):
-        try:
-            numbers[row] = [float(cells[i]) for i in positions]
-        except ValueError:
-            bad = [name for name in columns.values if not _is_number(cells[index[name]])]
+    for number, values in lines:
+        if len(values) != len(names):
             raise DatasetError(
-                f"{path}, line {number}: {cells[index[bad[0]]]!r} in column {bad[0]!r} is not a "
-                f"number ({listed(bad)}). Remedy: correct it, or name the columns of numbers with "
-                "features=[...]"
-            ) from None
-    return as_features(path, [numbers], lambda row: f"line {block[row][0]}")
+                f"{path}, line {number}: {len(values)} cells where the first line names "
+                f"{len(names)} columns. Remedy: correct this line"
+            )
+        numbers.append(number)
+        cells = dict(zip(names, values, strict=True))
+        for name, column in texts.items():
+            column.append(cells[name] if name in columns.values else cells[name].strip())
+        if is_vector:
+            try:
+                vector = np.array([[float(cells[name]) for name in columns.values]])
+            except ValueError:
+                bad = [name for name in columns.values if not _is_number(cells[name])]
+                raise DatasetError(
+                    f"{path}, line {number}: {cells[bad[0]]!r} in column {bad[0]!r} is not a "
+                    f"number ({listed(bad)}). Remedy: correct it, or name the columns of numbers "
+                    "with features=[...]"
+                ) from None
+            with np.errstate(over="ignore"):
+                vectors.append(vector.astype(np.float32))
+    features = as_features(path, vectors, where) if is_vector else None
+    return columns.rows(features, texts, where)
 
 
 def _is_number(cell: str) -> bool:

@@ -65,23 +65,25 @@ def read_npz(path: Path, given: Options) -> Rows:
         ) from None
 
 
-class _Reader:
-    """The arrays of an archive, each read once."""
+class _Reader(dict[str, NDArray[Any]]):
+    """The arrays of an archive, each read when it is first used."""
 
     def __init__(self, path: Path, archive: NpzFile) -> None:
-        self.path, self.names = path, list(archive.files)
-        self._archive, self._arrays = archive, dict[str, NDArray[Any]]()
+        super().__init__()
+        self.path, self.archive, self.names = path, archive, list(archive.files)
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        if name not in self._arrays:
-            try:
-                self._arrays[name] = self._archive[name]
-            except _DAMAGE as error:
-                raise DatasetError(
-                    f"{self.path}: the array {name!r} cannot be read as npz: {error}. Remedy: "
-                    "write the file again, texts as np.array(texts, dtype=str)"
-                ) from None
-        return self._arrays[name]
+    def __missing__(self, name: str) -> NDArray[Any]:
+        try:
+            self[name] = self.archive[name]
+        except _DAMAGE as error:
+            raise self.error(
+                f"the array {name!r} cannot be read as npz: {error}. Remedy: write the file again, "
+                "texts as np.array(texts, dtype=str)"
+            ) from None
+        return self[name]
+
+    def error(self, problem: str) -> DatasetError:
+        return DatasetError(f"{self.path}: {problem}")
 
     def rows(self, given: Options) -> Rows:
         items = given.features if isinstance(given.features, str) else given.text or given.image
@@ -90,19 +92,15 @@ class _Reader:
         wanted = [name.removesuffix("_train") + "_test" for name in (first, label) if name]
         tests = [name for name in wanted if name in self.names]
         if 0 < len(tests) < len(wanted):
-            raise DatasetError(
-                f"{self.path} has {tests[0]!r} alone. Remedy: give both X_test and y_test"
-            )
+            raise self.error(f"it has {tests[0]!r} alone. Remedy: give both X_test and y_test")
         parts = [first, *tests[:1]]
         if not all(self[name].ndim for name in parts):
-            raise DatasetError(f"{self.path}: {first!r} is a single value. {_REMEDY}")
+            raise self.error(f"{first!r} is a single value. {_REMEDY}")
         labels = [label, *tests[1:]] if label else []
         for x, y in zip(parts, labels, strict=given.labeled):
             if self[y].ndim != 1 or len(self[x]) != len(self[y]):
-                raise DatasetError(
-                    f"{self.path}: {x!r} has the shape {self[x].shape} and {y!r} {self[y].shape}. "
-                    f"{_REMEDY}"
-                )
+                shapes = f"{x!r} has the shape {self[x].shape} and {y!r} {self[y].shape}"
+                raise self.error(f"{shapes}. {_REMEDY}")
         counts = [len(self[name]) for name in parts]
         domains = self._column(given.domain or "domains", sum(counts))
         label_names = self._label_names()
@@ -111,7 +109,7 @@ class _Reader:
             self._labels(labels, label_names) if label else None,
             row_name,
             self._splits(counts),
-            None if domains is None else _texts(self.path, "domains", domains),
+            None if domains is None else self._texts("domains", domains),
             label_names,
         )
 
@@ -121,19 +119,20 @@ class _Reader:
         for name in candidates if given is None else [given]:
             if name in self.names:
                 return name
-        raise DatasetError(
-            f"{self.path} holds the arrays {listed(self.names, 20)}, but no {given or usual!r}. "
-            f"{_REMEDY}, or name them with {option}"
+        raise self.error(
+            f"it holds the arrays {listed(self.names, 20)}, but no {given or usual!r}. {_REMEDY}, "
+            f"or name them with {option}"
         )
 
     def _column(self, name: str, count: int) -> NDArray[Any] | None:
         """Return an optional array with one value per row, those of the test part appended."""
-        names = [part for part in (name, f"{name}_test") if part in self.names]
-        if name not in names:
+        if name not in self.names:
             return None
-        array = np.concatenate([self[part] for part in names])
+        array = np.concatenate(
+            [self[part] for part in (name, f"{name}_test") if part in self.names]
+        )
         if array.shape != (count,):
-            raise DatasetError(f"{self.path}: {name!r} has the shape {array.shape}, not ({count},)")
+            raise self.error(f"{name!r} has the shape {array.shape}, not ({count},)")
         return array
 
     def _items(self, names: list[str]) -> tuple[Any, Any]:
@@ -142,17 +141,16 @@ class _Reader:
         first = parts[0]
         if any(part.shape[1:] != first.shape[1:] for part in parts):
             shapes = " and ".join(str(part.shape) for part in parts)
-            raise DatasetError(f"{self.path}: X and X_test differ in width: {shapes}")
+            raise self.error(f"X and X_test differ in width: {shapes}")
         if first.dtype.kind == "U" and first.ndim == 1:
-            return "texts", [text for part in parts for text in _texts(self.path, names[0], part)]
+            return "texts", [text for part in parts for text in self._texts(names[0], part)]
         is_image = first.ndim == 3 or (first.ndim == 4 and first.shape[3] in {1, 3, 4})
         if is_image and all(part.dtype == np.uint8 for part in parts):
             return "images", np.concatenate(parts)
         if any(part.dtype.kind not in "fiub" or part.ndim != 2 for part in parts):
-            raise DatasetError(
-                f"{self.path}: the array {names[0]!r} is of type {first.dtype}, shape "
-                f"{first.shape}. Remedy: give numbers (count, features), texts (count,) or 8-bit "
-                "images (count, h, w, 3)"
+            raise self.error(
+                f"the array {names[0]!r} is of type {first.dtype}, shape {first.shape}. Remedy: "
+                "give numbers (count, features), texts (count,) or 8-bit images (count, h, w, 3)"
             )
 
         def where(row: int) -> str:
@@ -164,23 +162,21 @@ class _Reader:
     def _label_names(self) -> tuple[str, ...] | None:
         if "label_names" not in self.names:
             return None
-        names = tuple(_texts(self.path, "label_names", self["label_names"].reshape(-1)))
+        names = tuple(self._texts("label_names", self["label_names"].reshape(-1)))
         if len(set(names)) < len(names):
-            raise DatasetError(
-                f"{self.path}: 'label_names' has a name twice. Remedy: make them distinct"
-            )
+            raise self.error("'label_names' has a name twice. Remedy: make them distinct")
         return names
 
     def _labels(self, names: list[str], label_names: tuple[str, ...] | None) -> Sequence[str]:
         codes = np.concatenate([self[name] for name in names])
-        texts = _texts(self.path, names[0], codes)
+        texts = self._texts(names[0], codes)
         if label_names is None or codes.dtype.kind not in "fiub":
             return texts
         wrong = np.flatnonzero((codes < 0) | (codes >= len(label_names)))
         if len(wrong):
-            raise DatasetError(
-                f"{self.path}, {row_name(wrong[0])}: the label {codes[wrong[0]]} is no index "
-                f"of the {len(label_names)} label_names, which start at 0"
+            raise self.error(
+                f"{row_name(wrong[0])}: the label {codes[wrong[0]]} is no index of the "
+                f"{len(label_names)} label_names, which start at 0"
             )
         return [label_names[int(text)] for text in texts]
 
@@ -189,29 +185,24 @@ class _Reader:
         if is_test is None:
             return None if len(counts) == 1 else np.repeat(["train", "test"], counts).tolist()
         if len(counts) > 1:
-            raise DatasetError(
-                f"{self.path} has both 'is_test' and 'X_test'. Remedy: give one of them"
-            )
+            raise self.error("it has both 'is_test' and 'X_test'. Remedy: give one of them")
         if is_test.dtype.kind not in "biu" or not np.isin(is_test, (0, 1)).all():
-            raise DatasetError(f"{self.path}: 'is_test' is not boolean. Remedy: give a bool array")
+            raise self.error("'is_test' is not boolean. Remedy: give a bool array")
         return ["test" if flag else "train" for flag in is_test]
 
-
-def _texts(path: Path, name: str, values: NDArray[Any]) -> list[str]:
-    """Return names as strings, given as texts or integers."""
-    if values.dtype.kind == "f":
-        wrong = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
-        if len(wrong):
-            raise DatasetError(
-                f"{path}, {row_name(wrong[0])}: {values[wrong[0]]} in {name!r} is not an integer. "
-                "Remedy: give integers or texts"
-            )
-    if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8")
-    if values.dtype.kind in "fb":
-        values = values.astype(np.int64)
-    if values.dtype.kind not in "iuU":
-        raise DatasetError(
-            f"{path}: {name!r} is of type {values.dtype}. Remedy: give integers or texts"
-        )
-    return [str(value) for value in values]
+    def _texts(self, name: str, values: NDArray[Any]) -> list[str]:
+        """Return names as strings, given as texts or integers."""
+        if values.dtype.kind == "f":
+            wrong = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
+            if len(wrong):
+                raise self.error(
+                    f"{row_name(wrong[0])}: {values[wrong[0]]} in {name!r} is not an integer. "
+                    "Remedy: give integers or texts"
+                )
+        if values.dtype.kind == "S":
+            values = np.char.decode(values, "utf-8")
+        if values.dtype.kind in "fb":
+            values = values.astype(np.int64)
+        if values.dtype.kind not in "iuU":
+            raise self.error(f"{name!r} is of type {values.dtype}. Remedy: give integers or texts")
+        return [str(value) for value in values]

@@ -21,68 +21,72 @@ def read_parquet(path: Path, given: Options) -> Rows:
         raise MissingPackageError(f"reading {path}", "pyarrow", "parquet") from None
     try:
         schema = pq.read_schema(path)
-        columns = choose(
-            path,
-            schema.names,
-            given,
-            lists={field.name for field in schema if _is_list(pa, field.type)},
-            numbers={field.name for field in schema if _is_number(pa, field.type)},
-        )
-        _check_types(pa, path, schema, columns)
-        about = [name for name in (columns.label, columns.split, columns.domain) if name]
-        table = pq.read_table(path, columns=[*columns.values, *about])
+        kinds = dict(zip(schema.names, schema.types, strict=True))
+        lists = [n for n, kind in kinds.items() if is_list(kind) and is_number(kind.value_type)]
+        numbers = [name for name, kind in kinds.items() if is_number(kind)]
+        columns = choose(path, schema.names, given, lists=lists, numbers=numbers)
+        _check_types(path, kinds, columns)
+        table = pq.read_table(path, columns=[*columns.values, *columns.about])
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(
             f"{path} cannot be read as parquet: {error}. Remedy: write the file again"
         ) from error
+    is_vector = columns.kind == "features"
     # A missing value is an empty text.
     texts = {
         name: ["" if value is None else str(value) for value in table.column(name).to_pylist()]
-        for name in (about if columns.kind == "features" else table.column_names)
+        for name in (columns.about if is_vector else table.column_names)
     }
-    return columns.rows(
-        _features(pa, path, table, columns) if columns.kind == "features" else None, texts, row_name
-    )
+    return columns.rows(_features(path, table, columns) if is_vector else None, texts, row_name)
 
 
-def _is_list(pa: Any, kind: Any) -> bool:
-    return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    ) and _is_number(pa, kind.value_type)
+def is_list(kind: Any) -> bool:
+    """Return whether a type of Arrow is a list."""
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _is_number(pa: Any, kind: Any) -> bool:
-    return bool(
-        pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    )
+def is_number(kind: Any) -> bool:
+    """Return whether a type of Arrow is a number or a bool."""
+    from pyarrow import types
+
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
 
 
-def _is_name(pa: Any, kind: Any) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(texts or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+def is_text(kind: Any) -> bool:
+    """Return whether a type of Arrow is a string."""
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
-def _check_types(pa: Any, path: Path, schema: Any, columns: Columns) -> None:
+def _check_types(path: Path, kinds: dict[str, Any], columns: Columns) -> None:
+    from pyarrow import types
+
     def check(name: str, is_valid: bool, wanted: str) -> None:
         if not is_valid:
             raise DatasetError(
-                f"{path}: the column {name!r} is of type {schema.field(name).type}, not {wanted}. "
-                "Remedy: convert it, or name another column"
+                f"{path}: the column {name!r} is of type {kinds[name]}, not {wanted}. Remedy: "
+                "convert it, or name another column"
             )
 
-    for name in (columns.label, columns.split, columns.domain):
-        if name is not None:
-            check(name, _is_name(pa, schema.field(name).type), "text or integers")
+    def is_name(name: str) -> bool:
+        kind = kinds[name].value_type if types.is_dictionary(kinds[name]) else kinds[name]
+        return is_text(kind) or (is_number(kind) and not types.is_floating(kind))
+
+    for name in columns.about:
+        check(name, is_name(name), "text or integers")
     for name in columns.values:
-        kind = schema.field(name).type
         if columns.kind != "features":
-            check(name, _is_name(pa, kind), "text")
+            check(name, is_name(name), "text")
         elif not columns.is_list:
-            check(name, _is_number(pa, kind), "numbers or lists of numbers")
+            check(name, is_number(kinds[name]), "numbers or lists of numbers")
 
 
-def _features(pa: Any, path: Path, table: Any, columns: Columns) -> NDArray[np.float32]:
+def _features(path: Path, table: Any, columns: Columns) -> NDArray[np.float32]:
+    import pyarrow.compute as pc
+
     arrays = [table.column(name).combine_chunks() for name in columns.values]
     for name, array in zip(columns.values, arrays, strict=True):
         if array.null_count:
@@ -93,10 +97,7 @@ def _features(pa: Any, path: Path, table: Any, columns: Columns) -> NDArray[np.f
     if not columns.is_list:
         numbers = [array.to_numpy(zero_copy_only=False) for array in arrays]
         return as_features(path, [np.stack(numbers, axis=1)], row_name)
-    if pa.types.is_fixed_size_list(arrays[0].type):
-        lengths = np.full(len(arrays[0]), arrays[0].type.list_size)
-    else:
-        lengths = np.diff(arrays[0].offsets.to_numpy())
+    lengths = pc.list_value_length(arrays[0]).to_numpy(zero_copy_only=False)
     width = int(lengths[0]) if len(lengths) else 0
     wrong = np.flatnonzero(lengths != width)
     if len(wrong):

@@ -1,13 +1,14 @@
-"""Access to Ray: the package, a stage over the blocks of a data set, and reports of workers."""
+"""Access to Ray: the package, a stage over the blocks of a data set, and results of workers."""
 
 from __future__ import annotations
 
-import json
 import logging
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fecam.errors import ClusterError, InputError, MissingPackageError
+from fecam.encoders.encoder import first_line  # errors of Ray include stack traces
+from fecam.errors import ClusterError, MissingPackageError
 
 
 def require_ray() -> Any:
@@ -24,8 +25,7 @@ def connect(address: str | None = None) -> bool:
     """Join a cluster, or start one on this machine. Return whether this call joined it.
 
     Without an address, ``RAY_ADDRESS`` or the cluster of this machine is used; if there is none, a
-    cluster is started. ``auto`` requires a running cluster, ``local`` starts a new one. Ray's
-    messages are kept off the standard output, which belongs to the results.
+    cluster is started. ``auto`` requires a running cluster, ``local`` starts a new one.
     """
     ray = require_ray()
     if ray.is_initialized():
@@ -44,14 +44,9 @@ def connect(address: str | None = None) -> bool:
         ) from error
     ray.data.DataContext.get_current().enable_progress_bars = False
     for handler in logging.getLogger("ray.data").handlers:
-        if isinstance(handler, logging.StreamHandler):  # its log files keep everything
+        if isinstance(handler, logging.StreamHandler):  # standard output belongs to the results
             handler.setLevel(logging.ERROR)
     return True
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message: those of Ray include stack traces."""
-    return str(error).strip().partition("\n")[0]
 
 
 def map_blocks(
@@ -91,23 +86,18 @@ def iter_blocks(dataset: Any) -> Iterator[Any]:
         yield from bundle.block_refs
 
 
-def report_table(**values: Any) -> Any:
-    """Return the values as the block that a worker hands to `iter_reports`."""
+def to_table(result: Any) -> Any:
+    """Return a result as a block of Ray Data, which must be an Arrow table."""
     import pyarrow as pa
 
-    return pa.table({"report": [json.dumps(values)]})
+    # A thousand matrices need the 64-bit offsets of large_binary.
+    return pa.table({"result": pa.array([pickle.dumps(result, protocol=5)], pa.large_binary())})
 
 
-def iter_reports(dataset: Any) -> Iterator[dict[str, Any]]:
-    """Yield the report of each block with rows; raise `InputError` if one has an ``error``."""
-    ray = require_ray()
-    for block in iter_blocks(dataset):
-        table = ray.get(block)
-        for text in table.column("report").to_pylist() if table.num_rows else ():
-            report = json.loads(text)
-            if report["error"]:
-                raise InputError(report["error"])
-            yield report
+def from_table(table: Any) -> Iterator[Any]:
+    """Yield the results in a block; an empty block has none."""
+    for value in table.column("result") if table.num_rows else ():
+        yield pickle.loads(value.as_buffer())
 
 
 def row_count(dataset: Any) -> int:

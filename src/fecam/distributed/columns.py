@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.data.images import read_image
+from fecam.data.table_parquet import is_list, is_number, is_text
 from fecam.errors import InputError
 
 USUAL_ITEMS = ("bytes", "image", "text", "embedding", "features", "item", "path")
@@ -28,7 +28,7 @@ def item_columns(table: Any, label: str | None, item: str | Sequence[str] | None
         return usual[:1]
     if len(names) == 1:
         return names
-    numbers = [name for name in names if _is_number(table.schema.field(name).type)]
+    numbers = [name for name in names if is_number(table.schema.field(name).type)]
     if not numbers:
         raise InputError(
             f"none of the columns {names} has one of the names {', '.join(USUAL_ITEMS)}. Name the "
@@ -48,7 +48,7 @@ def labels_of(table: Any, label: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         values = column.drop_null().to_numpy(zero_copy_only=False)
         return np.asarray(values, np.int64), valid
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return np.asarray(column.drop_null().to_pylist(), dtype=str), valid
     raise InputError(f"the column {label!r} holds {kind}. Labels are integers or strings.")
 
@@ -57,12 +57,12 @@ def items_of(table: Any, columns: Sequence[str]) -> Any:
     """Return the items: a matrix of numbers, or a list of texts, paths, bytes or arrays."""
     import pyarrow as pa
 
-    if len(columns) > 1 or _is_number(table.schema.field(columns[0]).type):
+    if len(columns) > 1 or is_number(table.schema.field(columns[0]).type):
         parts = [table.column(name).to_numpy(zero_copy_only=False) for name in columns]
         return np.stack(parts, axis=1)
     column = table.column(columns[0])
     kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         # Arrays of arrays are most likely images.
         nested = pa.types.is_nested(kind.value_type)
         return column.to_pylist() if nested else _matrix(column, columns[0])
@@ -91,34 +91,9 @@ def _concatenate(column: Any) -> Any:
     return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
 
 
-class Images(Sequence[Any]):
-    """Images of a block, decoded on access."""
-
-    def __init__(self, sources: Sequence[Any]) -> None:
-        self._sources = sources
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def content(self, index: int) -> Any:
-        """Return the encoded image, which is hashed."""
-        return self._sources[index]
-
-    def __getitem__(self, index: Any) -> Any:
-        return read_image(self._sources[index])
-
-
 def _check_exists(table: Any, name: str, option: str) -> None:
     if name not in table.column_names:
         raise InputError(
             f"there is no column {name!r}, only {', '.join(table.column_names)}. Name the right "
             f"one: {option}='...'"
         )
-
-
-def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    )

@@ -13,7 +13,8 @@ from fecam.bench.runner import Job, bytes_to_run
 from fecam.bench.scenario_evaluation import evaluate_scenario
 from fecam.bench.spec import HeadSpec
 from fecam.data import Dataset
-from fecam.distributed.cluster import first_line, require_ray
+from fecam.distributed.cluster import require_ray
+from fecam.encoders.encoder import first_line
 from fecam.errors import ClusterError, SpecError
 
 Record = dict[str, Any]

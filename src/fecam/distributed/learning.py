@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.state import ClassifierState
-from fecam.distributed.cluster import iter_blocks, map_blocks, require_ray, row_count
-from fecam.distributed.partial_statistics import Partials, partial_statistics, to_table
+from fecam.distributed.cluster import iter_blocks, map_blocks, require_ray, row_count, to_table
+from fecam.distributed.partial_statistics import Partials, partial_statistics
 from fecam.distributed.reading import ProgressReporter, ReadStats, Source, read_block
 from fecam.distributed.schema_probe import SchemaProbe, from_schema, no_items_error, probe
-from fecam.distributed.tree_reduce import MAX_PARTITIONS, TreeReduce
+from fecam.distributed.tree_reduce import MAX_PARTITIONS, tree_reduce
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, EncoderError, FecamError, InputError
 from fecam.features.extraction import Report
@@ -148,7 +147,7 @@ def learn(
             batch = _fetch(results)
             if not batch and not stats.n_duplicates:
                 raise no_items_error(stats.reasons)
-            learned = _write(before, results, batch, schema.record, note)
+            learned = _write(before, batch, schema.record, note)
             break
         except ray.exceptions.ObjectLostError as error:
             if attempt == MAX_ATTEMPTS:
@@ -243,11 +242,10 @@ class _LearnWorker:
     def __init__(self, source: Source, state: ClassifierState, hashes: Any) -> None:
         self._source, self._state, self._hashes = source, state, hashes
         self._encoder: Encoder | None = None
-        self._loaded = False
 
     def __call__(self, table: Any) -> Any:
-        if not self._loaded:  # by the worker, not by the driver that creates a task
-            self._encoder, self._loaded = self._source.load_encoder(), True
+        if self._encoder is None:  # by the worker, not by the driver that creates a task
+            self._encoder = self._source.load_encoder()
         stats = ReadStats()
         try:
             hashes = require_ray().get(self._hashes)  # shared: they may be many
@@ -255,7 +253,7 @@ class _LearnWorker:
             partials = partial_statistics(block, self._state, hashes, stats)
         except FecamError as error:
             partials, stats = {}, ReadStats(items=table.num_rows, error=str(error))
-        return to_table(partials, stats)
+        return to_table((partials, stats))
 
 
 def _reduce(
@@ -271,53 +269,36 @@ def _reduce(
         dataset, _LearnWorker, *worker, actors=encodes, concurrency=concurrency, gpus=gpus
     )
     cpus = int(require_ray().cluster_resources().get("CPU", 1))
+
+    def update(stats: ReadStats, finished: bool = False) -> None:
+        if stats.error:
+            raise InputError(stats.error)
+        reporter.update(stats.items, stats.unreadable, finished=finished)
+
+    partitions = min(max(cpus, 1), MAX_PARTITIONS)
     # Actors that encode keep their processors to the end, so merging must not request any.
-    tree = TreeReduce(min(max(cpus, 1), MAX_PARTITIONS), cpus=0 if encodes else 1)
-
-    def update(finished: bool) -> None:
-        if tree.stats.error:
-            raise InputError(tree.stats.error)
-        reporter.update(tree.stats.items, tree.stats.unreadable, finished=finished)
-
-    for block in iter_blocks(stage):
-        tree.add(block)
-        update(finished=False)
-    results = tree.finish()
-    update(finished=True)
-    return results, tree.stats
+    results, stats = tree_reduce(iter_blocks(stage), partitions, 0 if encodes else 1, update)
+    update(stats, finished=True)
+    return results, stats
 
 
 def _fetch(results: list[Any]) -> Partials:
-    """Return the statistics and hashes of all classes, without their sampled rows."""
-    ray = require_ray()
-    fetch = ray.remote(num_cpus=0, max_retries=-1)(_without_samples)
+    """Return the statistics of all classes."""
     batch: Partials = {}
-    for reference in [fetch.remote(result) for result in results]:
-        batch |= deepcopy(ray.get(reference))  # out of the memory that Ray shares
+    for result in results:
+        batch |= deepcopy(require_ray().get(result))  # out of the memory that Ray shares
     return batch
 
 
-def _without_samples(partials: Partials) -> Partials:
-    return {label: replace(x, sample=x.sample[:0]) for label, x in partials.items()}
-
-
-def _samples(results: list[Any]) -> Iterator[tuple[Hashable, NDArray[Any]]]:
-    """Yield the sampled rows of each class, one partition after the other."""
-    for result in results:
-        for label, partial in require_ray().get(result).items():
-            yield label, np.array(partial.sample[:, 1:])
-
-
 def _write(
-    before: _Before, results: list[Any], batch: Partials, record: EncoderRecord | None, note: str
+    before: _Before, batch: Partials, record: EncoderRecord | None, note: str
 ) -> FeCAMClassifier:
     """Return the classifier that has learned the batch; its file is written in one step."""
 
     def change(working: WorkingCopy) -> None:
-        statistics = {
-            label: replace(partial.statistics, n_batches=1) for label, partial in batch.items()
-        }
-        working.classifier.learn_statistics(statistics, _samples(results))
+        statistics = {name: replace(x.statistics, n_batches=1) for name, x in batch.items()}
+        samples = ((name, partial.sample[:, 1:]) for name, partial in batch.items())
+        working.classifier.learn_statistics(statistics, samples)
         if before.hashes is None:
             return
         label: Any

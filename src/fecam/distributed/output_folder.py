@@ -21,32 +21,28 @@ class OutputFolder:
         if "://" not in self.address:  # a worker has another working directory
             object.__setattr__(self, "address", str(Path(self.address).resolve()))
 
-    def _open(self) -> tuple[Any, str]:
-        """Return Arrow's file system, and the path of the folder in it."""
+    def _open(self) -> Any:
+        """Return Arrow's file system of the folder; paths are relative to it."""
         from pyarrow import fs
 
-        if "://" in self.address:
-            system, path = fs.FileSystem.from_uri(self.address)
-            return system, path
-        return fs.LocalFileSystem(), self.address
+        return fs.SubTreeFileSystem(*reversed(fs.FileSystem.from_uri(self.address)))
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if it does not exist."""
-        system, root = self._open()
         try:
-            with system.open_input_stream(f"{root}/{name}") as file:
+            with self._open().open_input_stream(name) as file:
                 return bytes(file.read())
         except FileNotFoundError:
             return None
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file in one step: readers see all of it or nothing."""
-        system, root = self._open()
-        system.create_dir(root, recursive=True)
-        partial = f"{root}/.{token_hex(8)}.tmp"
-        with system.open_output_stream(partial) as file:
+        folder = self._open()
+        folder.base_fs.create_dir(folder.base_path, recursive=True)
+        partial = f".{token_hex(8)}.tmp"
+        with folder.open_output_stream(partial) as file:
             file.write(data)
-        system.move(partial, f"{root}/{name}")
+        folder.move(partial, name)
 
     def write_table(self, name: str, table: Any, items: int, unreadable: int) -> None:
         """Write a table as Parquet, with its counts as metadata."""
@@ -63,9 +59,8 @@ class OutputFolder:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        system, root = self._open()
         try:
-            with system.open_input_file(f"{root}/{name}") as file:
+            with self._open().open_input_file(name) as file:
                 metadata = pq.read_schema(file).metadata or {}
             items, unreadable = map(int, metadata[_COUNTS].split())
         except (FileNotFoundError, pa.ArrowException, KeyError, ValueError):
@@ -76,13 +71,11 @@ class OutputFolder:
         """Return the names of all tables."""
         from pyarrow import fs
 
-        system, root = self._open()
-        files = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        files = self._open().get_file_info(fs.FileSelector("", allow_not_found=True))
         names = [file.base_name for file in files]
         return [name for name in names if name.startswith("part-") and name.endswith(".parquet")]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove tables."""
-        system, root = self._open()
         for name in names:
-            system.delete_file(f"{root}/{name}")
+            self._open().delete_file(name)

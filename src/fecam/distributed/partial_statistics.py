@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from fecam.core.batches import group_by_label, summarize_batch
 from fecam.core.calibration import CALIBRATION_ROWS
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics, combine
+from fecam.distributed.cluster import from_table
 from fecam.distributed.reading import Block, ReadStats, hashes_of
 from fecam.errors import InputError
 from fecam.inputs import check_range
@@ -98,21 +98,11 @@ def partition(partials: Partials, count: int) -> list[Partials]:
     return parts
 
 
-def to_table(partials: Partials, stats: ReadStats) -> Any:
-    """Return a block of Ray Data, which must be an Arrow table, that holds both."""
-    import pyarrow as pa
-
-    # A thousand matrices need the 64-bit offsets of large_binary.
-    column = pa.array([pickle.dumps((partials, stats), protocol=5)], pa.large_binary())
-    return pa.table({"partials": column})
-
-
 def from_tables(tables: Iterable[Any]) -> tuple[Partials, ReadStats]:
-    """Return the merged contents of tables made by `to_table`."""
+    """Return the merged results of the workers that computed `partial_statistics`."""
     total, stats = Partials(), ReadStats()
     for table in tables:
-        for value in table.column("partials") if table.num_rows else ():
-            partials, counts = pickle.loads(value.as_buffer())
+        for partials, counts in from_table(table):
             merge(total, partials)
             stats.add(counts)
     return total, stats

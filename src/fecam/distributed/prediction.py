@@ -18,22 +18,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fecam.classifier import FeCAMClassifier
 from fecam.core.calibration import novelty_threshold
 from fecam.data.content_hashes import content_hashes
-from fecam.distributed.cluster import iter_reports, map_blocks, report_table, require_ray, row_count
+from fecam.data.table_parquet import is_text
+from fecam.distributed.cluster import (
+    from_table,
+    iter_blocks,
+    map_blocks,
+    require_ray,
+    row_count,
+    to_table,
+)
 from fecam.distributed.columns import item_columns, items_of
 from fecam.distributed.output_folder import OutputFolder
-from fecam.distributed.reading import (
-    MAX_REASONS,
-    Block,
-    ProgressReporter,
-    ReadStats,
-    Source,
-    read_block,
-)
+from fecam.distributed.reading import Block, ProgressReporter, ReadStats, Source, read_block
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, FecamError, InputError, ModelFileError
 from fecam.features.extraction import Report
@@ -148,9 +147,9 @@ def predict(
     summary, names = PredictionSummary(), Counter[str]()
     arguments = (model_ref, encoder, Source(None, None, item), top, reject, folder)
     reporter = ProgressReporter(report, total or row_count(dataset))
-    for values in _run(dataset, arguments, concurrency, gpus, summary, reporter):
-        summary.reused += values.get("reused", 0)
-        names.update([values["name"]])
+    for name, is_reused in _run(dataset, arguments, concurrency, gpus, summary, reporter):
+        summary.reused += is_reused
+        names[name] += 1
     files = _copy_repeated(folder, names)
     # Before a run was stopped, blocks may have been cut differently: their files would be repeats.
     folder.remove(name for name in folder.tables() if name not in files)
@@ -193,8 +192,8 @@ def evaluate(
     summary = PredictionSummary()
     arguments = (model_ref, encoder, Source(None, label, item), 1, reject, None)
     reporter = ProgressReporter(report, total or row_count(dataset))
-    for values in _run(dataset, arguments, concurrency, gpus, summary, reporter):
-        summary.confusions.update({(a, b): count for a, b, count in values["pairs"]})
+    for pairs in _run(dataset, arguments, concurrency, gpus, summary, reporter):
+        summary.confusions.update(pairs)
     return summary
 
 
@@ -205,26 +204,29 @@ def _run(
     gpus: float,
     summary: PredictionSummary,
     reporter: ProgressReporter,
-) -> Iterator[dict[str, Any]]:
-    """Yield the report of each block; its counts are added to the summary."""
-    reject = arguments[4]
+) -> Iterator[Any]:
+    """Yield the result of each block; the summary gets the counts of all."""
+    ray, total, reject = require_ray(), ReadStats(), arguments[4]
     if reject is not None:
         novelty_threshold(reject)  # raises an error if it is invalid
     stage = map_blocks(
         dataset, _PredictWorker, *arguments, actors=True, concurrency=concurrency, gpus=gpus
     )
     try:
-        for values in iter_reports(stage):
-            summary.items += values["items"]
-            summary.unreadable += values["unreadable"]
-            summary.reasons = [*summary.reasons, *values["reasons"]][:MAX_REASONS]
-            reporter.update(summary.items, summary.unreadable)
-            yield values
-    except require_ray().exceptions.ObjectLostError as error:
+        for block in iter_blocks(stage):
+            for result, stats in from_table(ray.get(block)):
+                total.add(stats)
+                if total.error:
+                    raise InputError(total.error)
+                reporter.update(total.items, total.unreadable)
+                yield result
+    except ray.exceptions.ObjectLostError as error:
         raise ClusterError(
             "results were lost with a machine. Run it again: predictions that are written are kept"
         ) from error
-    reporter.update(summary.items, summary.unreadable, finished=True)
+    reporter.update(total.items, total.unreadable, finished=True)
+    summary.items, summary.unreadable = total.items, total.unreadable
+    summary.reasons = total.reasons
 
 
 def _claim(folder: OutputFolder, request: dict[str, Any]) -> None:
@@ -292,15 +294,16 @@ class _PredictWorker:
         self._source, self._top, self._reject, self._folder = source, top, reject, folder
 
     def __call__(self, table: Any) -> Any:
-        stats, values = ReadStats(), {}
+        stats = ReadStats()
+        result: Any = None
         try:
             if self._folder is None:
-                values = {"pairs": self._count(table, stats)}
+                result = self._count(table, stats)
             else:
-                values = self._write(table, self._folder, stats)
+                result = self._write(table, self._folder, stats)
         except FecamError as error:
             stats.error = str(error)
-        return report_table(**vars(stats), **values)
+        return to_table((result, stats))
 
     def _predict(self, table: Any, stats: ReadStats) -> tuple[Block, list[Prediction]]:
         """Return the readable items, and their predictions."""
@@ -311,24 +314,24 @@ class _PredictWorker:
             self._model.classifier, block.features, self._top, self._reject
         )
 
-    def _count(self, table: Any, stats: ReadStats) -> list[list[Any]]:
+    def _count(self, table: Any, stats: ReadStats) -> Counter[tuple[Any, Any]]:
+        """Return the number of items by label and prediction."""
         block, predictions = self._predict(table, stats)
         labels = [] if block.labels is None else block.labels.tolist()
-        pairs = Counter(zip(labels, (prediction.label for prediction in predictions), strict=True))
-        return [[*pair, count] for pair, count in pairs.items()]
+        return Counter(zip(labels, (prediction.label for prediction in predictions), strict=True))
 
-    def _write(self, table: Any, folder: OutputFolder, stats: ReadStats) -> dict[str, Any]:
+    def _write(self, table: Any, folder: OutputFolder, stats: ReadStats) -> tuple[str, bool]:
+        """Return the name of the block's file, and whether it existed."""
         columns = item_columns(table, "label", self._source.item)
-        digest = _content_hash(items_of(table, columns), table.drop_columns(columns))
-        name = f"part-{digest}.parquet"
+        name = f"part-{_content_hash(table, items_of(table, columns))}.parquet"
         if (counts := folder.counts(name)) is not None:
             stats.items, stats.unreadable = counts
-            return {"name": name, "reused": 1}
+            return name, True
         block, predictions = self._predict(table, stats)
         by_row = dict(zip(block.rows.tolist(), predictions, strict=True))
         rows = self._table(table, columns, [by_row.get(row) for row in range(table.num_rows)])
         folder.write_table(name, rows, stats.items, stats.unreadable)
-        return {"name": name}
+        return name, False
 
     def _table(self, table: Any, columns: list[str], rows: list[Prediction | None]) -> Any:
         """Return the predictions beside the columns of the block that are not bulky."""
@@ -350,29 +353,21 @@ class _PredictWorker:
         kept = {
             name: table.column(name)
             for name, kind in zip(table.column_names, table.schema.types, strict=True)
-            if name not in predicted
-            and (name not in columns or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+            if name not in predicted and (name not in columns or is_text(kind))
         }
         return pa.table({**kept, **predicted})
 
 
-def _content_hash(items: Any, others: Any) -> str:
-    """Return a hash of the items of a block and of its other columns."""
+def _content_hash(table: Any, items: Any) -> str:
+    """Return a hash of a block; of items that are paths, also of their files."""
     import pyarrow as pa
 
-    if isinstance(items, np.ndarray) and items.dtype.kind != "O":
-        digest = hashlib.sha256(f"{items.shape}{items.dtype.str}".encode())
-        digest.update(np.ascontiguousarray(items).data)
-    else:
-        texts = bool(len(items)) and isinstance(items[0], str)
-        digest = hashlib.sha256(content_hashes(items, "texts" if texts else "images").tobytes())
-        for path in items if texts else ():
-            if os.path.isfile(path):  # the file may have changed
-                digest.update(content_hashes([path], "images").tobytes())
-    if others.num_columns:
-        others = others.replace_schema_metadata().combine_chunks()
-        buffer = pa.BufferOutputStream()
-        with pa.ipc.new_stream(buffer, others.schema) as stream:
-            stream.write_table(others)
-        digest.update(buffer.getvalue())
+    table = table.replace_schema_metadata().combine_chunks()
+    buffer = pa.BufferOutputStream()
+    with pa.ipc.new_stream(buffer, table.schema) as stream:
+        stream.write_table(table)
+    digest = hashlib.sha256(buffer.getvalue())
+    for item in items:
+        if isinstance(item, str) and os.path.isfile(item):
+            digest.update(content_hashes([item], "images").tobytes())
     return digest.hexdigest()[:24]

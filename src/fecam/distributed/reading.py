@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data.content_hashes import content_hashes
-from fecam.distributed.columns import Images, item_columns, items_of, labels_of
+from fecam.data.images import Images
+from fecam.distributed.columns import item_columns, items_of, labels_of
 from fecam.encoders.catalogue import load
 from fecam.encoders.encoder import Encoder
 from fecam.errors import InputError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from fecam.distributed.cluster import iter_reports, map_blocks, report_table
+from fecam.distributed.cluster import require_ray
 from fecam.distributed.columns import item_columns
 from fecam.distributed.reading import ReadStats, Source, read_block
 from fecam.errors import FecamError, InputError
@@ -25,42 +25,32 @@ class SchemaProbe:
     record: EncoderRecord | None
 
 
-class _ProbeWorker:
-    """Encodes the first rows in a worker: the driver may have no encoder."""
-
-    def __init__(self, source: Source) -> None:
-        self._source, self._encoder = source, source.load_encoder()
-
-    def __call__(self, table: Any) -> Any:
-        stats, values = ReadStats(), {}
-        try:
-            X = read_block(table, self._source, self._encoder, stats).features
-            values = {"width": X.shape[1], "minimum": float(X.min()) if len(X) else None}
-            if self._encoder is not None and self._encoder.fingerprint:
-                record = record_of(self._encoder)
-                values["record"] = None if record is None else asdict(record)
-        except FecamError as error:
-            stats.error = str(error)
-        return report_table(**vars(stats), **values)
-
-
 def probe(dataset: Any, source: Source, gpus: float) -> SchemaProbe:
-    """Return what the first `PROBE_ROWS` rows show."""
-    encodes = source.encoder is not None
-    stage = map_blocks(
-        dataset.limit(PROBE_ROWS),
-        _ProbeWorker,
-        source,
-        actors=encodes,
-        concurrency=1 if encodes else None,
-        gpus=gpus,
-    )
-    reports = list(iter_reports(stage))
-    minima = [report["minimum"] for report in reports if report["minimum"] is not None]
-    if not minima:
-        raise no_items_error([reason for report in reports for reason in report["reasons"]])
-    records = [EncoderRecord(**report["record"]) for report in reports if report.get("record")]
-    return SchemaProbe(reports[-1]["width"], min(minima), records[-1] if records else None)
+    """Return what the first `PROBE_ROWS` rows show; a worker encodes them, as all others."""
+    ray = require_ray()
+    try:
+        table = dataset.take_batch(PROBE_ROWS, batch_format="pyarrow")
+    except ValueError:  # the data set is empty
+        raise no_items_error([]) from None
+    result, stats = ray.get(ray.remote(num_gpus=gpus)(_probe).remote(table, source))
+    if stats.error:
+        raise InputError(stats.error)
+    if result is None:
+        raise no_items_error(stats.reasons)
+    return SchemaProbe(*result)
+
+
+def _probe(table: Any, source: Source) -> tuple[Any, ReadStats]:
+    """Return the fields of the `SchemaProbe`, or None without a usable row, and the counts."""
+    stats = ReadStats()
+    try:
+        encoder = source.load_encoder()
+        X = read_block(table, source, encoder, stats).features
+        record = record_of(encoder) if encoder is not None and encoder.fingerprint else None
+    except FecamError as error:
+        stats.error = str(error)
+        return None, stats
+    return (X.shape[1], float(X.min()), record) if len(X) else None, stats
 
 
 def from_schema(dataset: Any, source: Source) -> SchemaProbe | None:

@@ -7,6 +7,8 @@ task holds more than `FAN_IN` blocks, or `FAN_IN` results of one partition.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from fecam.distributed.cluster import require_ray
@@ -18,70 +20,53 @@ FAN_IN = 8
 MAX_PARTITIONS = 64
 
 
-class TreeReduce:
-    """Merges the tables that are added to it, by partitions of the classes."""
+def tree_reduce(
+    blocks: Iterator[Any], partitions: int, cpus: float, update: Callable[[ReadStats], None]
+) -> tuple[list[Any], ReadStats]:
+    """Return references to the merged statistics of each partition, and the counts of all items.
 
-    def __init__(self, partitions: int, cpus: float) -> None:
-        self._ray = require_ray()
-        options: dict[str, Any] = {
-            "num_cpus": cpus,
-            "max_retries": -1,
-            "scheduling_strategy": "SPREAD",
-        }
-        self._partitions = partitions
-        self._read = self._ray.remote(num_returns=partitions + 1, **options)(_read)
-        self._merge = self._ray.remote(**options)(_merge)
-        self._blocks: list[Any] = []
-        self._levels: list[list[list[Any]]] = [[] for _ in range(partitions)]
-        self._pending: list[Any] = []
-        self.stats = ReadStats()
-        """Of the blocks that have been read so far."""
+    ``update`` is called with the counts so far.
+    """
+    ray = require_ray()
+    options: dict[str, Any] = {"max_retries": -1, "scheduling_strategy": "SPREAD"}
+    read = ray.remote(num_returns=partitions + 1, num_cpus=cpus, **options)(_read)
+    merge_all = ray.remote(num_cpus=cpus, **options)(_merge)
+    levels: list[list[list[Any]]] = [[] for _ in range(partitions)]
+    pending: list[Any] = []
+    total = ReadStats()
 
-    def add(self, block: Any) -> None:
-        """Add the table of one block, by its reference."""
-        self._blocks.append(block)
-        if len(self._blocks) == FAN_IN:
-            self._read_blocks()
-        self._poll(limit=4 * self._partitions + FAN_IN)
-
-    def finish(self) -> list[Any]:
-        """Return references to the merged statistics of each partition."""
-        self._read_blocks()
-        self._poll(limit=0)
-        results = []
-        for levels in self._levels:
-            left = [result for level in levels for result in level]
-            while len(left) > 1:
-                left = [*left[FAN_IN:], self._merge.remote(*left[:FAN_IN])]
-            results += left
-        return results
-
-    def _read_blocks(self) -> None:
-        if self._blocks:
-            *results, stats = self._read.remote(self._partitions, *self._blocks)
-            self._pending.append(stats)
-            self._blocks = []
-            for levels, result in zip(self._levels, results, strict=True):
-                self._push(levels, 0, result)
-
-    def _push(self, levels: list[list[Any]], level: int, result: Any) -> None:
+    def push(levels: list[list[Any]], result: Any, level: int = 0) -> None:
         """Add a result to a level; a full level is merged into the next, like a carry."""
         if level == len(levels):
             levels.append([])
         levels[level].append(result)
         if len(levels[level]) == FAN_IN:
             full, levels[level] = levels[level], []
-            self._push(levels, level + 1, self._merge.remote(*full))
+            push(levels, merge_all.remote(*full), level + 1)
 
-    def _poll(self, limit: int) -> None:
-        """Add the statistics that have arrived; block while more than ``limit`` are pending."""
-        while self._pending:
-            timeout = None if len(self._pending) > limit else 0
-            done, self._pending = self._ray.wait(self._pending, num_returns=1, timeout=timeout)
+    def collect(limit: int) -> None:
+        """Add the counts that have arrived; block while more than ``limit`` are pending."""
+        while pending:
+            done, pending[:] = ray.wait(pending, timeout=None if len(pending) > limit else 0)
             if not done:
                 return
-            for stats in self._ray.get(done):
-                self.stats.add(stats)
+            total.add(ray.get(done[0]))
+            update(total)
+
+    while group := list(islice(blocks, FAN_IN)):
+        *results, stats = read.remote(partitions, *group)
+        for own, result in zip(levels, results, strict=True):
+            push(own, result)
+        pending.append(stats)
+        collect(limit=4 * partitions)
+    collect(limit=0)
+    merged = []
+    for own in levels:
+        left = [result for level in own for result in level]
+        while len(left) > 1:
+            left = [*left[FAN_IN:], merge_all.remote(*left[:FAN_IN])]
+        merged += left
+    return merged, total
 
 
 def _read(partitions: int, *tables: Any) -> list[Any]:

@@ -77,11 +77,30 @@ def wrap(
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(function, torch.nn.Module):
         return _Wrapped(function, name, kind, n_features, preprocessing, fingerprint or "")
+    from fecam.encoders.torch_runtime import TorchImageEncoder, fingerprint_of_tensors
+
     if fingerprint is None:
-        fingerprint = _module_fingerprint(function)
-    if kind == "images":
-        return _image_module(function, name, n_features, preprocessing, fingerprint, device)
-    return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, fingerprint)
+        layers = [f"{type(function).__module__}.{type(function).__qualname__}", repr(function)]
+        fingerprint = fingerprint_of([*layers, fingerprint_of_tensors(function.state_dict())])
+    if kind != "images":
+        return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, fingerprint)
+    if preprocessing is None:
+        raise EncoderError(
+            f"the module {name!r} needs images of one size: give a preprocessing, as in "
+            "wrap(module, name=..., preprocessing=ImagePreprocessing(size=224))."
+        )
+    encoder = TorchImageEncoder(
+        copy.deepcopy(function),
+        preprocessing,
+        name=name,
+        fingerprint=fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint]),
+        device=device,
+    )
+    if n_features is not None and n_features != encoder.n_features:
+        raise EncoderError(
+            f"{name!r} returns {encoder.n_features} features, not n_features={n_features}."
+        )
+    return encoder
 
 
 class _Wrapped(BatchEncoder):
@@ -123,43 +142,6 @@ class _Wrapped(BatchEncoder):
             raise EncoderError(
                 f"{self.name!r} returned {type(output).__name__}, not an array of numbers: {error}."
             ) from None
-
-
-def _image_module(
-    module: Any,
-    name: str,
-    n_features: int | None,
-    preprocessing: ImagePreprocessing | None,
-    fingerprint: str,
-    device: Any,
-) -> Encoder:
-    from fecam.encoders.torch_runtime import TorchImageEncoder
-
-    if preprocessing is None:
-        raise EncoderError(
-            f"the module {name!r} needs images of one size: give a preprocessing, as in "
-            "wrap(module, name=..., preprocessing=ImagePreprocessing(size=224))."
-        )
-    encoder = TorchImageEncoder(
-        copy.deepcopy(module),
-        preprocessing,
-        name=name,
-        fingerprint=fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint]),
-        device=device,
-    )
-    if n_features is not None and n_features != encoder.n_features:
-        raise EncoderError(
-            f"{name!r} returns {encoder.n_features} features, not n_features={n_features}."
-        )
-    return encoder
-
-
-def _module_fingerprint(module: Any) -> str:
-    """Return a hash of a module's weights and of its layers as it prints them."""
-    from fecam.encoders.torch_runtime import fingerprint_of_tensors
-
-    named = f"{type(module).__module__}.{type(module).__qualname__}"
-    return fingerprint_of([named, repr(module), fingerprint_of_tensors(module.state_dict())])
 
 
 def _frozen(module: Any, kind: Kind, device: Any) -> Callable[[Any], Any]:

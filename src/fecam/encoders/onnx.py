@@ -100,18 +100,11 @@ class OnnxEncoder(ImageEncoder):
             f"This is the output {self._output!r}. {remedy}",
         )
 
-    def embed(self, prepared: Sequence[Any]) -> Features:
-        """Return the features of prepared images, in batches of the network's fixed size if any."""
-        fixed = self._input.shape[0]
-        step = fixed if isinstance(fixed, int) else max(1, len(prepared))
-        starts = range(0, len(prepared), step)
-        parts = [self._run(prepared[start : start + step]) for start in starts]
-        return np.concatenate([np.zeros((0, self.n_features), np.float32), *parts])
-
     def _run(self, prepared: Sequence[Any]) -> Features:
         pixels = np.stack(prepared)
-        # Pads the last batch of a network whose batch size is fixed.
-        if isinstance(fixed := self._input.shape[0], int) and len(pixels) < fixed:
+        if isinstance(fixed := self._input.shape[0], int):  # split and pad batches of other sizes
+            if len(prepared) > fixed:
+                return np.concatenate([self._run(prepared[:fixed]), self._run(prepared[fixed:])])
             pixels = np.concatenate([pixels, np.repeat(pixels[-1:], fixed - len(pixels), axis=0)])
         images: NDArray[Any] = pixels
         if self._input.type != "tensor(uint8)":  # else the network normalizes

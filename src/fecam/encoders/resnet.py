@@ -36,9 +36,6 @@ class ResNet18(nn.Module):
 
     The features are the output of the last ReLU averaged over the image, so they are nonnegative.
     Layers are named as in public checkpoints.
-
-    >>> ResNet18(width=8)(torch.zeros(2, 3, 32, 32)).shape
-    torch.Size([2, 64])
     """
 
     def __init__(self, width: int = 64, stem: Stem = "small") -> None:

@@ -15,7 +15,7 @@ from joblib import cpu_count
 from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ItemError
-from fecam.features.store import FeatureStore, FeatureWriter, Rows, StoredFeatures
+from fecam.features.store import FeatureStore, FeatureWriter, Rows
 
 READ_AHEAD = 4
 """Batches that are read before the network needs them."""
@@ -114,16 +114,22 @@ def extract(
     >>> features.kind, np.asarray(features.items).tolist()
     ('features', [[3.0, 1.0], [5.0, 2.0], [4.0, 1.0], [5.0, 1.0]])
     """
-    stored = _extract(dataset, encoder, cache, report, strict, batch)
-    skipped, kept, notes = stored.about["skipped"], stored.kept, dataset.notes
-    if skipped:
-        notes = (*notes, f"{len(skipped)} of {len(dataset)} items could not be read")
-        notes = (*notes, *(reason for _, reason in skipped))
+    encoded = encode_dataset(
+        dataset, encoder, cache=cache, report=report, strict=strict, batch=batch
+    )
+    kept, reasons, notes = encoded.rows, list(encoded.failed.values()), dataset.notes
+    if not kept:
+        raise InputError(
+            f"none of the {len(dataset)} items of {dataset.name!r} can be read; the first: "
+            f"{reasons[0]}"
+        )
+    if reasons:
+        notes = (*notes, f"{len(reasons)} of {len(dataset)} items could not be read", *reasons)
     return replace(
         dataset,
         name=f"{dataset.name} ({encoder.name})",
         kind="features",
-        items=stored.features,
+        items=encoded.features,
         labels=dataset.labels[kept],
         is_test=np.asarray(dataset.is_test)[kept],
         domains=None if dataset.domains is None else dataset.domains[kept],
@@ -142,44 +148,6 @@ def encode_dataset(
     batch: int | None = None,
 ) -> Encoded:
     """Return the features of `extract` with the index of each item; empty if none is readable."""
-    try:
-        stored = _extract(dataset, encoder, cache, report, strict, batch)
-    except _NothingReadable as error:
-        return Encoded(np.zeros((0, encoder.n_features), np.float32), [], error.failed)
-    return Encoded(stored.features, stored.kept.tolist(), dict(stored.about["skipped"]))
-
-
-def encode_readable(items: Sequence[Any], encoder: Encoder) -> Encoded:
-    """Return the features of the items that can be read, without a cache.
-
-    >>> import numpy as np
-    >>> from fecam.encoders import wrap
-    >>> lengths = wrap(lambda texts: np.asarray([[len(t)] for t in texts], "f4"),
-    ...                name="lengths", kind="texts", fingerprint="lengths-1")
-    >>> encode_readable(["a", "abc"], lengths).features.tolist()
-    [[1.0], [3.0]]
-    """
-    writer = _MemoryWriter()
-    _encode(writer, items, encoder, None, False, None)
-    stored = writer.stored(encoder.n_features)
-    return Encoded(stored.features, stored.kept.tolist(), dict(writer.skipped))
-
-
-class _NothingReadable(InputError):
-    def __init__(self, message: str, failed: dict[int, str]) -> None:
-        super().__init__(message)
-        self.failed = failed
-
-
-def _extract(
-    dataset: Dataset,
-    encoder: Encoder,
-    cache: FeatureStore | Path | str | bool,
-    report: Report | None,
-    strict: bool,
-    batch: int | None,
-) -> StoredFeatures:
-    """Return the features from the cache, after computing them if they are missing."""
     if dataset.kind == "features":
         raise InputError(
             f"the data set {dataset.name!r} holds features already; it needs no encoder"
@@ -190,20 +158,10 @@ def _extract(
             f"{dataset.name!r} holds {dataset.kind}. `fecam encoders` lists the encoders of each "
             "kind"
         )
-
-    def fill(writer: FeatureWriter | _MemoryWriter) -> None:
-        _encode(writer, dataset.items, encoder, report, strict, batch)
-        if len(writer.skipped) == len(dataset):
-            raise _NothingReadable(
-                f"none of the {len(dataset)} items of {dataset.name!r} can be read; the first: "
-                f"{writer.skipped[0][1]}",
-                dict(writer.skipped),
-            )
-
     if cache is False:
         memory = _MemoryWriter()
-        fill(memory)
-        return memory.stored(encoder.n_features)
+        _encode(memory, dataset.items, encoder, report, strict, batch)
+        return memory.encoded(encoder.n_features)
     if not encoder.fingerprint:
         raise EncoderError(
             f"the encoder {encoder.name!r} has no fingerprint to identify its cached features. "
@@ -216,20 +174,36 @@ def _extract(
     stored = cache.find(key)
     if stored is not None and strict:
         _check_none_skipped(stored.about["skipped"])
+    about = {
+        "dataset": dataset.name,
+        "encoder": encoder.name,
+        "preprocessing": encoder.preprocessing,
+        "width": encoder.n_features,
+        "items": len(dataset),
+    }
     while stored is None:  # another process may remove it before it is read
-        about = {
-            "dataset": dataset.name,
-            "encoder": encoder.name,
-            "preprocessing": encoder.preprocessing,
-            "width": encoder.n_features,
-            "items": len(dataset),
-        }
-        with cache.writer(key, len(dataset), encoder.n_features, about) as writer:
-            if writer is not None:
-                fill(writer)
+        try:
+            with cache.writer(key, len(dataset), encoder.n_features, about) as writer:
+                if writer is not None:
+                    _encode(writer, dataset.items, encoder, report, strict, batch)
+                    if len(writer.skipped) == len(dataset):
+                        raise _NothingReadable(dict(writer.skipped))
+        except _NothingReadable as error:
+            return Encoded(np.zeros((0, encoder.n_features), np.float32), [], error.args[0])
         cache.shrink(keep=key)
         stored = cache.find(key)
-    return stored
+    return Encoded(stored.features, stored.kept.tolist(), dict(stored.about["skipped"]))
+
+
+class _NothingReadable(Exception):
+    """Ends a run without completing its set; the argument is why each item cannot be read."""
+
+
+def encode_readable(items: Sequence[Any], encoder: Encoder) -> Encoded:
+    """Return the features of the items that can be read, without a cache."""
+    writer = _MemoryWriter()
+    _encode(writer, items, encoder, None, False, None)
+    return writer.encoded(encoder.n_features)
 
 
 def _encode(
@@ -320,7 +294,7 @@ class _MemoryWriter:
         self.skipped += skipped
         self.done = end
 
-    def stored(self, width: int) -> StoredFeatures:
-        rows = np.concatenate([np.zeros((0, width), np.float32), *self._parts])
-        kept = np.delete(np.arange(self.done), [row for row, _ in self.skipped])
-        return StoredFeatures(rows, kept, {"skipped": self.skipped})
+    def encoded(self, width: int) -> Encoded:
+        features = np.concatenate([np.zeros((0, width), np.float32), *self._parts])
+        failed = dict(self.skipped)
+        return Encoded(features, [row for row in range(self.done) if row not in failed], failed)

@@ -26,8 +26,7 @@ def confusion_map(labels: Sequence[Hashable], fractions: NDArray[Any]) -> Figure
     small = 8 if len(labels) <= 20 else 6
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=small)
     axes.set_yticks(range(len(names)), names, fontsize=small)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("class")
+    axes.set(xlabel="predicted", ylabel="class")
     axes.invert_yaxis()
     return figure
 

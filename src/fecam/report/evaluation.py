@@ -13,7 +13,7 @@ from fecam.bench.evaluation import Evaluation
 from fecam.errors import InputError
 from fecam.files import write_atomically
 from fecam.report.layout import description_list, details, figures, page, section
-from fecam.report.tables import GAP, Cell, Table
+from fecam.report.tables import GAP, Table, text_table
 from fecam.report.text import markup, percent
 
 if TYPE_CHECKING:
@@ -105,55 +105,39 @@ def results_table(evaluation: Evaluation) -> Table:
         "novelty AUROC %": evaluation.novelty_auroc,
         "FPR at 95 % TPR %": evaluation.fpr_at_95_tpr,
     }
-    rows = [
-        (Cell(name), Cell(percent(value))) for name, value in metrics.items() if value is not None
-    ]
-    return Table(("metric", "value"), tuple(rows), f"{evaluation.count:,} samples of known classes")
+    rows = [(name, percent(value)) for name, value in metrics.items() if value is not None]
+    return text_table(("metric", "value"), rows, f"{evaluation.count:,} samples of known classes")
 
 
 def classes_table(evaluation: Evaluation) -> Table:
     """Return one row per class that has samples, lowest recall first."""
+    rows = []
     results = [result for result in evaluation.classes if result.count]
-    rows = [
-        (
-            Cell(str(result.label)),
-            Cell(f"{result.count:,}"),
-            Cell(_percent(result.recall)),
-            Cell(_percent(result.precision)),
-            Cell(
-                ""
-                if result.confused_with is None
-                else f"{result.confused_with} ({result.confused:,})"
-            ),
-        )
-        for result in sorted(results, key=lambda result: (result.recall is None, result.recall))
-    ]
+    for result in sorted(results, key=lambda result: (result.recall is None, result.recall)):
+        other = "" if not result.confused else f"{result.confused_with} ({result.confused:,})"
+        shares = (_percent(result.recall), _percent(result.precision))
+        rows.append((str(result.label), f"{result.count:,}", *shares, other))
     header = ("class", "samples", "recall %", "precision %", "most often predicted as")
-    return Table(header, tuple(rows), "Lowest recall first")
+    return text_table(header, rows, "Lowest recall first")
 
 
 def confusions_table(evaluation: Evaluation) -> Table:
     """Return the most frequent confusions."""
-    rows = [
-        (Cell(str(label)), Cell(str(predicted)), Cell(f"{count:,}"))
-        for label, predicted, count in evaluation.confusions[:MAX_PAIRS]
-    ]
-    return Table(("class", "predicted", "samples"), tuple(rows), "Most frequent confusions")
+    pairs = evaluation.confusions[:MAX_PAIRS]
+    rows = [(str(label), str(predicted), f"{count:,}") for label, predicted, count in pairs]
+    return text_table(("class", "predicted", "samples"), rows, "Most frequent confusions")
 
 
 def unknown_table(evaluation: Evaluation) -> Table:
     """Return the number of samples per unknown label."""
-    rows = [(Cell(str(label)), Cell(f"{count:,}")) for label, count in evaluation.unknown.items()]
-    return Table(("label", "samples"), tuple(rows), "Not part of the other metrics")
+    rows = [(str(label), f"{count:,}") for label, count in evaluation.unknown.items()]
+    return text_table(("label", "samples"), rows, "Not part of the other metrics")
 
 
 def reliability_table(evaluation: Evaluation) -> Table:
     """Return the bins of the reliability diagram."""
-    rows = [
-        (Cell(percent(each.confidence)), Cell(percent(each.accuracy)), Cell(f"{each.count:,}"))
-        for each in evaluation.bins
-    ]
-    return Table(("confidence %", "accuracy %", "samples"), tuple(rows), "Reliability")
+    rows = [(percent(x.confidence), percent(x.accuracy), f"{x.count:,}") for x in evaluation.bins]
+    return text_table(("confidence %", "accuracy %", "samples"), rows, "Reliability")
 
 
 def _percent(fraction: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fecam.report.layout import description_list, details
 from fecam.report.reading import Run
-from fecam.report.tables import Cell, Table
+from fecam.report.tables import text_table
 from fecam.report.text import duration, markup, size
 
 MAX_LISTED = 8
@@ -35,14 +35,14 @@ def summary_sentence(run: Run) -> str:
 def facts(run: Run) -> str:
     """Return the metadata of a run as HTML."""
     about = run.about
-    encoder = about.get("encoder") or {}
+    encoder, scenario = about.get("encoder") or {}, about.get("scenario") or {}
     values = {
         "experiment": _joined(about.get("name"), about.get("kind")),
         "data": _data(about.get("dataset") or {}),
         "encoder": _joined(encoder.get("name"), _fingerprint(encoder.get("fingerprint"))),
         "features": _features(about.get("features") or {}),
-        "scenario": _scenario(about.get("scenario")),
-        "seeds": _list(about.get("seeds")),
+        "scenario": _scenario(scenario),
+        "seeds": _list(about.get("seeds") or []),
         "machine": _machine(about.get("machine") or {}),
         "versions": _versions(about),
         "source": _git(about.get("git") or {}),
@@ -50,16 +50,14 @@ def facts(run: Run) -> str:
     }
     lines = "\n".join(markup(line) for line in run.spec.expandtabs(2).splitlines())
     spec = details("The experiment, spec.toml", f"<pre>{lines}</pre>") if run.spec.strip() else ""
-    return f"{description_list(values)}\n{_tasks(about.get('scenario'))}\n{spec}"
+    return f"{description_list(values)}\n{_tasks(scenario)}\n{spec}"
 
 
 def _joined(*parts: object) -> str:
     return ", ".join(str(part) for part in parts if part not in (None, ""))
 
 
-def _list(values: Any) -> str:
-    if not isinstance(values, list):
-        return ""
+def _list(values: list[Any]) -> str:
     groups = [(value, len(list(equal))) for value, equal in groupby(map(_value, values))]
     shown = [
         value if count == 1 else f"{count} \N{MULTIPLICATION SIGN} {value}"
@@ -98,44 +96,39 @@ def _data(values: Mapping[str, Any]) -> str:
 
 def _features(values: Mapping[str, Any]) -> str:
     """Return the width, and one fingerprint per seed if each seed trains its own encoder."""
-    per_seed = values.get("fingerprints")
-    per_seed = per_seed if isinstance(per_seed, Mapping) else {}
-    short = {seed: str(value)[:12] for seed, value in per_seed.items()}
+    short = {seed: str(value)[:12] for seed, value in values.get("fingerprints", {}).items()}
     width = _count(values.get("width"), "numbers each")
     if len(set(short.values())) > 1:
         return _joined(width, f"fingerprints {_pairs(short)}")
     return _joined(width, _fingerprint(next(iter(short.values()), values.get("fingerprint"))))
 
 
-def _scenario(scenario: Any) -> str:
+def _scenario(scenario: Mapping[str, Any]) -> str:
     """Return kind and options; the tasks have a table of their own."""
-    values = dict(scenario or {})
-    tasks, options = values.pop("tasks", None), values.pop("options", None)
-    if isinstance(tasks, list):
-        values["tasks"] = len(tasks)
-    if isinstance(options, Mapping):  # without values that are listed already, such as the order
-        values |= {key: value for key, value in options.items() if value not in values.values()}
+    values = dict(scenario)
+    options = values.pop("options", {})
+    if "tasks" in values:
+        values["tasks"] = len(values["tasks"])
+    # Without values that are listed already, such as the order.
+    values |= {key: value for key, value in options.items() if value not in values.values()}
     return _pairs(values)
 
 
-def _tasks(scenario: Any) -> str:
-    """Return the tasks as a table, if all of them have the same keys."""
-    tasks = scenario.get("tasks") if isinstance(scenario, Mapping) else None
-    if not isinstance(tasks, list) or not all(isinstance(task, Mapping) for task in tasks):
+def _tasks(scenario: Mapping[str, Any]) -> str:
+    """Return the tasks as a table."""
+    tasks = scenario.get("tasks")
+    if not tasks:
         return ""
-    names = list(tasks[0]) if tasks else []
-    if not names or any(list(task) != names for task in tasks):
-        return ""
-    rows = tuple(tuple(Cell(_value(task[name])) for name in names) for task in tasks)
-    table = Table(tuple(names), rows, "New classes, training rows and test rows of each task")
+    names = list(tasks[0])
+    rows = [[_value(task.get(name)) for name in names] for task in tasks]
+    table = text_table(names, rows, "New classes, training rows and test rows of each task")
     return details("The sequence of tasks", table.as_html())
 
 
 def _machine(values: Mapping[str, Any]) -> str:
     memory = values.get("memory")
-    shown = size(memory) if isinstance(memory, (int, float)) and memory > 1e6 else memory
     cores = _count(values.get("cores"), "cores")
-    return _joined(values.get("processor"), cores, shown and f"{shown} of memory")
+    return _joined(values.get("processor"), cores, memory and f"{size(memory)} of memory")
 
 
 def _versions(about: Mapping[str, Any]) -> str:
@@ -150,15 +143,15 @@ def _git(git: Mapping[str, Any]) -> str:
     return f"commit {str(git['commit'])[:12]}" + (", with changes" if git.get("dirty") else "")
 
 
-def _time(started: Any, finished: Any) -> str:
+def _time(started: str | None, finished: str | None) -> str:
     if not started:
         return ""
     try:
         start = datetime.fromisoformat(started)
-        shown = start.strftime("%Y-%m-%d %H:%M")
-        if not finished:
-            return f"started {shown}, not finished"
-        elapsed = datetime.fromisoformat(finished) - start
-        return f"{shown}, {duration(max(elapsed.total_seconds(), 0))}"
-    except (TypeError, ValueError):
-        return f"{started} to {finished}" if finished else f"started {started}, not finished"
+        elapsed = datetime.fromisoformat(finished or started) - start
+    except ValueError:
+        return f"{started} to {finished}"
+    shown = start.strftime("%Y-%m-%d %H:%M")
+    if not finished:
+        return f"started {shown}, not finished"
+    return f"{shown}, {duration(max(elapsed.total_seconds(), 0))}"

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 from fecam.bench.metrics import adds_classes
 from fecam.report.drawing import Figure, as_png, as_svg
-from fecam.report.embedding_plots import singular_values, tsne_points
 from fecam.report.maps import matrix_map, shrinkage_grid, shrinkage_map
 from fecam.report.plots import (
     accuracy_curves,
     joint_curves,
     old_new_all_bars,
     shown_heads,
+    singular_values,
     storage_curves,
     time_bars,
+    tsne_points,
 )
 from fecam.report.reading import Run
 from fecam.report.text import duration, percent, size

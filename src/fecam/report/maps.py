@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.bench.metrics import accuracy_matrix, adds_classes, is_complete
-from fecam.bench.record import is_number
 from fecam.report.drawing import WIDTH, Axes, Figure, new_figure, styled
 from fecam.report.reading import Run
+from fecam.validation import is_number
 
 MAX_VECTOR_CELLS = 500
 """More cells are drawn as pixels, because the page would have megabytes."""
@@ -28,8 +28,8 @@ def matrix_map(run: Run, head: str) -> Figure | None:
     side = 0.6 + 0.42 * min(max(matrix.shape), 9)
     figure, axes = new_figure(min(side, 3.8), min(side + 0.4, WIDTH))
     heatmap(axes, matrix, "accuracy, %", 0, 100)
-    axes.set_xlabel("tested on" + (" the classes of task" if adds_classes(tasks) else " part"))
-    axes.set_ylabel("after task")
+    columns = "the classes of task" if adds_classes(tasks) else "part"
+    axes.set(xlabel=f"tested on {columns}", ylabel="after task")
     _number(axes.xaxis, matrix.shape[1])
     _number(axes.yaxis, matrix.shape[0])
     axes.invert_yaxis()
@@ -45,8 +45,7 @@ def shrinkage_map(run: Run) -> Figure | None:
     first, second, values = grid
     figure, axes = new_figure(0.9 + 0.4 * len(first), min(1.2 + 0.6 * len(second), WIDTH))
     heatmap(axes, 100 * values, "average accuracy, %")
-    axes.set_xlabel("γ₂, off the diagonal")
-    axes.set_ylabel("γ₁, on the diagonal")
+    axes.set(xlabel="γ₂, off the diagonal", ylabel="γ₁, on the diagonal")
     axes.set_xticks(range(len(second)), [f"{value:g}" for value in second])
     axes.set_yticks(range(len(first)), [f"{value:g}" for value in first])
     return figure

@@ -61,7 +61,8 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
     if len(runs) == 1:
         path = Path(path or folder / "report.html")
         plots_by_prefix = {"": pictures(runs[0])}
-        text = run_page(runs[0], plots_by_prefix[""])
+        sections = run_sections(runs[0], plots_by_prefix[""], level=2, prefix="")
+        text = page(runs[0].title, summary_sentence(runs[0]), sections, PLOTS_BESIDE)
     else:
         path = Path(path or folder.resolve().parent / "comparison.html")
         named = _unique_names(runs)
@@ -69,13 +70,13 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
         per_run = {f"run-{i}-": pictures(run) for i, run in enumerate(runs, 1)}
         text = comparison_page(named, joint, list(per_run.values()))
         plots_by_prefix = {"comparison-": joint, **per_run}
+    folder = path.parent / "plots"
     try:
-        (path.parent / "plots").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for prefix, plots in plots_by_prefix.items():
             for plot in plots:
-                stem = path.parent / "plots" / f"{prefix}{plot.name}"
-                stem.with_name(stem.name + ".svg").write_bytes(plot.svg)
-                stem.with_name(stem.name + ".png").write_bytes(plot.png)
+                (folder / f"{prefix}{plot.name}.svg").write_bytes(plot.svg)
+                (folder / f"{prefix}{plot.name}.png").write_bytes(plot.png)
         write_atomically(path, text)
     except OSError as error:
         raise RunError(
@@ -83,12 +84,6 @@ def write_report(folders: Sequence[Path | str], path: Path | str | None = None) 
             "in a writable folder"
         ) from None
     return path
-
-
-def run_page(run: Run, plots: Sequence[Picture]) -> str:
-    """Return the page of one run."""
-    sections = run_sections(run, plots, level=2, prefix="")
-    return page(run.title, summary_sentence(run), sections, PLOTS_BESIDE)
 
 
 def comparison_page(

@@ -1,4 +1,4 @@
-"""Curves and bars of runs. Each function returns a figure, or None without data."""
+"""Curves, bars and points of runs. Each function returns a figure, or None without data."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from fecam.report.text import size
 
 MAX_HEADS = 16
 """More curves are not distinguishable; the best by average accuracy are drawn."""
+MAX_VECTOR_POINTS = 1500
+"""More points are drawn as pixels, because the page would have megabytes."""
 
 
 def shown_heads(run: Run) -> list[str]:
@@ -93,8 +95,7 @@ def joint_curves(runs: Mapping[str, Run]) -> Figure | None:
         x = [mean for mean, _ in counts.values()] or None
         style = {**line_style(heads.index(head)), "linestyle": DASHES[list(runs).index(name) % 3]}
         _curve(axes, curve, 100, style, f"curve-{i}", x)
-    axes.set_xlabel("classes learned" if over_classes else "task")
-    axes.set_ylabel("accuracy, %")
+    axes.set(xlabel="classes learned" if over_classes else "task", ylabel="accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(
         figure,
@@ -110,11 +111,10 @@ def _curves(curves: Mapping[str, Mapping[int, MeanStd]], title: str, scale: floa
     figure, axes = new_figure(3.1 + 0.19 * legend_rows(list(curves)))
     for i, curve in enumerate(curves.values()):
         _curve(axes, curve, scale, line_style(i), f"curve-{i}")
-    axes.set_xlabel("task")
-    axes.set_ylabel(title)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
     n_tasks = max(map(len, curves.values()))
-    axes.set_xlim(1 - min(0.5, 0.05 * n_tasks), n_tasks + min(0.5, 0.05 * n_tasks))
+    margin = min(0.5, 0.05 * n_tasks)
+    axes.set(xlabel="task", ylabel=title, xlim=(1 - margin, n_tasks + margin))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
     legend(figure, [(head, line_style(i)) for i, head in enumerate(curves)])
     return figure
 
@@ -150,14 +150,13 @@ def old_new_all_bars(run: Run) -> Figure | None:
     figure, axes = new_figure(0.9 + 0.46 * len(heads))
     y = np.arange(len(heads))[::-1]
     for i, (metric, name) in enumerate(names.items()):
-        values = [rows[head][metric] for head in heads]
+        means = [100 * rows[head][metric]["mean"] for head in heads]
+        deviations = [100 * (rows[head][metric]["std"] or 0) for head in heads]
         axes.barh(
             y + 0.26 * (1 - i),
-            [100 * value["mean"] for value in values],
+            means,
             height=0.24,
-            xerr=[100 * (value["std"] or 0) for value in values]
-            if any(value["std"] for value in values)
-            else None,
+            xerr=deviations if any(deviations) else None,
             error_kw={"ecolor": QUIET, "elinewidth": 0.8},
             color=(COLORS[5], COLORS[4], COLORS[0])[i],
             hatch=("", "////", "")[i],
@@ -166,8 +165,7 @@ def old_new_all_bars(run: Run) -> Figure | None:
             label=name,
         )
     _name_rows(axes, y, heads)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("last accuracy, %")
+    axes.set(xlim=(0, 100), xlabel="last accuracy, %")
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 
@@ -206,3 +204,81 @@ def _name_rows(axes: Axes, y: NDArray[Any], heads: Sequence[str]) -> None:
     axes.set_yticks(y, [shorten(head, 26) for head in heads])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(visible=False, axis="y")
+
+
+# -- features --------------------------------------------------------------------------------------
+
+
+@styled
+def singular_values(run: Run) -> Figure | None:
+    """Draw the singular values of covariances of old and new classes: one line each, and means."""
+    analyses = run.analysis("singular-values")
+    if not analyses or not any(analyses[0][kind] for kind in ("old", "new")):
+        return None
+    spectra = analyses[0]
+    figure, axes = new_figure(3.2)
+    for kind, color, dash in (("old", COLORS[0], "-"), ("new", COLORS[1], DASHES[1])):
+        lines = [np.array(line, dtype=float) for line in spectra[kind]]
+        for line in lines:
+            line[line <= 0] = np.nan  # fewer samples than features; zero has no logarithm
+            axes.plot(np.arange(1, len(line) + 1), line, color=color, linewidth=0.5, alpha=0.45)
+        if lines:
+            length = min(map(len, lines))
+            mean = np.mean([line[:length] for line in lines], axis=0)
+            axes.plot(
+                np.arange(1, length + 1),
+                mean,
+                color=color,
+                linestyle=dash,
+                linewidth=2.2,
+                label=f"{kind} classes, mean of {len(lines)}",
+                gid=f"curve-{kind}",
+            )
+    positive = [v for kind in ("old", "new") for line in spectra[kind] for v in line if v > 0]
+    if positive:
+        set_log_scale(axes.yaxis)
+        axes.set_ylim(bottom=max(min(positive), 1e-6 * max(positive)))
+    axes.set(xlabel="singular value, from the largest", ylabel="relative to the largest")
+    axes.legend(loc="upper right")
+    return figure
+
+
+@styled
+def tsne_points(run: Run) -> Figure | None:
+    """Draw the t-SNE of features before and after Tukey's transformation, one color per class."""
+    analyses = run.analysis("tsne")
+    if not analyses:
+        return None
+    data = analyses[0]
+    labels = data["labels"]
+    kinds = list(dict.fromkeys(labels))
+    colors = np.array([COLORS[kinds.index(label) % len(COLORS)] for label in labels])
+    is_new = np.asarray(data["is_new"], dtype=bool)
+    groups = (("old class", "o", ~is_new), ("new class", "^", is_new))
+    shown = [name for name in ("before", "after") if data.get(name)]
+    figure = Figure(figsize=(WIDTH, 3.1))
+    panels = figure.subplots(1, len(shown), squeeze=False)[0]
+    for axes, name in zip(panels, shown, strict=True):
+        points = np.asarray(data[name], dtype=float)
+        for _, marker, rows in groups:
+            axes.scatter(
+                *points[rows].T,
+                c=colors[rows],
+                marker=marker,
+                s=9,
+                linewidths=0,
+                alpha=0.75,
+                rasterized=len(points) > MAX_VECTOR_POINTS,
+            )
+        axes.set(title=f"{name} Tukey", xticks=[], yticks=[], box_aspect=1)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(True)
+    legend(
+        figure,
+        [
+            (name, {"color": QUIET, "linestyle": "", "marker": marker})
+            for name, marker, rows in groups
+            if rows.any()
+        ],
+    )
+    return figure

@@ -7,22 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from fecam.bench.metrics import Record, group_by_run, summarize
-from fecam.bench.record import (
-    Check,
-    check_values,
-    decode,
-    is_count,
-    is_number,
-    is_object,
-    is_text,
-    list_of,
-    maybe,
-    parse_json,
-    short,
-)
+from fecam.bench.record import Types, check_types, decode, parse_json
 from fecam.bench.results import METADATA, SPEC, read_bytes, read_records
 from fecam.errors import RunError
 
@@ -117,7 +106,9 @@ def read_run(folder: Path | str) -> Run:
     path = folder / SPEC
     spec = decode(read_bytes(path), str(path)) if path.exists() else ""
     records = _sort_by_head(read_records(folder), spec)
-    return Run(folder, _about(folder / METADATA), spec, tuple(records))
+    about = parse_json(read_bytes(folder / METADATA), str(folder / METADATA))
+    check_types(about, ABOUT, str(folder / METADATA))
+    return Run(folder, about, spec, tuple(records))
 
 
 def _sort_by_head(records: Iterable[Record], spec: str) -> list[Record]:
@@ -130,27 +121,9 @@ def _sort_by_head(records: Iterable[Record], spec: str) -> list[Record]:
     return sorted(records, key=lambda record: ranks.get(record.get("head"), len(ranks)))
 
 
-ABOUT: dict[str, Check] = {
-    **dict.fromkeys(("name", "title"), maybe(is_text)),
-    **dict.fromkeys(("paper", "packages", "machine", "git"), maybe(is_object)),
-    **dict.fromkeys(("dataset", "encoder", "features", "scenario"), maybe(is_object)),
-    "seeds": maybe(list_of(is_count)),
-    "notes": maybe(list_of(is_text)),
+ABOUT: Types = {
+    **dict.fromkeys(("name", "title"), (str, NoneType)),
+    **dict.fromkeys(("paper", "packages", "machine", "git"), (dict, NoneType)),
+    **dict.fromkeys(("dataset", "encoder", "features", "scenario"), (dict, NoneType)),
+    **dict.fromkeys(("seeds", "notes"), (list, NoneType)),
 }
-
-
-def _figures(value: Any) -> bool:
-    return is_object(value) and all(
-        is_object(figures) and all(map(is_number, figures.values())) for figures in value.values()
-    )
-
-
-def _about(path: Path) -> dict[str, Any]:
-    about: dict[str, Any] = parse_json(read_bytes(path), str(path))
-    check_values(about, ABOUT, str(path))
-    figures = (about.get("paper") or {}).get("figures")
-    if not maybe(_figures)(figures):
-        raise RunError(
-            f"{path}: the paper's values must be numbers by head and metric, not {short(figures)}"
-        )
-    return about

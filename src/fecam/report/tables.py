@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fecam.bench.metrics import mean_over_seeds
+from fecam.bench.metrics import METRICS, mean_over_seeds
 from fecam.report.reading import Run
 from fecam.report.text import duration, markdown, markup, percent, size
 
 GAP = "\N{EN DASH}"
 TITLES = {
-    "average": "average %",
-    "last": "last %",
-    "base": "base %",
-    "later": "later %",
-    "old": "old %",
-    "new": "new %",
-    "forgetting": "forgetting %",
-    "backward_transfer": "backward transfer %",
-    "calibration_error": "calibration error %",
+    **{name: f"{name.replace('_', ' ')} %" for name in METRICS},
     "novelty_auroc": "novelty AUROC %",
     "seconds_to_learn": "to learn",
     "seconds_to_predict": "to predict",
@@ -107,6 +99,11 @@ class Table:
         )
 
 
+def text_table(header: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> Table:
+    """Return a table of plain texts."""
+    return Table(tuple(header), tuple(tuple(map(Cell, row)) for row in rows), caption)
+
+
 # -- tables of a run -------------------------------------------------------------------------------
 
 
@@ -140,14 +137,12 @@ def task_table(run: Run) -> Table:
     """Return the accuracy of each head after each task."""
     curves = {head: mean_over_seeds(seeds, "accuracy") for head, seeds in run.heads.items()}
     count = max((task + 1 for curve in curves.values() for task in curve), default=0)
-    return Table(
-        ("head", *[f"task {i + 1}" for i in range(count)]),
-        tuple(
-            (Cell(head), *[Cell(percent(*curve[i]) if i in curve else GAP) for i in range(count)])
-            for head, curve in curves.items()
-        ),
-        "Accuracy in percent after each task",
-    )
+    rows = [
+        (head, *[percent(*curve[i]) if i in curve else GAP for i in range(count)])
+        for head, curve in curves.items()
+    ]
+    header = ("head", *[f"task {i + 1}" for i in range(count)])
+    return text_table(header, rows, "Accuracy in percent after each task")
 
 
 def joint_table(runs: Mapping[str, Run]) -> Table:
@@ -186,13 +181,9 @@ def _metrics_table(run: Run, metrics: Sequence[str], caption: str) -> Table:
 
 
 def _table(heads: list[str], columns: list[tuple[str, list[Any], str]], caption: str) -> Table:
-    cells = [
-        [Cell(head) for head in heads],
-        *[_column(values, kind) for _, values, kind in columns],
-    ]
-    return Table(
-        ("head", *[title for title, _, _ in columns]), tuple(zip(*cells, strict=True)), caption
-    )
+    cells = [list(map(Cell, heads)), *[_column(values, kind) for _, values, kind in columns]]
+    header = ("head", *[title for title, _, _ in columns])
+    return Table(header, tuple(zip(*cells, strict=True)), caption)
 
 
 def _column(values: Sequence[Any], kind: str) -> list[Cell]:

@@ -7,20 +7,12 @@ import re
 
 
 def percent(fraction: float, std: float | None = None) -> str:
-    """Return a fraction in percent, with its standard deviation if there is one.
-
-    >>> percent(0.7086), percent(0.7086, 0.003)
-    ('70.9', '70.9 ± 0.3')
-    """
+    """Return a fraction in percent, with its standard deviation if there is one."""
     return f"{100 * fraction:.1f}" + ("" if std is None else f" ± {100 * std:.1f}")
 
 
 def size(count: float) -> str:
-    """Return a number of bytes with three digits and a unit.
-
-    >>> size(123), size(106_000_000)
-    ('123 B', '106 MB')
-    """
+    """Return a number of bytes with three digits and a unit."""
     units = ["B", "KB", "MB", "GB", "TB"]
     while count >= 999.5 and len(units) > 1:
         count, units = count / 1000, units[1:]
@@ -28,11 +20,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a number of seconds with a unit.
-
-    >>> duration(0.0042), duration(75), duration(7300)
-    ('4.2 ms', '75 s', '2 h 2 min')
-    """
+    """Return a number of seconds with a unit."""
     if seconds < 0.9995:
         return f"{1000 * seconds:.2g} ms" if seconds < 0.0995 else f"{1000 * seconds:.0f} ms"
     if seconds < 120:
@@ -42,11 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def plain(text: object) -> str:
-    """Return the text with every non-printable character replaced.
-
-    >>> plain("a\\x1b[31mb")
-    'a�[31mb'
-    """
+    """Return the text with every non-printable character replaced."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(text))
 
 
@@ -56,9 +40,5 @@ def markup(text: object) -> str:
 
 
 def markdown(text: object) -> str:
-    """Return the text escaped for Markdown.
-
-    >>> markdown("a|b*<i>")
-    'a\\\\|b\\\\*&lt;i&gt;'
-    """
+    """Return the text escaped for Markdown."""
     return re.sub(r"([\\`*_{}\[\]|#~])", r"\\\1", html.escape(plain(text), quote=False))

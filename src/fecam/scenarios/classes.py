@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from fecam.data.dataset import Dataset
 from fecam.errors import SettingsError
 from fecam.scenarios.order import Order, read_order
-from fecam.scenarios.seeds import check_seed
-from fecam.scenarios.split import Rows, concat_sorted, split
+from fecam.scenarios.split import Rows, check_seed, concat_sorted, split
 from fecam.scenarios.task import Part, Scenario, Task
 from fecam.scenarios.variants import RANKS, Variants
 from fecam.validation import check_int, check_list
@@ -119,11 +118,7 @@ def growing_tasks(
 
 
 def groups(order: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the classes of each task.
-
-    >>> groups((3, 1, 2), (1, 2))
-    [(3,), (1, 2)]
-    """
+    """Return the classes of each task."""
     ends = np.cumsum(sizes).tolist()
     return [tuple(order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
@@ -137,7 +132,14 @@ def _read_sizes(
                 f"sizes={sizes!r} sets all sizes: leave out base={base!r} and "
                 f"increment={increment!r}."
             )
-        return _check_sum(count, sizes)
+        sizes = check_list("sizes", sizes, [40, 30, 30])
+        numbers = tuple(check_int(f"sizes[{i}]", size) for i, size in enumerate(sizes))
+        if sum(numbers) != count:
+            raise SettingsError(
+                f"sizes={list(numbers)} add up to {sum(numbers)}, but there are {count} classes. "
+                "Change the sizes, or give an order with that many labels."
+            )
+        return numbers
     if base is None and increment is None:
         raise SettingsError(
             "the sizes of the tasks are missing. Give base and increment, as in base=50, "
@@ -157,14 +159,3 @@ def _read_sizes(
     step = check_int("increment", increment)
     full, remainder = divmod(count - first, step)
     return (first, *[step] * full, *([remainder] if remainder else []))
-
-
-def _check_sum(count: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    sizes = check_list("sizes", sizes, [40, 30, 30])
-    numbers = tuple(check_int(f"sizes[{i}]", size) for i, size in enumerate(sizes))
-    if sum(numbers) != count:
-        raise SettingsError(
-            f"sizes={list(numbers)} add up to {sum(numbers)}, but there are {count} classes. "
-            "Change the sizes, or give an order with that many labels."
-        )
-    return numbers

@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError, SettingsError
-from fecam.scenarios.seeds import check_seed, rng_for
-from fecam.scenarios.split import Rows, by_class, class_name, concat_sorted, draw_test_mask
+from fecam.scenarios.split import (
+    Rows,
+    by_class,
+    check_seed,
+    class_name,
+    concat_sorted,
+    draw_test_mask,
+    rng_for,
+)
 from fecam.scenarios.task import Scenario, Task
 from fecam.scenarios.variants import RANKS, Variants
 from fecam.validation import check_fraction, check_keys, check_list

@@ -9,7 +9,7 @@ import numpy as np
 
 from fecam.data.dataset import Dataset
 from fecam.errors import SettingsError
-from fecam.scenarios.seeds import check_seed
+from fecam.scenarios.split import check_seed
 from fecam.validation import check_int, check_list
 
 NATURAL = "natural"

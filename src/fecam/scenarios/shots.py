@@ -11,8 +11,15 @@ from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError, SettingsError
 from fecam.scenarios.classes import groups, growing_tasks
 from fecam.scenarios.order import Order, read_order
-from fecam.scenarios.seeds import check_seed, choice_sorted, rng_for
-from fecam.scenarios.split import Rows, class_name, concat_sorted, split
+from fecam.scenarios.split import (
+    Rows,
+    check_seed,
+    choice_sorted,
+    class_name,
+    concat_sorted,
+    rng_for,
+    split,
+)
 from fecam.scenarios.task import Scenario
 from fecam.validation import check_int, check_list
 

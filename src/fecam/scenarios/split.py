@@ -1,7 +1,12 @@
-"""The rows to learn from and the rows to test on."""
+"""The rows to learn from and the rows to test on, and the random choices of them.
+
+A choice for one class depends neither on the number of classes nor on their order. NumPy guarantees
+that the numbers of `RandomState` do not change; those of its newer generators may.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -9,10 +14,27 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
-from fecam.scenarios.seeds import choice_sorted, rng_for
-from fecam.validation import check_fraction
+from fecam.validation import check_fraction, check_int
 
 Rows = NDArray[np.intp]
+MAX_SEED = 2**32 - 1
+
+
+def rng_for(seed: int, purpose: str, *numbers: int) -> np.random.RandomState:
+    """Return the generator of a seed for one purpose, and for one class or task of it."""
+    return np.random.RandomState([check_seed(seed), zlib.crc32(purpose.encode()), *numbers])
+
+
+def choice_sorted(
+    rows: NDArray[np.intp], count: int, rng: np.random.RandomState
+) -> NDArray[np.intp]:
+    """Return ``count`` random rows in their order; a larger count adds to a smaller one."""
+    return rows[np.sort(rng.permutation(len(rows))[:count])]
+
+
+def check_seed(seed: int, name: str = "seed") -> int:
+    """Return the seed as an int, or raise if it is not one."""
+    return check_int(name, seed, 0, MAX_SEED)
 
 
 def split(
@@ -34,11 +56,7 @@ def split(
 def draw_test_mask(
     labels: NDArray[np.int64], rows: Rows, test_share: float, seed: int, domain: int = 0
 ) -> NDArray[np.bool_]:
-    """Return a mask with ``test_share`` of the rows of each class, at least one of two.
-
-    >>> draw_test_mask(np.array([0, 0, 0, 0, 1, 1]), np.arange(6), 0.25, seed=0).sum()
-    np.int64(2)
-    """
+    """Return a mask with ``test_share`` of the rows of each class, at least one of two."""
     is_test = np.zeros(len(labels), bool)
     if test_share:
         for label, own in by_class(labels, rows).items():
@@ -48,11 +66,7 @@ def draw_test_mask(
 
 
 def by_class(labels: NDArray[np.int64], rows: Rows) -> dict[int, Rows]:
-    """Return the rows of each class that has any, in their order.
-
-    >>> by_class(np.array([5, 7, 5]), np.arange(3))
-    {5: array([0, 2]), 7: array([1])}
-    """
+    """Return the rows of each class that has any, in their order."""
     present, starts = np.unique(np.sort(labels[rows]), return_index=True)
     pieces = np.split(rows[np.argsort(labels[rows], kind="stable")], starts[1:])
     return dict(zip(present.tolist(), pieces, strict=True)) if len(rows) else {}

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.errors import SettingsError
-from fecam.scenarios.seeds import choice_sorted, rng_for
-from fecam.scenarios.split import Rows, by_class, concat_sorted
+from fecam.scenarios.split import Rows, by_class, choice_sorted, concat_sorted, rng_for
 from fecam.validation import check_choice, check_fraction, check_number
 
 RANKS = ("shuffled", "ordered")
@@ -64,11 +63,7 @@ class Variants:
 
 
 def imbalanced(order: Sequence[int], ratio: float, seed: int) -> dict[int, float]:
-    """Return the share of rows that each class keeps: 1 / ratio for a random half of the classes.
-
-    >>> sorted(imbalanced(range(4), 10, seed=0).values())
-    [0.1, 0.1, 1.0, 1.0]
-    """
+    """Return the share of rows that each class keeps: 1 / ratio for a random half of them."""
     small = set(rng_for(seed, "imbalance").permutation(sorted(order))[: len(order) // 2].tolist())
     return {label: 1 / ratio if label in small else 1.0 for label in order}
 
@@ -77,9 +72,6 @@ def long_tailed(order: Sequence[int], ratio: float, seed: int | None) -> dict[in
     """Return the share of rows that each class keeps: a geometric sequence from 1 to 1 / ratio.
 
     The seed shuffles the classes first; None keeps their order.
-
-    >>> long_tailed((7, 5, 6), 100, seed=None)
-    {7: 1.0, 5: 0.1, 6: 0.01}
     """
     ranked = list(order)
     if seed is not None:
@@ -99,11 +91,7 @@ def subsample(
 
 
 def blurred(tasks: Sequence[Rows], share: float, seed: int) -> list[Rows]:
-    """Move a random share of the rows of each task to the other tasks, in turn.
-
-    >>> [len(rows) for rows in blurred([np.arange(10), np.arange(10, 20)], 0.3, seed=0)]
-    [10, 10]
-    """
+    """Move a random share of the rows of each task to the other tasks, in turn."""
     count = len(tasks)
     if count < 2:
         raise SettingsError(f"blurry={share!r} needs two tasks at least, not one: use blurry=0.")
