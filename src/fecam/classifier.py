@@ -39,6 +39,7 @@ from fecam.core.transforms import Transform, unit_length
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import InputError, SettingsError, SingularMatrixError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
+from fecam.labels import check_same_kind
 from fecam.presets import preset
 from fecam.settings import PARAMETERS, check_compatible, check_mergeable, read_metric
 from fecam.validation import check_int
@@ -307,7 +308,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         X : array of shape (n_samples, n_features)
             Features: a NumPy array, a data frame, or a tensor on any device.
         y : array of shape (n_samples,)
-            Labels: integers or strings.
+            Labels: booleans, integers or strings, but only one of these kinds.
 
         Returns
         -------
@@ -604,6 +605,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         FeCAMClassifier
             The classifier itself.
         """
+        check_same_kind(list(statistics)[:1], list(self.state_.classes)[:1])
         return self._learned(self.state_, self.metric_, statistics, dict(rows))
 
     def _learn(self, X: Any, y: Any, before: ClassifierState | None) -> Self:
@@ -794,7 +796,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         array, _, predictor, neighbors = self._nearest(X, k)
         labels = _labels(predictor.state)[to_numpy(neighbors.indices)]
-        return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
+        return labels if kind_of(labels) == "strings" else to_backend_of(labels, array)
 
     def decision_function(self, X: Any) -> Any:
         """Return minus the squared distance to each class, also for two classes.
@@ -976,9 +978,4 @@ def _labels(state: ClassifierState) -> np.ndarray[Any, Any]:
 
 
 def _check_kind(labels: np.ndarray[Any, Any], state: ClassifierState) -> None:
-    learned = _labels(state)
-    if len(learned) and kind_of(learned) != kind_of(labels):
-        raise InputError(
-            f"y has {kind_of(labels)} ({labels.tolist()[0]!r}, ...) but the model has "
-            f"{kind_of(learned)} ({learned.tolist()[0]!r}, ...). Use one kind of label throughout."
-        )
+    check_same_kind(labels[:1].tolist(), _labels(state)[:1].tolist())

@@ -47,7 +47,6 @@ from fecam.model_rows import (
     file_error,
     pack_calibration,
     parse_json,
-    plain_label,
     signed_row,
     unpack_class,
 )
@@ -218,7 +217,7 @@ def _safetensors() -> Any:
 def _metadata(classifier: FeCAMClassifier, encoder: EncoderRecord | None) -> dict[str, str]:
     values = {name: json.loads(text) for name, text in pack_settings(classifier).items()}
     objects = {
-        "labels": list(map(plain_label, classifier.state_.classes)),
+        "labels": list(classifier.state_.classes),
         "settings": {name: values[name] for name in PARAMETERS},
         "found": {name.removesuffix("_"): values[name] for name in FITTED},
         "encoder": None if encoder is None else vars(encoder),

@@ -66,6 +66,7 @@ def test_averaged_domains_round_trip(path):
         ["'; DROP TABLE classes; --", "x' OR 'x'='x", "%s", "?", ":label", "\ud800", "a\0b"],
         [-(2**63), -5, 0, 7, 2**63 - 1],
         [2**63, 2**64 - 1],
+        [False, True],
     ],
 )
 def test_labels_of_all_kinds(path, labels):
@@ -76,12 +77,6 @@ def test_labels_of_all_kinds(path, labels):
     loaded = load(path)
     assert loaded.classes_.dtype == clf.classes_.dtype
     assert_same(loaded, clf, features)
-
-
-def test_booleans_are_loaded_as_integers(path):
-    FeCAMClassifier().fit(X, Y == 1).save(path)
-    assert load(path).classes_.tolist() == [0, 1]
-    assert not any(type(label) is bool for label in load(path).state_.classes)
 
 
 def test_tensors_are_loaded_as_numpy_arrays(path):

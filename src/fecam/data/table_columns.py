@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fecam.data._files import listed
 from fecam.data.dataset import Kind
 from fecam.errors import DatasetError
+from fecam.labels import LabelKind
 
 _EMBEDDINGS = ("embedding", "features")
 # Columns of row numbers, which must not be learned from.
@@ -49,6 +50,7 @@ class Rows:
     splits: Sequence[str] | None = None
     domains: Sequence[str] | None = None
     label_names: tuple[str, ...] | None = None
+    label_kind: LabelKind = "strings"
     notes: Iterable[str] = ()
 
 
@@ -70,6 +72,7 @@ class Columns:
         features: NDArray[np.float32] | None,
         texts: Mapping[str, Sequence[str]],
         where: Callable[[int], str],
+        label_kind: LabelKind,
     ) -> Rows:
         """Return the rows of these features, or of the texts of each column."""
         return Rows(
@@ -79,6 +82,7 @@ class Columns:
             where,
             None if self.split is None else texts[self.split],
             None if self.domain is None else texts[self.domain],
+            label_kind=label_kind,
             notes=[f"columns left out: {listed(self.unused)}"] if self.unused else [],
         )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from numpy.typing import NDArray
 from fecam.data._files import listed
 from fecam.data.table_columns import Columns, Options, Rows, as_features, choose
 from fecam.errors import DatasetError
+from fecam.labels import LabelKind
 
 _BLOCK = 4096
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
 
 
 def read_lines(path: Path) -> Rows:
@@ -97,7 +100,18 @@ def _rows(
         if is_vector:
             blocks.append(_features(path, columns, index, block))
     features = np.concatenate(blocks or [np.empty((0, len(columns.values)), np.float32)])
-    return columns.rows(features if is_vector else None, texts, lambda row: f"line {numbers[row]}")
+    return columns.rows(
+        features if is_vector else None,
+        texts,
+        lambda row: f"line {numbers[row]}",
+        _label_kind(texts.get(columns.label or "", ())),
+    )
+
+
+def _label_kind(labels: Iterable[str]) -> LabelKind:
+    """Return "integers" if all labels are, without a plus sign or leading zeros."""
+    all_integers = all(map(_INTEGER.fullmatch, set(labels)))
+    return "integers" if all_integers else "strings"
 
 
 def _features(

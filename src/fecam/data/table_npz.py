@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fecam.data._files import listed
 from fecam.data.table_columns import Options, Rows, as_features, row_name
 from fecam.errors import DatasetError
+from fecam.labels import LabelKind
 
 MAX_BYTES = 1 << 36
 """Archives whose arrays take more bytes in memory are rejected."""
@@ -113,6 +114,7 @@ class _Reader:
             self._splits(counts),
             None if domains is None else _texts(self.path, "domains", domains),
             label_names,
+            self._label_kind(labels),
         )
 
     def _find(self, given: str | None, usual: str, option: str) -> str:
@@ -171,6 +173,14 @@ class _Reader:
             )
         return names
 
+    def _label_kind(self, names: list[str]) -> LabelKind:
+        """Return the kind of the labels; whole numbers of type float are integers."""
+        if not names:
+            return "strings"
+        parts = ["label_names"] if "label_names" in self.names else names
+        kinds: dict[str, LabelKind] = {"b": "booleans", **dict.fromkeys("iuf", "integers")}
+        return kinds.get(np.result_type(*(self[name] for name in parts)).kind, "strings")
+
     def _labels(self, names: list[str], label_names: tuple[str, ...] | None) -> Sequence[str]:
         codes = np.concatenate([self[name] for name in names])
         texts = _texts(self.path, names[0], codes)
@@ -182,7 +192,7 @@ class _Reader:
                 f"{self.path}, {row_name(wrong[0])}: the label {codes[wrong[0]]} is no index "
                 f"of the {len(label_names)} label_names, which start at 0"
             )
-        return [label_names[int(text)] for text in texts]
+        return [label_names[int(code)] for code in codes]
 
     def _splits(self, counts: list[int]) -> Sequence[str] | None:
         is_test = self._column("is_test", sum(counts))
@@ -198,7 +208,7 @@ class _Reader:
 
 
 def _texts(path: Path, name: str, values: NDArray[Any]) -> list[str]:
-    """Return names as strings, given as texts or integers."""
+    """Return names as strings, given as texts, integers or booleans."""
     if values.dtype.kind == "f":
         wrong = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
         if len(wrong):
@@ -208,10 +218,10 @@ def _texts(path: Path, name: str, values: NDArray[Any]) -> list[str]:
             )
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
-    if values.dtype.kind in "fb":
+    if values.dtype.kind == "f":
         values = values.astype(np.int64)
-    if values.dtype.kind not in "iuU":
+    if values.dtype.kind not in "biuU":
         raise DatasetError(
-            f"{path}: {name!r} is of type {values.dtype}. Remedy: give integers or texts"
+            f"{path}: {name!r} is of type {values.dtype}. Remedy: give integers, booleans or texts"
         )
     return [str(value) for value in values]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fecam.data.table_columns import Columns, Options, Rows, as_features, choose, row_name
 from fecam.errors import DatasetError, MissingPackageError
+from fecam.labels import LabelKind
 
 
 def read_parquet(path: Path, given: Options) -> Rows:
@@ -40,9 +41,8 @@ def read_parquet(path: Path, given: Options) -> Rows:
         name: ["" if value is None else str(value) for value in table.column(name).to_pylist()]
         for name in (about if columns.kind == "features" else table.column_names)
     }
-    return columns.rows(
-        _features(pa, path, table, columns) if columns.kind == "features" else None, texts, row_name
-    )
+    features = _features(pa, path, table, columns) if columns.kind == "features" else None
+    return columns.rows(features, texts, row_name, _label_kind(pa, schema, columns))
 
 
 def _is_list(pa: Any, kind: Any) -> bool:
@@ -63,6 +63,14 @@ def _is_name(pa: Any, kind: Any) -> bool:
     return bool(texts or pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
+def _label_kind(pa: Any, schema: Any, columns: Columns) -> LabelKind:
+    kind = schema.field(columns.label).type if columns.label else pa.string()
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_boolean(kind):
+        return "booleans"
+    return "integers" if pa.types.is_integer(kind) else "strings"
+
+
 def _check_types(pa: Any, path: Path, schema: Any, columns: Columns) -> None:
     def check(name: str, is_valid: bool, wanted: str) -> None:
         if not is_valid:
@@ -73,7 +81,7 @@ def _check_types(pa: Any, path: Path, schema: Any, columns: Columns) -> None:
 
     for name in (columns.label, columns.split, columns.domain):
         if name is not None:
-            check(name, _is_name(pa, schema.field(name).type), "text or integers")
+            check(name, _is_name(pa, schema.field(name).type), "text, integers or booleans")
     for name in columns.values:
         kind = schema.field(name).type
         if columns.kind != "features":

@@ -65,8 +65,9 @@ def write_step(
     changes: dict[str, tuple[int | None, int | None]] = {}
     counts: dict[str, int] = {}
     checksums = {old.row.label: old.row.checksum for old in old_rows.values()}
-    for label, old in old_rows.items():
-        if label not in classes:
+    texts = {*map(json.dumps, classes)}  # True == 1, but their texts differ
+    for old in old_rows.values():
+        if old.row.label not in texts:
             changes[old.row.label] = old.record_id, None
             counts[old.row.label] = -old.row.n_samples
             del checksums[old.row.label]
@@ -117,6 +118,8 @@ def _changed_rows(
     for key, stats in state.classes.items():
         label: Label = key  # type: ignore[assignment]
         task, old = state.tasks[key], None if before is None else before.rows.get(label)
+        if old is not None and old.row.label != json.dumps(label):  # 1 instead of True
+            old = None
         if same_layout and old is not None:
             if old.statistics is stats and old.row.task == task:
                 continue
