@@ -31,10 +31,11 @@ def wrap(
 
     Parameters
     ----------
-    function : callable or torch.nn.Module
+    function : callable, torch.nn.Module or object with a method ``encode``
         Takes a list of texts, a float32 array (n, features), or a list of 8-bit images; with a
         ``preprocessing``, a float32 array (n, 3, size, size). Returns one row per item. A module
-        takes tensors and is copied, so that training it further does not change the encoder.
+        takes tensors and is copied, so that training it further does not change the encoder. Of an
+        object with a method ``encode``, such as a SentenceTransformer, this method is called.
     name : str
         The name of the encoder.
     kind : {"images", "texts", "features"}, default="images"
@@ -67,18 +68,22 @@ def wrap(
     >>> lengths.encode(["one", "three"]).tolist()
     [[3.0], [5.0]]
     """
+    # If torch was never imported, the function is not one of its modules.
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(function, torch.nn.Module)
+    if is_module and fingerprint is None:
+        fingerprint = _module_fingerprint(function)
+    if callable(encode := getattr(function, "encode", None)):
+        function, is_module = encode, False
     if not callable(function):
         raise EncoderError(
             f"function={function!r} of {name!r} cannot be called: give a function or a module."
         )
     if preprocessing is not None and kind != "images":
         raise EncoderError(f"kind={kind!r} of {name!r}: only images have a preprocessing.")
-    # If torch was never imported, the function is not one of its modules.
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(function, torch.nn.Module):
+    if not is_module:
         return _Wrapped(function, name, kind, n_features, preprocessing, fingerprint or "")
-    if fingerprint is None:
-        fingerprint = _module_fingerprint(function)
+    assert fingerprint is not None, "computed above"
     if kind == "images":
         return _image_module(function, name, n_features, preprocessing, fingerprint, device)
     return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, fingerprint)

@@ -28,7 +28,13 @@ from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelE
 from fecam.features.extraction import Report, encode_readable, extract
 from fecam.labels import check_same_kind, first_kind, parse_label
 from fecam.model.changes import add_model, add_samples, copy_provenance, remove_samples, unseen_mask
-from fecam.model.encoder_checks import check_fingerprint, check_same_encoder, record_of
+from fecam.model.encoder_checks import (
+    check_encoder,
+    check_fingerprint,
+    check_same_encoder,
+    load_recorded,
+    record_of,
+)
 from fecam.model.labeled_items import LabeledItems, as_labels, require_readable
 from fecam.model_file import EncoderRecord
 from fecam.model_file.creation import create_file
@@ -52,8 +58,9 @@ class Model:
     path : path-like
         A ``.fecam`` file. Several programs may have it open.
     encoder : str or Encoder, optional
-        A name for `fecam.encoders.load`, or an encoder. A file stores the name. Your own encoder
-        is passed each time and must have the stored fingerprint. The default of a new model is
+        A name for `fecam.encoders.load`, or an encoder. A file stores the name. Your own encoder,
+        such as one of `fecam.encoders.wrap`, is passed each time and must have the stored
+        fingerprint. The default of a new model is
         EfficientNet-Lite0 for images, MiniLM for texts and none for features.
     device : str, optional
         Device of the encoder. Default: a GPU if there is one.
@@ -89,6 +96,7 @@ class Model:
     ) -> None:
         self.path = Path(path)
         self.readonly = readonly
+        check_encoder(encoder)
         self._requested, self._device, self._settings = encoder, device, dict(settings or {})
         self._encoder: Encoder | None = encoder if isinstance(encoder, Encoder) else None
         self._file: ModelFile | None = None
@@ -151,8 +159,7 @@ class Model:
     def encoder(self) -> Encoder | None:
         """The encoder, loaded at the first use; None for a model of features."""
         if self._encoder is None and (record := self.encoder_record) is not None:
-            encoder = load_encoder(record.name, device=self._device)
-            self._encoder = check_fingerprint(self.path, encoder, record)
+            self._encoder = load_recorded(self.path, record, load_encoder, self._device)
         return self._encoder
 
     def label_of(self, text: str) -> Label:
