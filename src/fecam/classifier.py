@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_feature_names_in, validate_data
 
-from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
+from fecam.core.arrays import Array, empty_on, is_array, namespace, to_backend_of, to_numpy
 from fecam.core.batches import ClassRows, group_by_label, summarize_batch
 from fecam.core.calibration import (
     has_variance,
@@ -428,19 +428,28 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         self._predictor = self.predictor_.refreshed()
         return self
 
-    def to(self, array: Any) -> Self:
-        """Move the state to the library and the device of an array, such as a tensor.
+    def to(self, device_or_array: Any) -> Self:
+        """Move the state to a device of torch, or to the library and the device of an array.
 
         Parameters
         ----------
-        array : array
-            Any array of that library on that device.
+        device_or_array : str, torch.device or array
+            A device such as "cuda" or "cpu"; NumPy arrays on "cpu" remain NumPy arrays. Or any
+            array, such as a tensor, of that library on that device.
 
         Returns
         -------
         FeCAMClassifier
             The classifier itself.
+
+        Raises
+        ------
+        InputError
+            If the machine has no such device.
         """
+        array = device_or_array
+        if not (isinstance(array, np.ndarray) or is_array(array)):
+            array = empty_on(array, self.state_.like)
         xp = namespace(array)
         like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
         return self.set_state(self.state_.to(like))
