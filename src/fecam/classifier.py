@@ -38,7 +38,7 @@ from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform, unit_length
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import InputError, SettingsError, SingularMatrixError
-from fecam.inputs import check_features, check_labels, check_range, kind_of
+from fecam.inputs import check_features, check_labels, check_range, kind_of, repeated_rows
 from fecam.labels import check_same_kind
 from fecam.presets import preset
 from fecam.settings import PARAMETERS, check_compatible, check_mergeable, read_metric
@@ -300,7 +300,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn these samples, and discard everything learned before.
 
         Parameters
@@ -309,15 +309,18 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             Features: a NumPy array, a data frame, or a tensor on any device.
         y : array of shape (n_samples,)
             Labels: booleans, integers or strings, but only one of these kinds.
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts, in whole numbers: 3 equals three copies of the sample,
+            0 leaves it out.
 
         Returns
         -------
         FeCAMClassifier
             The classifier itself.
         """
-        return self._learn(X, y, None)
+        return self._learn(X, y, None, sample_weight)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn these samples in addition; new labels may come at any call.
 
         Parameters
@@ -328,13 +331,15 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             Labels of the same kind as before.
         classes : Any, optional
             Ignored. Scikit-learn's tools pass it.
+        sample_weight : array of shape (n_samples,), optional
+            As for `fit`.
 
         Returns
         -------
         FeCAMClassifier
             The classifier itself.
         """
-        return self._learn(X, y, self._state)
+        return self._learn(X, y, self._state, sample_weight)
 
     def unlearn(self, X: Any, y: Any) -> Self:
         """Remove samples exactly, as if they had never been learned.
@@ -617,10 +622,17 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_same_kind(list(statistics)[:1], list(self.state_.classes)[:1])
         return self._learned(self.state_, self.metric_, statistics, dict(rows))
 
-    def _learn(self, X: Any, y: Any, before: ClassifierState | None) -> Self:
+    def _learn(
+        self, X: Any, y: Any, before: ClassifierState | None, sample_weight: Any = None
+    ) -> Self:
         metric = read_metric(self._params())
         array = check_features(X)
         labels = check_labels(y, array.shape[0])
+        if sample_weight is not None:
+            rows = repeated_rows(sample_weight, array.shape[0])
+            xp = namespace(array)
+            array = xp.take(array, xp.asarray(rows, device=device(array)), axis=0)
+            labels = labels[rows]
         is_first = before is None
         if before is None:
             before = self.empty_state(array)
@@ -628,9 +640,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             check_compatible(self._params(), metric, before)
             validate_data(self, X=X, reset=False, skip_check_array=True)
             _check_kind(labels, before)
-        rows = self._rows(array, labels, before)
-        statistics = summarize_batch(rows, before.scatter_kind, before.like.dtype)
-        features = {label: class_rows.features for label, class_rows in rows.items()}
+        grouped = self._rows(array, labels, before)
+        statistics = summarize_batch(grouped, before.scatter_kind, before.like.dtype)
+        features = {label: class_rows.features for label, class_rows in grouped.items()}
         self._learned(before, metric, statistics, features)
         if is_first:
             validate_data(self, X=X, reset=True, skip_check_array=True)

@@ -124,6 +124,28 @@ def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any
     return labels
 
 
+def repeated_rows(sample_weight: Any, n_rows: int) -> np.ndarray[Any, Any]:
+    """Return row numbers, each as often as its weight, a whole number, says."""
+    weights = to_numpy(sample_weight) if is_array(sample_weight) else np.asarray(sample_weight)
+    if weights.shape != (n_rows,):
+        raise InputError(
+            f"sample_weight has the shape {weights.shape}, but X has {n_rows} samples. Give one "
+            "weight per row."
+        )
+    is_bad = np.ones(n_rows, bool)
+    if weights.dtype.kind in "biuf":
+        is_bad = ~(np.isfinite(weights) & (weights >= 0) & (weights == np.floor(weights)))
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise InputError(
+            f"sample_weight has {weights[row]!r} at row {row}. A weight is the number of times "
+            "that a sample counts: a whole number >= 0. Scale and round fractions."
+        )
+    if not weights.any():
+        raise InputError("sample_weight is zero for all samples. Give at least one of them 1.")
+    return np.repeat(np.arange(n_rows), weights.astype(np.int64))
+
+
 def _is_mixed(values: Any) -> bool:
     types = {type(value): value for value in values}  # many values, few types
     return len({*map(kind_of_label, types.values())}) > 1
