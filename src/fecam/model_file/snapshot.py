@@ -128,7 +128,8 @@ def read_snapshot(
         prior = prior_id, new_prior or read_prior(db, prior_id, layout)
     try:
         previous = None if before is None else before.classifier
-        _ = classifier.set_state(state, prior=prior and prior[1], previous=previous).metric_
+        in_use = new_prior if prior is None else prior[1]  # up to date if it is not in the file
+        _ = classifier.set_state(state, prior=in_use, previous=previous).metric_
     except SettingsError as error:
         raise file_error(f"its settings do not fit its classes: {error}") from None
     rows = dict(sorted(pairs, key=itemgetter(0)))
