@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_feature_names_in, validate_data
 
-from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
+from fecam.core.arrays import Array, empty_on, is_array, namespace, to_backend_of, to_numpy
 from fecam.core.batches import ClassRows, group_by_label, summarize_batch
 from fecam.core.calibration import (
     has_variance,
@@ -39,7 +39,8 @@ from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform, unit_length
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import InputError, SettingsError, SingularMatrixError
-from fecam.inputs import check_features, check_labels, check_range, kind_of
+from fecam.inputs import check_features, check_labels, check_range, kind_of, repeated_rows
+from fecam.labels import check_same_kind
 from fecam.presets import preset
 from fecam.settings import PARAMETERS, check_compatible, check_mergeable, read_metric
 from fecam.validation import check_int
@@ -300,7 +301,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn these samples, and discard everything learned before.
 
         Parameters
@@ -308,16 +309,19 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         X : array of shape (n_samples, n_features)
             Features: a NumPy array, a data frame, or a tensor on any device.
         y : array of shape (n_samples,)
-            Labels: integers or strings.
+            Labels: booleans, integers or strings, but only one of these kinds.
+        sample_weight : array of shape (n_samples,), optional
+            How often each sample counts, in whole numbers: 3 equals three copies of the sample,
+            0 leaves it out.
 
         Returns
         -------
         FeCAMClassifier
             The classifier itself.
         """
-        return self._learn(X, y, None)
+        return self._learn(X, y, None, sample_weight)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn these samples in addition; new labels may come at any call.
 
         Parameters
@@ -328,13 +332,15 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             Labels of the same kind as before.
         classes : Any, optional
             Ignored. Scikit-learn's tools pass it.
+        sample_weight : array of shape (n_samples,), optional
+            As for `fit`.
 
         Returns
         -------
         FeCAMClassifier
             The classifier itself.
         """
-        return self._learn(X, y, self._state)
+        return self._learn(X, y, self._state, sample_weight)
 
     def unlearn(self, X: Any, y: Any) -> Self:
         """Remove samples exactly, as if they had never been learned.
@@ -428,19 +434,28 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         self._predictor = self.predictor_.refreshed()
         return self
 
-    def to(self, array: Any) -> Self:
-        """Move the state to the library and the device of an array, such as a tensor.
+    def to(self, device_or_array: Any) -> Self:
+        """Move the state to a device of torch, or to the library and the device of an array.
 
         Parameters
         ----------
-        array : array
-            Any array of that library on that device.
+        device_or_array : str, torch.device or array
+            A device such as "cuda" or "cpu"; NumPy arrays on "cpu" remain NumPy arrays. Or any
+            array, such as a tensor, of that library on that device.
 
         Returns
         -------
         FeCAMClassifier
             The classifier itself.
+
+        Raises
+        ------
+        InputError
+            If the machine has no such device.
         """
+        array = device_or_array
+        if not (isinstance(array, np.ndarray) or is_array(array)):
+            array = empty_on(array, self.state_.like)
         xp = namespace(array)
         like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
         return self.set_state(self.state_.to(like))
@@ -605,12 +620,20 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         FeCAMClassifier
             The classifier itself.
         """
+        check_same_kind(list(statistics)[:1], list(self.state_.classes)[:1])
         return self._learned(self.state_, self.metric_, statistics, dict(rows))
 
-    def _learn(self, X: Any, y: Any, before: ClassifierState | None) -> Self:
+    def _learn(
+        self, X: Any, y: Any, before: ClassifierState | None, sample_weight: Any = None
+    ) -> Self:
         metric = read_metric(self._params())
         array = check_features(X)
         labels = check_labels(y, array.shape[0])
+        if sample_weight is not None:
+            rows = repeated_rows(sample_weight, array.shape[0])
+            xp = namespace(array)
+            array = xp.take(array, xp.asarray(rows, device=device(array)), axis=0)
+            labels = labels[rows]
         is_first = before is None
         if before is None:
             before = self.empty_state(array)
@@ -618,9 +641,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             check_compatible(self._params(), metric, before)
             validate_data(self, X=X, reset=False, skip_check_array=True)
             _check_kind(labels, before)
-        rows = self._rows(array, labels, before)
-        statistics = summarize_batch(rows, before.scatter_kind, before.like.dtype)
-        features = {label: class_rows.features for label, class_rows in rows.items()}
+        grouped = self._rows(array, labels, before)
+        statistics = summarize_batch(grouped, before.scatter_kind, before.like.dtype)
+        features = {label: class_rows.features for label, class_rows in grouped.items()}
         self._learned(before, metric, statistics, features)
         if is_first:
             validate_data(self, X=X, reset=True, skip_check_array=True)
@@ -794,7 +817,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         array, _, predictor, neighbors = self._nearest(X, k)
         labels = _labels(predictor.state)[to_numpy(neighbors.indices)]
-        return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
+        return labels if kind_of(labels) == "strings" else to_backend_of(labels, array)
 
     def decision_function(self, X: Any) -> Any:
         """Return minus the squared distance to each class, also for two classes.
@@ -976,9 +999,4 @@ def _labels(state: ClassifierState) -> np.ndarray[Any, Any]:
 
 
 def _check_kind(labels: np.ndarray[Any, Any], state: ClassifierState) -> None:
-    learned = _labels(state)
-    if len(learned) and kind_of(learned) != kind_of(labels):
-        raise InputError(
-            f"y has {kind_of(labels)} ({labels.tolist()[0]!r}, ...) but the model has "
-            f"{kind_of(learned)} ({learned.tolist()[0]!r}, ...). Use one kind of label throughout."
-        )
+    check_same_kind(labels[:1].tolist(), _labels(state)[:1].tolist())

@@ -50,6 +50,10 @@ class EncoderError(FecamError):
     """An encoder cannot be loaded or used: unknown name, missing or incompatible weights."""
 
 
+class UnknownEncoderError(EncoderError):
+    """There is no encoder of this name."""
+
+
 class TrainingError(FecamError):
     """A network cannot be trained with these settings, or a checkpoint does not fit."""
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from fecam.core.arrays import Array, detached, is_array, namespace, to_numpy
 from fecam.core.transforms import Transform, outside_domain
 from fecam.errors import InputError
+from fecam.labels import LabelKind, kind_of_label
 
 
 def check_features(X: Any, *, name: str = "X") -> Array:
@@ -97,10 +98,7 @@ def check_range(X: Array, transform: Transform, dtype: Any, *, name: str = "X") 
 
 
 def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any]:
-    """Return ``y`` as a one-dimensional NumPy array of integers or strings, one per row.
-
-    Booleans become 0 and 1.
-    """
+    """Return ``y`` as a one-dimensional NumPy array of booleans, integers or strings."""
     if y is None:
         raise InputError(
             f"This classifier requires {name} to be passed, but the target {name} is None."
@@ -121,27 +119,54 @@ def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any
         raise InputError(f"Input {name} contains NaN or infinity. Give every sample a label.")
     if labels.dtype.kind not in "iubU":  # integers and strings are valid: skip a slow check
         check_classification_targets(labels)
-    if labels.dtype.kind in "fb":
+    if labels.dtype.kind == "f":
         labels = labels.astype(np.int64)  # floats are integers: others were rejected above
     return labels
 
 
+def repeated_rows(sample_weight: Any, n_rows: int) -> np.ndarray[Any, Any]:
+    """Return row numbers, each as often as its weight, a whole number, says."""
+    weights = to_numpy(sample_weight) if is_array(sample_weight) else np.asarray(sample_weight)
+    if weights.shape != (n_rows,):
+        raise InputError(
+            f"sample_weight has the shape {weights.shape}, but X has {n_rows} samples. Give one "
+            "weight per row."
+        )
+    is_bad = np.ones(n_rows, bool)
+    if weights.dtype.kind in "biuf":
+        is_bad = ~(np.isfinite(weights) & (weights >= 0) & (weights == np.floor(weights)))
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise InputError(
+            f"sample_weight has {weights[row]!r} at row {row}. A weight is the number of times "
+            "that a sample counts: a whole number >= 0. Scale and round fractions."
+        )
+    if not weights.any():
+        raise InputError("sample_weight is zero for all samples. Give at least one of them 1.")
+    return np.repeat(np.arange(n_rows), weights.astype(np.int64))
+
+
 def _is_mixed(values: Any) -> bool:
-    return len({isinstance(value, str) for value in values}) > 1
+    types = {type(value): value for value in values}  # many values, few types
+    return len({*map(kind_of_label, types.values())}) > 1
 
 
 def _from_objects(labels: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
     """Return Python objects as an array of one kind; NumPy would convert 1 and "a" to strings."""
-    kinds = sorted({type(label).__name__ for label in labels})
-    if all(isinstance(label, str) for label in labels):
+    kinds = {*map(kind_of_label, labels)}
+    if kinds == {"strings"}:
         return labels.astype(str)
-    if all(isinstance(label, (bool, int, np.integer, np.bool_)) for label in labels):
+    if len(kinds) == 1 and None not in kinds:
         return np.asarray(labels.tolist())
+    types = sorted({type(label).__name__ for label in labels})
     raise InputError(
-        f"{name} has labels of the types {', '.join(kinds)}. Use only integers or only strings."
+        f"{name} has labels of the types {', '.join(types)}. Use only booleans, only integers or "
+        "only strings."
     )
 
 
-def kind_of(labels: np.ndarray[Any, Any]) -> str:
-    """Return "strings" or "integers", the kind of the labels."""
-    return "strings" if labels.dtype.kind in "USO" else "integers"
+def kind_of(labels: np.ndarray[Any, Any]) -> LabelKind:
+    """Return the kind of the labels in an array."""
+    if labels.dtype.kind in "USO":
+        return "strings"
+    return "booleans" if labels.dtype.kind == "b" else "integers"

@@ -35,7 +35,9 @@ CALIBRATION_LENGTHS = range(0, 4 * N_COLUMNS * MAX_CALIBRATION_ROWS + 1, 4 * N_C
 """Possible lengths of the measured rows of a class in bytes."""
 
 RESTORE = "Restore the file from a copy, or learn the model again and save it."
-LABEL_RULE = f"Labels are integers of 64 bits or strings of less than {MAX_TEXT} characters."
+LABEL_RULE = (
+    f"Labels are booleans, integers of 64 bits or strings of less than {MAX_TEXT} characters."
+)
 _RESCALE = "Forget it and learn it again, with features of a smaller scale or in float64."
 
 Matrices = tuple[bytes | None, bytes | None]
@@ -143,7 +145,7 @@ def pack_class(
     numbers = (stats.count, stats.n_batches, task, *stats.distance_moments)
     means = _to_bytes(stats.raw_mean, layout.dtype), _to_bytes(stats.mean, "float64")
     sums = pack_calibration(stats)
-    row = signed_row(json.dumps(plain_label(label)), numbers, provenance, means, matrices, sums)
+    row = signed_row(json.dumps(label), numbers, provenance, means, matrices, sums)
     check_row(row, layout)
     check_matrices(row, matrices, layout)
     return row, matrices
@@ -177,11 +179,6 @@ def unpack_calibration(blob: bytes | None) -> CalibrationRows | None:
     return np.frombuffer(blob, "<f4").astype(np.float32).reshape(-1, N_COLUMNS)
 
 
-def plain_label(label: Hashable) -> Any:
-    """Return a label as JSON keeps it: booleans are stored as 0 and 1."""
-    return int(label) if isinstance(label, bool) else label
-
-
 def unpack_class(
     row: Row, layout: Layout, read_matrices: Callable[[], Sequence[Scatter | None]]
 ) -> tuple[int | str, ClassStatistics, int]:
@@ -206,8 +203,8 @@ def unpack_class(
 def check_row(row: Row, layout: Layout) -> int | str:
     """Return the label of a row whose values all have the right type, length and range."""
     label: int | str = parse_json("label", row.label, LABEL_RULE)
-    # True is not an integer here, and NumPy drops a trailing null character.
-    if type(label) not in (int, str) or str(label).endswith("\0"):
+    # NumPy drops a trailing null character.
+    if type(label) not in (bool, int, str) or str(label).endswith("\0"):
         raise file_error(f"{row.label[:80]} cannot be a label.", LABEL_RULE)
     least = {"count": 1, "visits": 1, "task": 0, "sampled_count": 0}
     for (name, minimum), number in zip(least.items(), row[1:5], strict=True):

@@ -5,32 +5,58 @@ The service sends them as JSON objects. The names in JSON are those of the field
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 Label = int | str
+"""A bool is an int for a type checker, but a kind of label of its own."""
 T = TypeVar("T")
 
 
+_KEYS: Mapping[str, Callable[[str], Any]] = {"int": int, "bool": "True".__eq__}
+"""How keys of JSON objects, which are strings, become labels of a type."""
+
+
 def to_json(result: Any) -> dict[str, Any]:
-    """Return the fields of a result as JSON values; labels that are keys become strings."""
-    return {
-        name.removeprefix("n_"): {str(key): item for key, item in value.items()}
-        if isinstance(value, Mapping)
-        else value
-        for name, value in vars(result).items()
-    }
+    """Return the fields of a result as JSON values.
+
+    Labels that are keys become strings, and ``label_type`` names their type.
+    """
+    content: dict[str, Any] = {}
+    for name, value in vars(result).items():
+        if isinstance(value, Mapping):
+            content |= label_type(value)
+            value = {str(key): item for key, item in value.items()}
+        content[name.removeprefix("n_")] = value
+    return content
+
+
+def label_type(labels: Iterable[Any]) -> dict[str, str]:
+    """Return the type of labels as a field of a JSON object; nothing if there are none.
+
+    >>> label_type([7, 8]), label_type([])
+    ({'label_type': 'int'}, {})
+    """
+    types = [type(label).__name__ for label in labels]
+    return {"label_type": types[0]} if types else {}
 
 
 def from_json(kind: type[T], content: Any, **values: Any) -> T:
     """Build a result; ignore unknown fields, raise TypeError for missing ones.
 
+    Keys of objects become labels of the type that ``label_type`` names.
+
     >>> from_json(Candidate, {"label": "tit", "probability": 1.0, "distance": 0.5, "new": 1})
     Candidate(label='tit', probability=1.0, distance=0.5)
     """
     names = {field.name: field.name.removeprefix("n_") for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: content[key] for name, key in names.items() if key in content} | values)
+    parse = _KEYS.get(content.get("label_type"), str)
+    known = {name: content[key] for name, key in names.items() if key in content}
+    for name, value in known.items():
+        if isinstance(value, Mapping):
+            known[name] = {parse(label): item for label, item in value.items()}
+    return kind(**known | values)
 
 
 @dataclass(frozen=True)
@@ -137,7 +163,7 @@ class Evaluation:
     accuracy: float | None
     count: int
     unknown_labels: list[Label]
-    per_class: Mapping[str, Mapping[str, int]]
+    per_class: Mapping[Label, Mapping[str, int]]
     """``count`` and ``right`` per label."""
     confusions: list[list[Any]]
     """Rows of true label, predicted label and count."""

@@ -46,7 +46,6 @@ from fecam.model_rows import (
     check_matrices,
     file_error,
     parse_json,
-    plain_label,
     signed_row,
     unpack_class,
 )
@@ -217,7 +216,7 @@ def _safetensors() -> Any:
 def _metadata(classifier: FeCAMClassifier, encoder: EncoderRecord | None) -> dict[str, str]:
     values = {name: json.loads(text) for name, text in pack_settings(classifier).items()}
     objects = {
-        "labels": list(map(plain_label, classifier.state_.classes)),
+        "labels": list(classifier.state_.classes),
         "settings": {name: values[name] for name in PARAMETERS},
         "found": {name.removesuffix("_"): values[name] for name in FITTED},
         "encoder": None if encoder is None else vars(encoder),

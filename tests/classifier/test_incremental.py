@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from fecam import FeCAMClassifier
 from fecam.core import predictor as predictor_module
 from fecam.core import prior as prior_module
 from fecam.core.scatter import Scatter, to_dense
+from fecam.errors import InputError
 from helpers.features import relu_features
 
 WIDTH = 12
@@ -44,7 +46,7 @@ def statistics(clf):
     }
 
 
-def assert_same(a, b, queries, rtol=1e-9):
+def assert_same(a, b, queries, rtol=1e-5):
     """The same statistics and, once the priors are up to date, the same distances."""
     left, right = statistics(a), statistics(b)
     assert left.keys() == right.keys()
@@ -278,3 +280,35 @@ def test_without_a_prior_forgetting_and_unlearning_keep_the_precisions_of_others
     assert 3 not in clf.predictor_._derived, "nothing derived from a forgotten class remains"
     clf.predict(X)
     assert len(whitened) == 9 + 1
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.asarray], ids=["numpy", "torch"])
+def test_weights_equal_repetition(convert):
+    X, y = relu_features(3, 10, WIDTH, 0)
+    weights = np.random.default_rng(0).integers(0, 4, len(X))
+    weighted, repeated = FeCAMClassifier(dtype="float64"), FeCAMClassifier(dtype="float64")
+    weighted.fit(convert(X), convert(y), sample_weight=convert(weights))
+    repeated.fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert weighted.class_count_.tolist() == np.bincount(y, weights).tolist()
+    weighted.partial_fit(X + 1, y, sample_weight=weights.astype(float).tolist())
+    repeated.partial_fit(np.repeat(X + 1, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_allclose(
+        weighted.decision_function(X), repeated.decision_function(X), rtol=1e-5
+    )
+
+
+def test_weights_are_whole_numbers():
+    X, y = relu_features(2, 3, WIDTH, 0)
+    clf = FeCAMClassifier().fit(X, y)
+    for weights, message in (
+        ([1, 0.5, 1, 1, 1, 1], r"0\.5.* at row 1.*whole number >= 0"),
+        ([1, -1, 1, 1, 1, 1], "at row 1"),
+        ([np.nan] * 6, "at row 0"),
+        (["a"] * 6, "at row 0"),
+        ([0] * 6, "zero for all samples"),
+        ([1, 1], r"shape \(2,\), but X has 6 samples"),
+        (np.ones((6, 1)), "shape"),
+    ):
+        with pytest.raises(InputError, match=message):
+            clf.partial_fit(X, y, sample_weight=weights)
+    assert clf.class_count_.tolist() == [3, 3]

@@ -187,7 +187,7 @@ def test_error_has_the_message_of_the_service(ask):
 def test_invalid_items_raise_before_they_are_sent(ask):
     with pytest.raises(InputError, match="row 0, column 1 is nan"):
         ask("learn", [[1.0, float("nan")]], "cat")
-    for labels in (np.ones((2, 3)), [1.5, 2.5], [True, False], [None, "a"], 1.5, b"a"):
+    for labels in (np.ones((2, 3)), [1.5, 2.5], [None, "a"], 1.5, b"a"):
         with pytest.raises(InputError, match="items come first"):
             ask("learn", ["a", "b"], labels)
     with pytest.raises(InputError, match="2 items but 1 labels"):

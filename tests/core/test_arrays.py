@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fecam import FeCAMClassifier
+from fecam.errors import InputError
 from helpers.features import relu_features, signed_features
 
 X, Y = relu_features(4, 12, 8, 0)
@@ -145,3 +146,17 @@ def test_a_model_can_be_moved(kind):
 def test_a_label_may_be_a_tensor():
     clf = FeCAMClassifier().fit(X, Y).forget(torch.tensor(3)).forget(np.int64(0))
     assert clf.classes_.tolist() == [1, 2]
+
+
+def test_a_model_moves_to_a_device_by_name():
+    clf = FeCAMClassifier().fit(X, Y)
+    expected = clf.predict(Q)
+    assert isinstance(clf.to("cpu").state_.like, np.ndarray), "NumPy arrays are on the CPU"
+    for device in (torch.device("cpu"), "cpu"):
+        assert clf.to(device).state_.like.device == torch.device("cpu")
+        np.testing.assert_array_equal(clf.predict(Q), expected)
+    absent = ["cuda:99", "nonsense", 1.5, None] + ["cuda"] * (not torch.cuda.is_available())
+    for device in absent:
+        with pytest.raises(InputError, match=r"the device .* cannot be used: .*Use 'cpu'"):
+            clf.to(device)
+    np.testing.assert_array_equal(clf.predict(Q), expected)

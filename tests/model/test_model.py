@@ -139,11 +139,34 @@ def test_wrong_encoder_is_rejected(path):
             model.predict(["one cat"])
         with pytest.raises(InputError, match="6 columns"):
             model.predict(np.ones((2, 5)))
+    again = r"not contain.*no encoder 'letters'.*Pass encoder= again: fecam.open.*wrap\(function"
+    with fecam.open(path) as model, pytest.raises(EncoderError, match=again):
+        model.predict(["one cat"])
     with pytest.raises(EncoderError, match="without an encoder"):
         fecam.open(path.with_name("plain"), encoder=encoder())
     with pytest.raises(EncoderError, match="no fingerprint"):
         fecam.open(path.with_name("new"), encoder=encoder(fingerprint=None)).learn(WORDS, KINDS)
     assert not path.with_name("new").exists()
+
+
+class Sentences:
+    """Like a SentenceTransformer: a method encode, from texts to rows."""
+
+    def encode(self, texts):
+        return np.asarray([[text.count(letter) for letter in "acdgot"] for text in texts])
+
+
+def test_an_object_with_encode_is_wrapped(path):
+    for own in (Sentences(), Sentences().encode):
+        with pytest.raises(EncoderError, match=r"wrap\(encoder, name='\w+', kind='texts', finger"):
+            fecam.open(path, encoder=own)
+        wrapped = wrap(own, name="s", kind="texts", fingerprint="s-1")
+        with fecam.open(path, encoder=wrapped) as model:
+            model.learn(WORDS, KINDS)
+        with fecam.open(path, encoder=wrapped) as model:
+            assert model.predict(WORDS) == list(KINDS)
+    with pytest.raises(EncoderError, match="encoder=7 is no encoder"):
+        fecam.open(path, encoder=7)
 
 
 def test_merge_counts_nothing_twice(path):

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
+import fecam as package
 from fecam import FeCAMClassifier, load, model_rows
 from fecam.core.scatter import Scatter, to_dense
 from fecam.errors import ModelFileError, SettingsError
+from fecam.model_file.integrity import file_info
 from fecam.presets import PRESETS
 from helpers.features import relu_features, signed_features
 from helpers.same_models import X, Y, assert_same
@@ -66,6 +68,7 @@ def test_averaged_domains_round_trip(path):
         ["'; DROP TABLE classes; --", "x' OR 'x'='x", "%s", "?", ":label", "\ud800", "a\0b"],
         [-(2**63), -5, 0, 7, 2**63 - 1],
         [2**63, 2**64 - 1],
+        [False, True],
     ],
 )
 def test_labels_of_all_kinds(path, labels):
@@ -76,12 +79,6 @@ def test_labels_of_all_kinds(path, labels):
     loaded = load(path)
     assert loaded.classes_.dtype == clf.classes_.dtype
     assert_same(loaded, clf, features)
-
-
-def test_booleans_are_loaded_as_integers(path):
-    FeCAMClassifier().fit(X, Y == 1).save(path)
-    assert load(path).classes_.tolist() == [0, 1]
-    assert not any(type(label) is bool for label in load(path).state_.classes)
 
 
 def test_tensors_are_loaded_as_numpy_arrays(path):
@@ -334,3 +331,21 @@ def test_modes_and_links_are_respected(tmp_path, path):
     clf.partial_fit(NEW_X, NEW_Y).save(link)
     assert link.is_symlink() and path.stat().st_mode & 0o777 == 0o604
     assert_same(load(path), clf)
+
+
+def test_a_prior_that_can_be_derived_again_is_not_in_the_file(path):
+    width = 400
+    X, y = relu_features(3, 10, width, 0)
+    clf = FeCAMClassifier().fit(X, y)
+    clf.save(path)
+    assert path.stat().st_size < 8 * width * width / 4, "less than half of a pooled matrix"
+    assert_same(load(path), clf, X)
+    with package.open(path) as model:
+        model.learn(X[:1] + 1, [7])
+        kept = model.classifier.copy()
+    assert_same(load(path), kept, X)
+    for label in (0, 1, 2, 7):
+        with package.open(path) as model:
+            model.forget(label, purge=True)
+    info = file_info(path)
+    assert info.prior_bytes == info.free_bytes == 0 and info.bytes < 100_000

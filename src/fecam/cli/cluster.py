@@ -24,6 +24,7 @@ from fecam.cli.output import (
     show_table,
 )
 from fecam.errors import InputError, ItemError
+from fecam.labels import LabelKind, first_kind, parse_label
 
 if TYPE_CHECKING:
     from fecam.bench.runner import Executor
@@ -98,10 +99,10 @@ def learn_on(
     data = load_labeled(others, as_label, root, download, option) if others else []
     _join(address)
     columns = parse_options(option or []) if parquet else {}
-    integers = _has_integer_labels(model)
+    label_kind = _label_kind(model)
     kind = {"text": "texts", "image": "images"}.get(next(iter(columns.keys() - {"label"}), ""), "")
-    work = [(path, kind, _from_parquet(path, columns, integers)) for path in parquet]
-    work += [(x.name, x.kind, _from_dataset(x, "train", integers)) for x in data]
+    work = [(path, kind, _from_parquet(path, columns, label_kind)) for path in parquet]
+    work += [(x.name, x.kind, _from_dataset(x, "train", label_kind)) for x in data]
     summaries = []
     for name, kind, rows in work:
         new = not model.exists()
@@ -179,13 +180,13 @@ def evaluate_on(
     from fecam.distributed import cluster, evaluate
 
     cluster.require_ray()
-    integers = _has_integer_labels(model)
+    label_kind = _label_kind(model)
     data = None if _is_parquet(dataset) else load_dataset(dataset, root, download, option)
     _join(address)
     if data is None:
-        rows = _from_parquet(dataset, parse_options(option or []), integers)
+        rows = _from_parquet(dataset, parse_options(option or []), label_kind)
     else:
-        rows = _from_dataset(data, "test", integers)
+        rows = _from_dataset(data, "test", label_kind)
     with encoding_bar(dataset, "items") as report:
         return evaluate(model=model, report=report, **rows)
 
@@ -213,30 +214,32 @@ def _is_parquet(path: str) -> bool:
     return next(Path(path).expanduser().glob("*.parquet"), None) is not None
 
 
-def _has_integer_labels(model: Path) -> bool:
-    """Return whether the labels of a file are integers; those of a new one are strings."""
+def _label_kind(model: Path) -> LabelKind | None:
+    """Return the kind of the labels of a file; None for a new one."""
     if not model.exists():
-        return False
+        return None
     with open_existing(model) as opened:
-        return any(isinstance(record.label, int) for record in opened.classes)
+        return first_kind(record.label for record in opened.classes)
 
 
-def _from_parquet(path: str, columns: dict[str, Any], integers: bool) -> dict[str, Any]:
+def _from_parquet(
+    path: str, columns: dict[str, Any], label_kind: LabelKind | None
+) -> dict[str, Any]:
     """Return the arguments of `learn` and `evaluate` for Parquet files."""
     from fecam.distributed import to_ray
 
     label = columns.get("label", "label")
-    rows = to_ray.with_labels(to_ray.read_parquet([path]), label, integers)
+    rows = to_ray.with_labels(to_ray.read_parquet([path]), label, label_kind)
     total = to_ray.count_parquet([path])
     return {"dataset": rows, "label": label, "item": _item_column(columns), "total": total}
 
 
-def _from_dataset(data: Dataset, split: str, integers: bool) -> dict[str, Any]:
+def _from_dataset(data: Dataset, split: str, label_kind: LabelKind | None) -> dict[str, Any]:
     """Return the arguments of `learn` and `evaluate` for a split, or all rows; of files, paths."""
     from fecam.distributed import to_ray
 
     data = data.subset(getattr(data, split)) if len(data.test) else data
-    names = to_ray.cast_labels(data.label_names, integers)
+    names = [parse_label(name, label_kind or data.label_kind) for name in data.label_names]
     content = getattr(data.items, "content", data.items.__getitem__)
     items = [content(i) for i in range(len(data))]
     rows = to_ray.as_dataset(items, {"label": [names[code] for code in data.labels]})

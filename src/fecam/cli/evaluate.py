@@ -311,13 +311,13 @@ def inspect(
 
 def _show_info(info: FileInfo) -> None:
     samples = sum(record.count for record in info.classes)
-    encoder = info.encoder
+    class_bytes, encoder = sum(record.bytes for record in info.classes), info.encoder
     lines = {
         "format": f"version {info.format_version}, after {counted(info.model_version, 'change')}",
-        "size": f"{format_bytes(info.bytes)}, of which {format_bytes(info.history_bytes)} "
-        f"undo history and {format_bytes(info.free_bytes)} free",
-        "classes": f"{len(info.classes):,}, of {counted(samples, 'sample')}; "
-        f"{format_bytes(sum(record.bytes for record in info.classes))}",
+        "size": f"{format_bytes(info.bytes)}, of which {format_bytes(class_bytes)} classes, "
+        f"{format_bytes(info.prior_bytes)} prior, {format_bytes(info.history_bytes)} undo history "
+        f"and {format_bytes(info.free_bytes)} free",
+        "classes": f"{len(info.classes):,}, of {counted(samples, 'sample')}",
         "features": f"{info.settings['n_features_in_']:,}",
         "encoder": "none, features are given"
         if encoder is None
@@ -337,7 +337,14 @@ def _settings(info: FileInfo) -> dict[str, Any]:
 def _as_dict(
     model: Path, info: FileInfo, pairs: list[Pair], weak: list[Weakness]
 ) -> dict[str, Any]:
-    sizes = ("format_version", "model_version", "bytes", "history_bytes", "free_bytes")
+    sizes = (
+        "format_version",
+        "model_version",
+        "bytes",
+        "prior_bytes",
+        "history_bytes",
+        "free_bytes",
+    )
     return {
         "model": str(model),
         **{name: getattr(info, name) for name in sizes},

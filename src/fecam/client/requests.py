@@ -192,7 +192,7 @@ class Requests:
         ----------
         items : sequence
             Images, texts or rows of features, as for `predict`.
-        labels : str, int or sequence of these
+        labels : str, int, bool or sequence of these
             One label per item, or one for all items.
         note : str, default=""
             Kept in the history.
@@ -220,7 +220,7 @@ class Requests:
 
         Parameters
         ----------
-        label : str or int
+        label : str, int or bool
             The class.
         purge : bool, default=False
             Also remove it from the history, so that it cannot be restored by `undo`.
@@ -271,7 +271,7 @@ class Requests:
         ----------
         items : sequence
             Images, texts or rows of features, as for `predict`.
-        labels : str, int or sequence of these
+        labels : str, int, bool or sequence of these
             One label per item, or one for all items.
 
         Returns
@@ -323,9 +323,9 @@ def _labeled(items: Any, labels: Label | Sequence[Label]) -> dict[str, Any]:
 
 def _plain(label: Any) -> Label:
     plain = label.item() if isinstance(label, np.generic) else label
-    if isinstance(plain, bool) or not isinstance(plain, (str, int)):
+    if not isinstance(plain, (str, int)):  # a bool is an int
         raise InputError(
-            f"a label is a text or an integer, not a {type(plain).__name__}. "
+            f"a label is a text, an integer or a boolean, not a {type(plain).__name__}. "
             "The items come first, then the labels."
         )
     return plain

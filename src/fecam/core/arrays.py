@@ -8,6 +8,8 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
+from fecam.errors import InputError, MissingPackageError
+
 Array = Any
 """An array of NumPy, torch or any other library that follows the array API standard."""
 
@@ -43,6 +45,24 @@ def to_backend_of(x: Array, other: Array) -> Array:
     if not data.flags.writeable and compat.is_torch_array(other):
         data = data.copy()  # torch shares the memory and has no read-only tensors
     return xp.asarray(data, device=compat.device(other))
+
+
+def empty_on(device: Any, like: Array) -> Array:
+    """Return an empty tensor on a device of torch; "cpu" keeps NumPy arrays as they are."""
+    if device == "cpu" and compat.is_numpy_array(like):
+        return like
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise MissingPackageError(f"the device {device!r}", "torch", "images") from None
+    try:
+        return torch.empty(0, device=torch.device(device))
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise InputError(
+            f"the device {str(device)!r} cannot be used: {reason}. Use 'cpu', a device of this "
+            "machine such as 'cuda', or an array on the device."
+        ) from None
 
 
 def is_cpu(x: Array) -> bool:

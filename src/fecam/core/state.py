@@ -7,6 +7,7 @@ keep reading the old value.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from array_api_compat import device
@@ -101,12 +102,13 @@ class ClassifierState:
 
     def stats_of(self, label: Hashable) -> ClassStatistics:
         """Return the statistics of a class; raise `UnknownLabelError` if there is none."""
-        try:
-            return self.classes[label]
-        except (KeyError, TypeError):
-            raise UnknownLabelError(
-                f"label {label!r} was never learned. Learned: {_listed(list(self.classes))}."
-            ) from None
+        with suppress(KeyError, TypeError):
+            # True == 1, but a label of another type is another label.
+            if isinstance(label, bool) == isinstance(next(iter(self.classes), None), bool):
+                return self.classes[label]
+        raise UnknownLabelError(
+            f"label {label!r} was never learned. Learned: {_listed(list(self.classes))}."
+        )
 
     def _merged(
         self, batch: BatchStatistics, average_domains: bool

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.errors import DatasetError
+from fecam.labels import LabelKind, parse_label
+from fecam.results import Label
 
 Kind = Literal["images", "texts", "features"]
 """Type of the items: 8-bit RGB arrays (height, width, 3), strings, or float32 vectors."""
@@ -31,7 +33,7 @@ class Dataset:
     labels : array of int
         The index of the class of each item in ``label_names``.
     label_names : tuple of str
-        Names of the classes.
+        Names of the classes, also of integers and booleans.
     fingerprint : str
         A hash that changes with the items, the labels and their order.
     is_test : array of bool, optional
@@ -42,6 +44,8 @@ class Dataset:
         Names of the domains.
     notes : tuple of str
         Observations of the loader for the user, such as empty folders.
+    label_kind : {"strings", "integers", "booleans"}
+        What the names stand for; see `classes`.
 
     Examples
     --------
@@ -60,6 +64,7 @@ class Dataset:
     domains: NDArray[np.int64] | None = None
     domain_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    label_kind: LabelKind = "strings"
 
     def __post_init__(self) -> None:
         count = len(self.items)
@@ -82,6 +87,11 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.items)
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """The label of each class, of the type that the source has."""
+        return tuple(parse_label(name, self.label_kind, self.name) for name in self.label_names)
 
     @property
     def train(self) -> NDArray[np.intp]:

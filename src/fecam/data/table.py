@@ -51,6 +51,9 @@ def load_table(
     ``domains`` and ``label_names``. A ``.npy`` of features and a ``.txt`` with one text per line
     have no labels, so they need ``as_label``, the class of all rows.
 
+    Labels of ``.npz`` and ``.parquet`` files keep their type: strings, integers or booleans. Those
+    of a ``.csv`` are integers if all of them are, without a plus sign or leading zeros.
+
     ``label``, ``text``, ``image``, ``split`` and ``domain`` name other columns or arrays,
     ``features`` the column of lists or the columns of numbers. Rows for validation are for testing
     if no others are, and left out otherwise. ``delimiter`` separates the cells of a ``.csv`` file.
@@ -59,7 +62,8 @@ def load_table(
     given = Options(label, text, image, _names(features), split, domain, as_label is None)
     rows = _read(table, given, delimiter)
     if as_label is not None:
-        rows = replace(rows, labels=[as_label] * len(rows.items), label_names=None)
+        labels = [as_label] * len(rows.items)
+        rows = replace(rows, labels=labels, label_names=None, label_kind="strings")
     elif rows.labels is None:
         raise DatasetError(
             f"{table} has no labels. Remedy: name the class of all rows with "
@@ -165,6 +169,7 @@ def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
             domain_names,
             tuple(notes),
         )
+    data = replace(data, label_kind=rows.label_kind)
     return data if keep.all() else data.subset(keep)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fecam.data._files import listed
 from fecam.data.dataset import Kind
 from fecam.errors import DatasetError
+from fecam.labels import LabelKind
 
 _EMBEDDINGS = ("embedding", "features")
 # Columns of row numbers, which must not be learned from.
@@ -49,6 +50,7 @@ class Rows:
     splits: Sequence[str] | None = None
     domains: Sequence[str] | None = None
     label_names: tuple[str, ...] | None = None
+    label_kind: LabelKind = "strings"
     notes: Iterable[str] = ()
 
 
@@ -75,6 +77,7 @@ class Columns:
         features: NDArray[np.float32] | None,
         texts: Mapping[str, Sequence[str]],
         where: Callable[[int], str],
+        label_kind: LabelKind,
     ) -> Rows:
         """Return the rows of these features, or of the texts of each column."""
         items = texts[self.values[0]] if features is None else features
@@ -82,7 +85,9 @@ class Columns:
             None if name is None else texts[name] for name in (self.label, self.split, self.domain)
         )
         notes = [f"columns left out: {listed(self.unused)}"] if self.unused else []
-        return Rows(self.kind, items, label, where, split, domain, notes=notes)
+        return Rows(
+            self.kind, items, label, where, split, domain, label_kind=label_kind, notes=notes
+        )
 
 
 def choose(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,9 @@ import numpy as np
 from fecam.data._files import listed
 from fecam.data.table_columns import Columns, Options, Rows, as_features, choose
 from fecam.errors import DatasetError
+from fecam.labels import LabelKind
+
+_INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
 
 
 def read_lines(path: Path) -> Rows:
@@ -105,7 +109,13 @@ def _rows(
             with np.errstate(over="ignore"):
                 vectors.append(vector.astype(np.float32))
     features = as_features(path, vectors, where) if is_vector else None
-    return columns.rows(features, texts, where)
+    return columns.rows(features, texts, where, _label_kind(texts.get(columns.label or "", ())))
+
+
+def _label_kind(labels: Iterable[str]) -> LabelKind:
+    """Return "integers" if all labels are, without a plus sign or leading zeros."""
+    all_integers = all(map(_INTEGER.fullmatch, set(labels)))
+    return "integers" if all_integers else "strings"
 
 
 def _is_number(cell: str) -> bool:

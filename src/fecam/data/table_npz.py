@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fecam.data._files import listed
 from fecam.data.table_columns import Options, Rows, as_features, row_name
 from fecam.errors import DatasetError
+from fecam.labels import LabelKind
 
 MAX_BYTES = 1 << 36
 """Archives whose arrays take more bytes in memory are rejected."""
@@ -111,6 +112,7 @@ class _Reader(dict[str, NDArray[Any]]):
             self._splits(counts),
             None if domains is None else self._texts("domains", domains),
             label_names,
+            self._label_kind(labels),
         )
 
     def _find(self, given: str | None, usual: str, option: str) -> str:
@@ -167,6 +169,14 @@ class _Reader(dict[str, NDArray[Any]]):
             raise self.error("'label_names' has a name twice. Remedy: make them distinct")
         return names
 
+    def _label_kind(self, names: list[str]) -> LabelKind:
+        """Return the kind of the labels; whole numbers of type float are integers."""
+        if not names:
+            return "strings"
+        parts = ["label_names"] if "label_names" in self.names else names
+        kinds: dict[str, LabelKind] = {"b": "booleans", **dict.fromkeys("iuf", "integers")}
+        return kinds.get(np.result_type(*(self[name] for name in parts)).kind, "strings")
+
     def _labels(self, names: list[str], label_names: tuple[str, ...] | None) -> Sequence[str]:
         codes = np.concatenate([self[name] for name in names])
         texts = self._texts(names[0], codes)
@@ -178,7 +188,7 @@ class _Reader(dict[str, NDArray[Any]]):
                 f"{row_name(wrong[0])}: the label {codes[wrong[0]]} is no index of the "
                 f"{len(label_names)} label_names, which start at 0"
             )
-        return [label_names[int(text)] for text in texts]
+        return [label_names[int(code)] for code in codes]
 
     def _splits(self, counts: list[int]) -> Sequence[str] | None:
         is_test = self._column("is_test", sum(counts))
@@ -191,7 +201,7 @@ class _Reader(dict[str, NDArray[Any]]):
         return ["test" if flag else "train" for flag in is_test]
 
     def _texts(self, name: str, values: NDArray[Any]) -> list[str]:
-        """Return names as strings, given as texts or integers."""
+        """Return names as strings, given as texts, integers or booleans."""
         if values.dtype.kind == "f":
             wrong = np.flatnonzero(~np.isfinite(values) | (values != np.round(values)))
             if len(wrong):
@@ -201,8 +211,10 @@ class _Reader(dict[str, NDArray[Any]]):
                 )
         if values.dtype.kind == "S":
             values = np.char.decode(values, "utf-8")
-        if values.dtype.kind in "fb":
+        if values.dtype.kind == "f":
             values = values.astype(np.int64)
-        if values.dtype.kind not in "iuU":
-            raise self.error(f"{name!r} is of type {values.dtype}. Remedy: give integers or texts")
+        if values.dtype.kind not in "biuU":
+            raise self.error(
+                f"{name!r} is of type {values.dtype}. Remedy: give integers, booleans or texts"
+            )
         return [str(value) for value in values]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fecam.data.table_columns import Columns, Options, Rows, as_features, choose, row_name
 from fecam.errors import DatasetError, MissingPackageError
+from fecam.labels import LabelKind
 
 
 def read_parquet(path: Path, given: Options) -> Rows:
@@ -37,7 +38,8 @@ def read_parquet(path: Path, given: Options) -> Rows:
         name: ["" if value is None else str(value) for value in table.column(name).to_pylist()]
         for name in (columns.about if is_vector else table.column_names)
     }
-    return columns.rows(_features(path, table, columns) if is_vector else None, texts, row_name)
+    features = _features(path, table, columns) if is_vector else None
+    return columns.rows(features, texts, row_name, _label_kind(kinds, columns))
 
 
 def is_list(kind: Any) -> bool:
@@ -61,6 +63,17 @@ def is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
+def _label_kind(kinds: dict[str, Any], columns: Columns) -> LabelKind:
+    """Return the kind of the labels by the type of their column."""
+    from pyarrow import types
+
+    kind = kinds.get(columns.label or "")
+    kind = kind.value_type if kind is not None and types.is_dictionary(kind) else kind
+    if kind is None or is_text(kind):
+        return "strings"
+    return "booleans" if types.is_boolean(kind) else "integers"
+
+
 def _check_types(path: Path, kinds: dict[str, Any], columns: Columns) -> None:
     from pyarrow import types
 
@@ -76,7 +89,7 @@ def _check_types(path: Path, kinds: dict[str, Any], columns: Columns) -> None:
         return is_text(kind) or (is_number(kind) and not types.is_floating(kind))
 
     for name in columns.about:
-        check(name, is_name(name), "text or integers")
+        check(name, is_name(name), "text, integers or booleans")
     for name in columns.values:
         if columns.kind != "features":
             check(name, is_name(name), "text")

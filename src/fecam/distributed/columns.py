@@ -38,7 +38,7 @@ def item_columns(table: Any, label: str | None, item: str | Sequence[str] | None
 
 
 def labels_of(table: Any, label: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the labels of a block as integers or strings, and a mask of the rows with one."""
+    """Return the labels of a block in their type, and a mask of the rows with one."""
     import pyarrow as pa
 
     _check_exists(table, label, "label")
@@ -47,10 +47,12 @@ def labels_of(table: Any, label: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     valid = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         values = column.drop_null().to_numpy(zero_copy_only=False)
-        return np.asarray(values, np.int64), valid
+        return np.asarray(values, bool if pa.types.is_boolean(kind) else np.int64), valid
     if is_text(kind):
         return np.asarray(column.drop_null().to_pylist(), dtype=str), valid
-    raise InputError(f"the column {label!r} holds {kind}. Labels are integers or strings.")
+    raise InputError(
+        f"the column {label!r} holds {kind}. Labels are booleans, integers or strings."
+    )
 
 
 def items_of(table: Any, columns: Sequence[str]) -> Any:

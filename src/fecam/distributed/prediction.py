@@ -36,6 +36,7 @@ from fecam.distributed.reading import Block, ProgressReporter, ReadStats, Source
 from fecam.encoders.encoder import Encoder
 from fecam.errors import ClusterError, FecamError, InputError, ModelFileError
 from fecam.features.extraction import Report
+from fecam.labels import kind_of_label
 from fecam.model import Model, Prediction, predictions_of
 
 REQUEST_FILE = "_answers.json"
@@ -337,7 +338,8 @@ class _PredictWorker:
         """Return the predictions beside the columns of the block that are not bulky."""
         import pyarrow as pa
 
-        kind = pa.string() if isinstance(self._model.classes[0].label, str) else pa.int64()
+        types = {"booleans": pa.bool_(), "integers": pa.int64()}
+        kind = types.get(kind_of_label(self._model.classes[0].label) or "", pa.string())
 
         def lists(name: str) -> list[Any]:
             return [row and [getattr(near, name) for near in row.nearest] for row in rows]

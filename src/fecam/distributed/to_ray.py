@@ -10,6 +10,7 @@ import numpy as np
 
 from fecam.distributed.cluster import require_ray
 from fecam.errors import InputError
+from fecam.labels import LabelKind
 
 BLOCK_ROWS = 4096
 
@@ -40,8 +41,13 @@ def count_parquet(paths: Sequence[str]) -> int | None:
         return None
 
 
-def with_labels(dataset: Any, label: str, integers: bool) -> Any:
-    """Return the data set with labels cast to integers or strings; without the column, as it is."""
+def with_labels(dataset: Any, label: str, kind: LabelKind | None) -> Any:
+    """Return the data set with labels cast to the kind of the model's; booleans stay as they are.
+
+    Without the column, or for a new model (None), the data set is returned as it is.
+    """
+    if kind in ("booleans", None):
+        return dataset
 
     def cast(table: Any) -> Any:
         import pyarrow as pa
@@ -52,23 +58,13 @@ def with_labels(dataset: Any, label: str, integers: bool) -> Any:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         try:
-            column = column.cast(pa.int64() if integers else pa.string())
+            if not pa.types.is_boolean(column.type):  # a label, True is not 1
+                column = column.cast(pa.int64() if kind == "integers" else pa.string())
         except pa.ArrowException:
             return table  # reading the labels raises an error that names them
         return table.set_column(index, label, column)
 
     return dataset.map_batches(cast, batch_size=None, batch_format="pyarrow", zero_copy_batch=True)
-
-
-def cast_labels(names: Sequence[str], integers: bool) -> list[Any]:
-    """Return the names of classes as integers, if the labels of the model are, or as strings."""
-    try:
-        return [int(name) for name in names] if integers else list(names)
-    except ValueError as error:
-        raise InputError(
-            f"the labels of the model are integers, but {error}. Name the classes by integers, or "
-            "use another model"
-        ) from None
 
 
 def as_dataset(items: Sequence[Any], columns: Mapping[str, Sequence[Any]]) -> Any:

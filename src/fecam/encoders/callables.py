@@ -31,10 +31,11 @@ def wrap(
 
     Parameters
     ----------
-    function : callable or torch.nn.Module
+    function : callable, torch.nn.Module or object with a method ``encode``
         Takes a list of texts, a float32 array (n, features), or a list of 8-bit images; with a
         ``preprocessing``, a float32 array (n, 3, size, size). Returns one row per item. A module
-        takes tensors and is copied, so that training it further does not change the encoder.
+        takes tensors and is copied, so that training it further does not change the encoder. Of an
+        object with a method ``encode``, such as a SentenceTransformer, this method is called.
     name : str
         The name of the encoder.
     kind : {"images", "texts", "features"}, default="images"
@@ -67,40 +68,25 @@ def wrap(
     >>> lengths.encode(["one", "three"]).tolist()
     [[3.0], [5.0]]
     """
+    # If torch was never imported, the function is not one of its modules.
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(function, torch.nn.Module)
+    if is_module and fingerprint is None:
+        fingerprint = _module_fingerprint(function)
+    if callable(encode := getattr(function, "encode", None)):
+        function, is_module = encode, False
     if not callable(function):
         raise EncoderError(
             f"function={function!r} of {name!r} cannot be called: give a function or a module."
         )
     if preprocessing is not None and kind != "images":
         raise EncoderError(f"kind={kind!r} of {name!r}: only images have a preprocessing.")
-    # If torch was never imported, the function is not one of its modules.
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(function, torch.nn.Module):
+    if not is_module:
         return _Wrapped(function, name, kind, n_features, preprocessing, fingerprint or "")
-    from fecam.encoders.torch_runtime import TorchImageEncoder, fingerprint_of_tensors
-
-    if fingerprint is None:
-        layers = [f"{type(function).__module__}.{type(function).__qualname__}", repr(function)]
-        fingerprint = fingerprint_of([*layers, fingerprint_of_tensors(function.state_dict())])
-    if kind != "images":
-        return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, fingerprint)
-    if preprocessing is None:
-        raise EncoderError(
-            f"the module {name!r} needs images of one size: give a preprocessing, as in "
-            "wrap(module, name=..., preprocessing=ImagePreprocessing(size=224))."
-        )
-    encoder = TorchImageEncoder(
-        copy.deepcopy(function),
-        preprocessing,
-        name=name,
-        fingerprint=fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint]),
-        device=device,
-    )
-    if n_features is not None and n_features != encoder.n_features:
-        raise EncoderError(
-            f"{name!r} returns {encoder.n_features} features, not n_features={n_features}."
-        )
-    return encoder
+    assert fingerprint is not None, "computed above"
+    if kind == "images":
+        return _image_module(function, name, n_features, preprocessing, fingerprint, device)
+    return _Wrapped(_frozen(function, kind, device), name, kind, n_features, None, fingerprint)
 
 
 class _Wrapped(BatchEncoder):
@@ -142,6 +128,43 @@ class _Wrapped(BatchEncoder):
             raise EncoderError(
                 f"{self.name!r} returned {type(output).__name__}, not an array of numbers: {error}."
             ) from None
+
+
+def _image_module(
+    module: Any,
+    name: str,
+    n_features: int | None,
+    preprocessing: ImagePreprocessing | None,
+    fingerprint: str,
+    device: Any,
+) -> Encoder:
+    from fecam.encoders.torch_runtime import TorchImageEncoder
+
+    if preprocessing is None:
+        raise EncoderError(
+            f"the module {name!r} needs images of one size: give a preprocessing, as in "
+            "wrap(module, name=..., preprocessing=ImagePreprocessing(size=224))."
+        )
+    encoder = TorchImageEncoder(
+        copy.deepcopy(module),
+        preprocessing,
+        name=name,
+        fingerprint=fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint]),
+        device=device,
+    )
+    if n_features is not None and n_features != encoder.n_features:
+        raise EncoderError(
+            f"{name!r} returns {encoder.n_features} features, not n_features={n_features}."
+        )
+    return encoder
+
+
+def _module_fingerprint(module: Any) -> str:
+    """Return a hash of a module's weights and of its layers as it prints them."""
+    from fecam.encoders.torch_runtime import fingerprint_of_tensors
+
+    named = f"{type(module).__module__}.{type(module).__qualname__}"
+    return fingerprint_of([named, repr(module), fingerprint_of_tensors(module.state_dict())])
 
 
 def _frozen(module: Any, kind: Kind, device: Any) -> Callable[[Any], Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fecam.encoders.encoder import Encoder
 from fecam.encoders.names import split_options
-from fecam.errors import EncoderError, MissingPackageError
+from fecam.errors import EncoderError, MissingPackageError, UnknownEncoderError
 from fecam.registry import Registry, keyword_options
 from fecam.validation import check_choice, check_keys
 
@@ -122,7 +122,7 @@ _ADAPTERS: Registry[_Adapter] = Registry(
     "encoder",
     {adapter.name: adapter for adapter in _ALL},
     note="`fecam encoders` lists them.",
-    error=EncoderError,
+    error=UnknownEncoderError,
 )
 
 

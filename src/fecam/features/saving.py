@@ -30,7 +30,7 @@ def _write_npz(features: Dataset, file: IO[bytes]) -> None:
     arrays = {
         "X": np.asarray(features.items),
         "y": features.labels,
-        "label_names": np.asarray(features.label_names),
+        "label_names": np.asarray(features.classes),
         "is_test": np.asarray(features.is_test),
     }
     if features.domains is not None:
@@ -44,10 +44,10 @@ def _write_parquet(features: Dataset, file: IO[bytes]) -> None:
         import pyarrow.parquet as pq
     except ModuleNotFoundError as error:
         raise MissingPackageError("writing .parquet", error.name or "pyarrow", "parquet") from None
-    X = np.asarray(features.items)
+    X, classes = np.asarray(features.items), features.classes
     columns = {
         "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1]),
-        "label": pa.array([features.label_names[label] for label in features.labels]),
+        "label": pa.array([classes[label] for label in features.labels]),
         "split": pa.array(["test" if test else "train" for test in np.asarray(features.is_test)]),
     }
     if features.domains is not None:

@@ -20,6 +20,7 @@ from fecam.core.arrays import Array, to_backend_of, to_numpy
 from fecam.core.transforms import Transform
 from fecam.errors import InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of
+from fecam.labels import check_same_kind
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Labels = np.ndarray[Any, Any]
@@ -114,7 +115,7 @@ class Head(ClassifierMixin, BaseEstimator, Generic[S]):
         """Return the class with the highest score of each sample."""
         array = self._checked(X)
         labels = self.classes_[self._scores(array).argmax(axis=1)]
-        return to_backend_of(labels, array) if kind_of(labels) == "integers" else labels
+        return labels if kind_of(labels) == "strings" else to_backend_of(labels, array)
 
     def decision_function(self, X: Any) -> Any:
         """Return the scores, (n_samples, n_classes), also for two classes."""
@@ -156,12 +157,7 @@ class Head(ClassifierMixin, BaseEstimator, Generic[S]):
                 )
 
     def _check_kind(self, labels: Labels, state: S) -> None:
-        learned = self._labels(state)
-        if kind_of(learned) != kind_of(labels):
-            raise InputError(
-                f"y has {kind_of(labels)} ({labels.tolist()[0]!r}, ...) but the head has learned "
-                f"{kind_of(learned)} ({learned.tolist()[0]!r}, ...). Use one kind of label."
-            )
+        check_same_kind(labels[:1].tolist(), self._labels(state)[:1].tolist(), "head")
 
 
 class MergeableHead(Head[S]):

@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fecam.encoders.encoder import Encoder
-from fecam.errors import EncoderError
+from fecam.errors import EncoderError, UnknownEncoderError
 from fecam.model_file import EncoderRecord
+
+
+def check_encoder(encoder: Any) -> None:
+    """Raise for an object that is no encoder, and say how to make it one."""
+    if encoder is None or isinstance(encoder, (str, Encoder)):
+        return
+    name = type(encoder).__name__
+    if not callable(encoder) and not callable(getattr(encoder, "encode", None)):
+        raise EncoderError(
+            f"encoder={encoder!r} is no encoder. Give a name such as 'minilm', or an object that "
+            "fecam.encoders.wrap returns."
+        )
+    raise EncoderError(
+        f"the encoder is of type {name}, without a name and a fingerprint by which a file "
+        f"recognizes it. Wrap it: encoder=fecam.encoders.wrap(encoder, name={name!r}, "
+        f"kind='texts', fingerprint='{name}-1'); kind='images' if it takes images. Use another "
+        "fingerprint when its weights change."
+    )
+
+
+def load_recorded(
+    path: Path, record: EncoderRecord, load: Callable[..., Encoder], device: Any
+) -> Encoder:
+    """Return the encoder of a file by its name; raise if it was made by `wrap`."""
+    try:
+        encoder = load(record.name, device=device)
+    except UnknownEncoderError as error:
+        raise EncoderError(
+            f"{path} was learned with an encoder of your own, {record.name!r}, which a file does "
+            f"not contain ({error}) Pass encoder= again: fecam.open({str(path)!r}, "
+            f"encoder=fecam.encoders.wrap(function, name={record.name!r}, kind={record.kind!r}, "
+            f"fingerprint={record.fingerprint!r}))."
+        ) from None
+    return check_fingerprint(path, encoder, record)
 
 
 def record_of(encoder: Encoder | None) -> EncoderRecord | None:

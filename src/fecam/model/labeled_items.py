@@ -75,18 +75,25 @@ def require_readable(encoded: Encoded) -> Encoded:
 
 
 def as_labels(labels: Any) -> list[Any]:
-    """Return one label per item as Python integers and strings."""
+    """Return one label per item as Python objects, all of one kind."""
     if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
         raise InputError(
             f"labels must be a list, one label per item, not {labels!r}; write "
             "[label] * len(items) for items of one class."
         )
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    is_plain = {*map(type, values)} <= {int, str}
+    is_plain = len({*map(type, values)} | {bool, int, str}) == 3
     if not is_plain:
         values = [v.item() if np.ndim(v) == 0 and hasattr(v, "item") else v for v in values]
     for label in dict.fromkeys(values) if is_plain else values:  # samples share few labels
         too_large = isinstance(label, int) and not -(2**63) <= label < 2**64
         if not isinstance(label, (int, str)) or too_large or str(label).endswith("\0"):
             raise InputError(f"{label!r} cannot be a label. {LABEL_RULE}")
+    by_type = {type(label): label for label in values}
+    if len(by_type) > 1:
+        first, second, *_ = by_type.values()
+        raise InputError(
+            f"the labels {first!r} and {second!r} are of different types. Use only booleans, only "
+            "integers or only strings."
+        )
     return values

@@ -10,6 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,8 +26,15 @@ from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
 from fecam.features.extraction import Report, encode_readable, extract
+from fecam.labels import check_same_kind, first_kind, parse_label
 from fecam.model.changes import add_model, add_samples, copy_provenance, remove_samples, unseen_mask
-from fecam.model.encoder_checks import check_fingerprint, check_same_encoder, record_of
+from fecam.model.encoder_checks import (
+    check_encoder,
+    check_fingerprint,
+    check_same_encoder,
+    load_recorded,
+    record_of,
+)
 from fecam.model.labeled_items import LabeledItems, as_labels, require_readable
 from fecam.model_file import EncoderRecord
 from fecam.model_file.creation import create_file
@@ -50,8 +58,9 @@ class Model:
     path : path-like
         A ``.fecam`` file. Several programs may have it open.
     encoder : str or Encoder, optional
-        A name for `fecam.encoders.load`, or an encoder. A file stores the name. Your own encoder
-        is passed each time and must have the stored fingerprint. The default of a new model is
+        A name for `fecam.encoders.load`, or an encoder. A file stores the name. Your own encoder,
+        such as one of `fecam.encoders.wrap`, is passed each time and must have the stored
+        fingerprint. The default of a new model is
         EfficientNet-Lite0 for images, MiniLM for texts and none for features.
     device : str, optional
         Device of the encoder. Default: a GPU if there is one.
@@ -87,6 +96,7 @@ class Model:
     ) -> None:
         self.path = Path(path)
         self.readonly = readonly
+        check_encoder(encoder)
         self._requested, self._device, self._settings = encoder, device, dict(settings or {})
         self._encoder: Encoder | None = encoder if isinstance(encoder, Encoder) else None
         self._file: ModelFile | None = None
@@ -149,8 +159,7 @@ class Model:
     def encoder(self) -> Encoder | None:
         """The encoder, loaded at the first use; None for a model of features."""
         if self._encoder is None and (record := self.encoder_record) is not None:
-            encoder = load_encoder(record.name, device=self._device)
-            self._encoder = check_fingerprint(self.path, encoder, record)
+            self._encoder = load_recorded(self.path, record, load_encoder, self._device)
         return self._encoder
 
     def label_of(self, text: str) -> Label:
@@ -159,11 +168,11 @@ class Model:
         Parameters
         ----------
         text : str
-            The label, or the digits of an integer label.
+            The label as a text, such as "7" for the integer 7, or "true".
 
         Returns
         -------
-        str or int
+        str, int or bool
             The label.
 
         Raises
@@ -172,8 +181,10 @@ class Model:
             If no class has it.
         """
         by_text = {str(record.label): record.label for record in self.classes}
-        if text in by_text:
-            return by_text[text]
+        with suppress(InputError):
+            label = parse_label(text, first_kind(by_text.values()))
+            if label in by_text.values():
+                return label
         raise UnknownLabelError(
             f"{self.path} has no class {text!r}.{suggestion(text, by_text)} "
             f"`fecam classes -m {self.path}` lists its {len(by_text)} classes."
@@ -201,8 +212,9 @@ class Model:
             Images (paths, bytes, Pillow images, arrays), texts or rows of features. Of a data set
             the training part is learned, and its features are cached: after an interruption the
             next call continues.
-        labels : sequence of str or int
-            One label per item. A data set has its own.
+        labels : sequence of str, int or bool
+            One label per item, all of one type, which predictions have too. A data set has its
+            own; they are converted if the model has another type.
         note : str, default=""
             Kept in the history.
         allow_duplicates : bool, default=False
@@ -317,7 +329,7 @@ class Model:
 
         Parameters
         ----------
-        label : str or int
+        label : str, int or bool
             The class.
         purge : bool, default=False
             Also remove it from the history, so that it cannot be restored by `undo`.
@@ -603,6 +615,7 @@ class Model:
         kind = kind or expected or kind_of(items)
         items = as_rows(items, self._n_features) if kind == "features" else as_sequence(items)
         plain = as_labels(labels)
+        check_same_kind(plain, [record.label for record in self.classes])
         if len(plain) != len(items):
             raise InputError(f"there are {len(items)} items but {len(plain)} labels.")
         if not plain:
@@ -610,18 +623,11 @@ class Model:
         return LabeledItems(kind, items, plain, content_hashes(items, kind))
 
     def _training_part(self, dataset: Dataset) -> LabeledItems:
-        """Return the items to learn; their labels are integers if those of the model are."""
+        """Return the items to learn; their labels are of the kind of the model's."""
         part = dataset.subset(dataset.train) if len(dataset.test) else dataset
-        names: list[Any] = list(part.label_names)
-        if any(isinstance(record.label, int) for record in self.classes):
-            try:
-                names = [int(name) for name in names]
-            except ValueError as error:
-                raise InputError(
-                    f"the classes of {self.path} are integers; {dataset.name!r} has others "
-                    f"({error}). Name its classes by integers."
-                ) from None
-        labels = [names[i] for i in part.labels]
+        kind = first_kind(record.label for record in self.classes) or part.label_kind
+        classes = [parse_label(name, kind, str(self.path)) for name in part.label_names]
+        labels = [classes[i] for i in part.labels]
         hashes = content_hashes(part.items, part.kind)
         return LabeledItems(part.kind, part.items, labels, hashes, part)
 

@@ -53,9 +53,10 @@ def open_for_writing(path: Path, size: int) -> sqlite3.Connection:
 
 
 def close_writer(db: sqlite3.Connection) -> None:
-    """Close the writer, and remove the log if no other connection is open."""
+    """Close the writer: release free pages, and remove the log if no other connection is open."""
     with suppress(sqlite3.Error):  # the last connection does it
         db.execute("PRAGMA busy_timeout = 0")
+        db.executescript("PRAGMA incremental_vacuum")  # execute() would release one page
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA journal_mode = DELETE")
     db.close()

@@ -24,7 +24,7 @@ MAX_PROBLEMS = 1000
 def file_info(path: str | os.PathLike[str]) -> FileInfo:
     """Describe a file: sizes, settings, classes and history; no matrix of a large file is read."""
     with ModelFile(path) as file:
-        snapshot, free, history = file.snapshot, 0, 0
+        snapshot, free, history, priors = file.snapshot, 0, 0, 0
         with file.reading() as db:
             size, version = check_header(file.path)
             if db is not None:
@@ -33,8 +33,10 @@ def file_info(path: str | os.PathLike[str]) -> FileInfo:
                     for name in ("freelist_count", "page_size")
                 )
                 free, history = pages * page_size, history_bytes(db)
+                query = "SELECT total(length(covariance)) FROM priors"
+                priors = int(db.execute(query).fetchone()[0])
         return FileInfo(
-            *(version, snapshot.version, size, free, history),
+            *(version, snapshot.version, size, free, history, priors),
             {name: json.loads(text) for name, text in snapshot.settings.items()},
             snapshot.encoder,
             snapshot.classes,

@@ -40,7 +40,7 @@ def _step(values: tuple[Any, ...]) -> Step:
     by_label: dict[Label, int] = {}
     for text, count in pairs.items():
         label = parse_json("label", text)
-        if type(label) not in (int, str) or type(count) is not int:
+        if type(label) not in (bool, int, str) or type(count) is not int:
             raise file_error(f"step {number} of its history is damaged.")
         by_label[label] = count
     is_undone = undone not in (None, PURGED)

@@ -41,6 +41,8 @@ class FileInfo:
     free_bytes: int
     history_bytes: int
     """Size of what is kept only to undo."""
+    prior_bytes: int
+    """Size of the pooled matrices, those of the history included."""
     settings: Mapping[str, Any]
     encoder: EncoderRecord | None
     classes: list[ClassRecord]

@@ -18,8 +18,7 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
     """Write a classifier to a file, atomically.
 
     If the file is a model already, only the classes that differ are written, its encoder is kept,
-    and `fecam undo` can undo it. Labels are stored as integers or strings, so ``True`` and
-    ``False`` are loaded as 1 and 0.
+    and `fecam undo` can undo it.
 
     Parameters
     ----------

@@ -37,7 +37,6 @@ from fecam.model_rows import (
     Row,
     file_checksum,
     file_error,
-    plain_label,
     unpack_class,
 )
 from fecam.results import ClassRecord, Label
@@ -129,7 +128,8 @@ def read_snapshot(
         prior = prior_id, new_prior or read_prior(db, prior_id, layout)
     try:
         previous = None if before is None else before.classifier
-        _ = classifier.set_state(state, prior=prior and prior[1], previous=previous).metric_
+        in_use = new_prior if prior is None else prior[1]  # up to date if it is not in the file
+        _ = classifier.set_state(state, prior=in_use, previous=previous).metric_
     except SettingsError as error:
         raise file_error(f"its settings do not fit its classes: {error}") from None
     rows = dict(sorted(pairs, key=itemgetter(0)))
@@ -216,12 +216,12 @@ def read_rows(
 
 def check_labels(labels: Iterable[Hashable]) -> None:
     """Reject duplicates, and labels that a NumPy array would change."""
-    plain = list(map(plain_label, labels))
-    if len(set(plain)) < len(plain):
-        label, _ = Counter(plain).most_common(1)[0]
-        raise file_error(f"class {json.dumps(label)[:80]} comes twice.")
+    plain = list(labels)
     numbers = [label for label in plain if isinstance(label, int)] or [0]
-    if len({*map(type, plain)}) > 1 or np.asarray(numbers).dtype.kind not in "iu":
+    if len({*map(type, plain)}) > 1 or np.asarray(numbers).dtype.kind not in "iub":
         raise file_error(
             "its labels are of mixed kinds, or numbers that are too large.", LABEL_RULE
         )
+    if len(set(plain)) < len(plain):
+        label, _ = Counter(plain).most_common(1)[0]
+        raise file_error(f"class {json.dumps(label)[:80]} comes twice.")

@@ -25,6 +25,7 @@ from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import FecamError, InputError, ItemError, MissingPackageError
 from fecam.features.extraction import Encoded, encode_readable
+from fecam.labels import parse_label
 from fecam.model import LearnResult, Model
 from fecam.model.model import DEFAULT_ENCODERS
 from fecam.model_file.snapshot import Snapshot
@@ -287,15 +288,9 @@ class Engine:
         return await asyncio.to_thread(backup_copy, self.model.path)
 
     def parse_labels(self, labels: Sequence[Any]) -> list[Label]:
-        """Return the labels as integers if those of the model are: a form sends texts."""
-        if not ServedModel(self.model.snapshot, None).has_integer_labels:
-            return list(labels)
-        try:
-            return [int(label) for label in labels]
-        except ValueError:
-            raise InputError(
-                "the labels of this model are integers, so new labels must be integers."
-            ) from None
+        """Return texts as labels of the kind of the model's: a form sends texts."""
+        kind = ServedModel(self.model.snapshot, None).label_kind
+        return [parse_label(label, kind, "this model") for label in labels]
 
     async def _write(self, change: Callable[[], T]) -> tuple[T, int]:
         """Run a change in the writer thread; once started, it is finished."""

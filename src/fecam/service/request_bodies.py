@@ -337,10 +337,12 @@ def _labels(values: Mapping[str, Any], count: int) -> list[str | int]:
 
 
 def _label(value: Any) -> str | int:
-    if type(value) is int and abs(value) < 2**53:
+    if type(value) is bool or (type(value) is int and abs(value) < 2**53):
         return value
     if type(value) is not str or not value.strip() or len(value) > MAX_LABEL:
-        raise invalid(f"a label must be a string of 1 to {MAX_LABEL} characters, or an integer.")
+        raise invalid(
+            f"a label must be a string of 1 to {MAX_LABEL} characters, an integer or a boolean."
+        )
     if "\0" in value:
         raise invalid("a label must not contain the character NUL.")
     return value

@@ -6,7 +6,7 @@ validation of each number takes longer than the prediction.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.json_schema import models_json_schema
@@ -15,7 +15,7 @@ from fecam.service.request_bodies import MAX_LABEL, MAX_NOTE, MAX_TOP
 
 REFERENCE = "#/components/schemas/{model}"
 
-Name = str | int
+Name = str | int | bool
 Rows = Annotated[list[list[float]], Field(min_length=1, examples=[[[0.1, 0.9, 0.3]]])]
 Texts = Annotated[list[str], Field(min_length=1, examples=[["a robin sings"]])]
 Images = Annotated[
@@ -41,7 +41,11 @@ MinVersion = Annotated[
     int | None, Field(ge=0, description="Wait until the model has this version.")
 ]
 LabelText = Annotated[str, Field(min_length=1, max_length=MAX_LABEL, pattern=r"\S")]
-Label = LabelText | int
+Label = LabelText | int | bool
+LabelType = Annotated[
+    Literal["str", "int", "bool"] | None,
+    Field(description="Type of the labels that are keys; absent if there are none."),
+]
 Note = Annotated[str, Field(max_length=MAX_NOTE)]
 
 
@@ -129,6 +133,7 @@ class LearnResponse(_Answer):
 
     step: int | None = Field(description="Null if no item was new.")
     learned: dict[str, int]
+    label_type: LabelType = None
     duplicates: dict[str, int] = Field(description="Skipped duplicates of earlier items.")
     unreadable: list[str]
     new_classes: list[Name]
@@ -142,6 +147,7 @@ class StepAnswer(BaseModel):
     what: str
     note: str
     counts: dict[str, int]
+    label_type: LabelType = None
     undone: bool
     can_undo: bool
 
@@ -178,6 +184,7 @@ class Evaluation(_Answer):
     count: int
     unknown_labels: list[Name]
     per_class: dict[str, PerClass]
+    label_type: LabelType = None
     confusions: list[tuple[Name, Name, int]] = Field(
         description="True label, predicted label, count."
     )

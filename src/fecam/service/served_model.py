@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fecam.classifier import FeCAMClassifier
 from fecam.core.calibration import novelty_threshold
 from fecam.errors import FecamError, InputError
+from fecam.labels import LabelKind, first_kind
 from fecam.model_file import EncoderRecord
 from fecam.model_file.snapshot import Snapshot
 from fecam.results import ClassRecord, Label
@@ -69,9 +70,9 @@ class ServedModel:
         return None if self.snapshot is None else self.snapshot.layout.n_features
 
     @cached_property
-    def has_integer_labels(self) -> bool:
-        """Whether the labels are integers."""
-        return any(isinstance(record.label, int) for record in self.classes)
+    def label_kind(self) -> LabelKind | None:
+        """Kind of the labels; None if the model is empty."""
+        return first_kind(record.label for record in self.classes)
 
 
 @dataclass(frozen=True, slots=True)

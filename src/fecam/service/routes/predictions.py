@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from fecam.results import Label
+from fecam.results import Label, label_type
 from fecam.service.engine import Engine
 from fecam.service.problems import json_response, without_paths
 from fecam.service.request_bodies import read_labeled_request, read_predict_request
@@ -118,4 +118,5 @@ def evaluation(
             for label in sorted(counts, key=str)
         },
         "confusions": list(map(list, wrong)),
+        **label_type(counts),
     }
