@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fecam.core.arrays import Array, to_numpy
 from fecam.core.calibration_sums import N_SUMS
 from fecam.core.scatter import Scatter, Storage, diagonal_of
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics, ScatterKind
 from fecam.errors import ModelFileError
 
@@ -91,7 +92,19 @@ class Layout(NamedTuple):
 
     scatter_kind: ScatterKind
     n_features: int
+    """Of means and scatters; raw means have ``n_features_in``, which are more after compression."""
     dtype: str
+    n_features_in: int
+
+    @classmethod
+    def of(cls, state: ClassifierState, dtype: str) -> Layout:
+        """Return the layout of the classes of a state."""
+        return cls(state.scatter_kind, state.n_features, dtype, state.n_features_in)
+
+    @property
+    def raw_mean_bytes(self) -> int:
+        """Length of a raw mean."""
+        return self.n_features_in * np.dtype(self.dtype).itemsize
 
     @property
     def row_bytes(self) -> int:
@@ -216,7 +229,7 @@ def check_row(row: Row, layout: Layout) -> int | str:
     arrays = row.raw_mean, row.mean, row.content_hashes, row.calibration or b""
     raw_mean, mean, hashes, calibration = (len(x) if isinstance(x, bytes) else -1 for x in arrays)
     is_right = (
-        raw_mean == layout.row_bytes
+        raw_mean == layout.raw_mean_bytes
         and mean == 8 * layout.n_features
         and hashes >= 0
         and hashes % HASH_BYTES == 0

@@ -81,6 +81,12 @@ def sum_rows(losses: Floats, known: Floats, unknown: Floats, dof: int) -> Floats
     )
 
 
+def without_losses(sums: Floats) -> Floats:
+    """Return the sums without the losses, which hold for the distances they were measured with."""
+    parts = parts_of(sums)
+    return np.concatenate(parts._replace(losses=np.zeros(_LOSSES)))
+
+
 def _monomials(scores: Floats, exponents: Sequence[tuple[int, ...]]) -> Floats:
     return np.array([np.prod(scores[:, list(m)], axis=1).sum() for m in exponents])
 
