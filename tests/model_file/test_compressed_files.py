@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from fecam.errors import ModelFileError
 from fecam.model.compression import compress_file
 from fecam.model_file.integrity import check, file_info
 from fecam.transfer import export_model, import_model
+
+FILES = Path(__file__).parents[1] / "helpers" / "files"
 
 
 @pytest.fixture
@@ -116,3 +119,21 @@ def test_a_wrong_projection_in_an_exchange_file_is_rejected(clf, tmp_path):
         safetensors.save_file({**tensors, "projection": bad.copy()}, path, metadata)
         with pytest.raises(ModelFileError, match="projection"):
             import_model(path)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_files_of_older_versions_can_be_compressed(tmp_path, version):
+    path = tmp_path / "old.fecam"
+    path.write_bytes((FILES / f"version-{version}.fecam").read_bytes())
+    rows = np.random.default_rng(1).random((10, load(path).n_features_in_))
+    before = load(path).predict(rows)
+    with fecam.open(path) as model:
+        compress_file(model, tmp_path / "small.fecam", 3)
+        model.forget("owl")
+        assert file_info(path).n_components is None
+        model.undo()
+    np.testing.assert_array_equal(load(path).predict(rows), before)
+    assert check(path) == check(tmp_path / "small.fecam") == []
+    assert load(tmp_path / "small.fecam").state_.n_features == 3
+    load(path).compress(2).save(path)
+    assert load(path).state_.n_features == 2

@@ -101,10 +101,10 @@ def unpack_encoder(text: str, width: int) -> EncoderRecord | None:
     return EncoderRecord(**value)
 
 
-def setting_names(version: int) -> set[str]:
+def setting_names(version: int) -> list[str]:
     """Return the names of the settings of a file of this version, 3 or newer."""
-    new = NEW_IN_4 if version < VERSION else {}
-    return {*PARAMETERS, *FITTED, *ABOUT} - new.keys()
+    missing = NEW_IN_4 if version < VERSION else {}
+    return [name for name in (*PARAMETERS, *FITTED, *ABOUT) if name not in missing]
 
 
 def read_settings(db: sqlite3.Connection, names: Collection[str]) -> dict[str, str]:
