@@ -172,7 +172,7 @@ def check_compressible(state: ClassifierState, metric: Metric) -> None:
 
 
 def check_components(state: ClassifierState, n_components: int | str) -> None:
-    """Raise if there are no directions that separate classes, or not so many."""
+    """Raise if no direction separates classes, or there are fewer than ``n_components``."""
     if len(state.classes) < 2:
         raise InputError(
             "compress needs two classes or more: directions are chosen to separate them. Learn "
