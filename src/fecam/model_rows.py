@@ -18,6 +18,7 @@ import numpy as np
 from fecam.core.arrays import Array, to_numpy
 from fecam.core.calibration_rows import N_COLUMNS
 from fecam.core.scatter import Scatter, Storage, diagonal_of
+from fecam.core.state import ClassifierState
 from fecam.core.statistics import (
     MAX_CALIBRATION_ROWS,
     CalibrationRows,
@@ -97,7 +98,19 @@ class Layout(NamedTuple):
 
     scatter_kind: ScatterKind
     n_features: int
+    """Of means and scatters; raw means have ``n_features_in``, which are more after compression."""
     dtype: str
+    n_features_in: int
+
+    @classmethod
+    def of(cls, state: ClassifierState, dtype: str) -> Layout:
+        """Return the layout of the classes of a state."""
+        return cls(state.scatter_kind, state.n_features, dtype, state.n_features_in)
+
+    @property
+    def raw_mean_bytes(self) -> int:
+        """Length of a raw mean."""
+        return self.n_features_in * np.dtype(self.dtype).itemsize
 
     @property
     def row_bytes(self) -> int:
@@ -219,7 +232,7 @@ def check_row(row: Row, layout: Layout) -> int | str:
     arrays = row.raw_mean, row.mean, row.content_hashes, row.calibration or b""
     raw_mean, mean, hashes, calibration = (len(x) if isinstance(x, bytes) else -1 for x in arrays)
     is_right = (
-        raw_mean == layout.row_bytes
+        raw_mean == layout.raw_mean_bytes
         and mean == 8 * layout.n_features
         and hashes >= 0
         and hashes % HASH_BYTES == 0

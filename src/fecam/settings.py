@@ -10,7 +10,7 @@ from fecam.core.metric import Metric
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ScatterKind
 from fecam.errors import InputError, SettingsError
-from fecam.validation import check_choice, check_number
+from fecam.validation import check_choice, check_int, check_number
 
 CHOICES: Mapping[str, tuple[str | None, ...]] = {
     "covariance": ("class", "common", "pooled", "diagonal", "identity"),
@@ -86,6 +86,11 @@ def check_compatible(params: Mapping[str, Any], metric: Metric, state: Classifie
             f"covariance={metric.covariance!r} needs {_STORED[metric.scatter_kind]} per class, but "
             f"this model stores {_STORED[state.scatter_kind]}. Learn a new model."
         )
+    if metric.unit_compare and state.transform.projection is not None:
+        raise SettingsError(
+            "l2='compare' needs the lengths of all features, which a compressed model does not "
+            "have. Use l2=None, or learn a new model."
+        )
     if metric.average_domains:
         for label, stats in state.classes.items():
             if stats.n_batches > 1 and stats.domain_mean_covariance is None:
@@ -116,17 +121,75 @@ def check_mergeable(
         )
     if state is None:
         check_compatible(params, read_metric(params), other_state)
-    elif state.n_features != other_state.n_features:
+    else:
+        check_same_transform(state, other_state, "merge")
+        if not state.transform.same_projection(other_state.transform):
+            raise SettingsError(
+                f"cannot merge models of {_components(state)} and {_components(other_state)} that "
+                "do not have the same projection. Compress one model, and the other with "
+                "compress(like=...) of the first."
+            )
+
+
+def check_same_transform(
+    state: ClassifierState, other: ClassifierState, what: str = "compress"
+) -> None:
+    """Raise if two states have other features, before any projection."""
+    if state.n_features_in != other.n_features_in:
         raise InputError(
-            f"cannot merge models of {state.n_features} and {other_state.n_features} features. "
+            f"cannot {what} models of {state.n_features_in} and {other.n_features_in} features. "
             "Use the same encoder."
         )
-    elif state.transform != other_state.transform:
+    ours, theirs = state.transform, other.transform
+    if ours.power != theirs.power:
         raise SettingsError(
-            f"cannot merge models with Tukey powers {state.transform.power} and "
-            f"{other_state.transform.power}, as tukey='auto' chose from their first samples. Set "
-            "tukey for both and learn them again."
+            f"cannot {what} models with Tukey powers {ours.power} and {theirs.power}, as "
+            "tukey='auto' chose from their first samples. Set tukey for both and learn them again."
         )
+    if ours.unit != theirs.unit:
+        raise SettingsError(
+            f"cannot {what} models of which only one has l2='features'. Learn one of them again."
+        )
+
+
+def check_compressible(state: ClassifierState, metric: Metric) -> None:
+    """Raise if statistics cannot be projected."""
+    if state.transform.projection is not None:
+        raise SettingsError(
+            f"this model is compressed already, to {_components(state)}. Compress the model that "
+            "it was made from."
+        )
+    if state.scatter_kind != "full":
+        raise SettingsError(
+            f"a model that stores {_STORED[state.scatter_kind]} per class cannot be compressed: "
+            "the projection needs matrices. It is small already."
+        )
+    if metric.unit_compare:
+        raise SettingsError(
+            "a model with l2='compare' cannot be compressed: it needs the lengths of all features. "
+            "Use set_params(l2=None), or learn a new model with l2='features'."
+        )
+
+
+def check_components(state: ClassifierState, n_components: int | str) -> None:
+    """Raise if no direction separates classes, or there are fewer than ``n_components``."""
+    if len(state.classes) < 2:
+        raise InputError(
+            "compress needs two classes or more: directions are chosen to separate them. Learn "
+            "another class first."
+        )
+    if n_components == "auto":
+        return
+    if isinstance(n_components, str):
+        raise InputError(f"n_components={n_components!r} must be 'auto' or an integer.")
+    note = " (the number of features)"
+    check_int("n_components", n_components, 1, state.n_features, note=note, error=InputError)
+
+
+def _components(state: ClassifierState) -> str:
+    if state.transform.projection is None:
+        return f"{state.n_features} features"
+    return f"{state.n_features} of {state.n_features_in} components"
 
 
 def _cannot_change(name: str, value: Any, learned: str) -> SettingsError:

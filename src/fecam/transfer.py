@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import to_numpy
 from fecam.core.calibration_rows import N_COLUMNS
+from fecam.core.compression import compressed
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import MAX_CALIBRATION_ROWS, ClassStatistics
 from fecam.errors import MissingPackageError, ModelFileError, SettingsError
@@ -53,7 +54,7 @@ from fecam.model_rows import (
 __all__ = ["ImportedModel", "export_model", "import_file", "import_model"]
 
 FORMAT, VERSION = "fecam", 2
-"""Version 1 has no measured rows and no boolean labels."""
+"""Version 1 has no measured rows, no boolean labels and no projection."""
 MAX_MATRIX_WIDTH = 2**14
 """Maximum number of features of a model with matrices: a larger matrix takes over 1 GB."""
 
@@ -62,6 +63,8 @@ _NOT_OURS = "Give a file that `fecam export` has written."
 _DTYPES = {"F32": "float32", "F64": "float64", "I64": "int64"}
 _COUNTS = ("count", "visits", "task", "sampled_count")
 _SCATTERS = ("scatter", "averaged")
+PROJECTION = "projection"
+"""The array that a compressed model has."""
 _OPTIONAL = (*_SCATTERS, "calibration")
 """Arrays per class that not every class has."""
 
@@ -245,6 +248,10 @@ def _tensors(state: ClassifierState, layout: Layout) -> dict[str, NDArray[Any]]:
         name: np.asarray(columns[name], dtype).reshape(shape)
         for name, (dtype, shape) in _columns(layout, len(classes)).items()
     }
+    if state.transform.projection is not None:
+        tensors[PROJECTION] = np.ascontiguousarray(
+            to_numpy(state.transform.projection), layout.dtype
+        )
     for i, stats in enumerate(classes):
         pair = stats.scatter, stats.domain_mean_covariance
         for name, scatter in zip(_SCATTERS, pair, strict=True):
@@ -262,7 +269,7 @@ def _columns(layout: Layout, n_classes: int) -> dict[str, tuple[str, tuple[int, 
         **{name: ("int64", (n_classes,)) for name in _COUNTS},
         "sampled": ("float64", (n_classes, 2)),
         "mean": ("float64", (n_classes, layout.n_features)),
-        "raw_mean": (layout.dtype, (n_classes, layout.n_features)),
+        "raw_mean": (layout.dtype, (n_classes, layout.n_features_in)),
     }
 
 
@@ -274,11 +281,13 @@ def _read(file: Any) -> ImportedModel:
     _check_version(metadata)
     classifier, empty = _settings(metadata)
     labels = _parse(metadata, "labels", list)
-    layout = Layout(empty.scatter_kind, empty.n_features, classifier.dtype)
     names = set(file.keys())
+    if PROJECTION in names:
+        empty = compressed(empty, _read_projection(file, empty.n_features, classifier.dtype))
+    layout = Layout.of(empty, classifier.dtype)
     columns = _columns(layout, len(labels))
     optional = {f"{name}.{i}" for name in _OPTIONAL for i in range(len(labels))}
-    for name in sorted(names - columns.keys() - optional):
+    for name in sorted(names - columns.keys() - optional - {PROJECTION}):
         raise file_error(f"it holds {name[:80]!r}, which is not part of a model.", _NOT_OURS)
     for name, (dtype, shape) in columns.items():
         if name not in names:
@@ -298,7 +307,19 @@ def _read(file: Any) -> ImportedModel:
         classes.append(_unpack(label, values, (scatter, averaged), measured, layout))
     _ = classifier.set_state(build_state(empty, classes)).metric_  # checks the settings
     encoder = json.dumps(_parse(metadata, "encoder"))
-    return ImportedModel(classifier, unpack_encoder(encoder, layout.n_features))
+    return ImportedModel(classifier, unpack_encoder(encoder, layout.n_features_in))
+
+
+def _read_projection(file: Any, n_features_in: int, dtype: str) -> NDArray[Any]:
+    """Return the projection of a compressed model."""
+    shape = tuple(file.get_slice(PROJECTION).get_shape())
+    square = n_features_in, n_features_in
+    is_right = len(shape) == 2 and shape[0] == n_features_in and 1 <= shape[1] <= n_features_in
+    _check_tensor(file, PROJECTION, dtype, [shape if is_right else square])
+    matrix: NDArray[Any] = file.get_tensor(PROJECTION)
+    if not np.all(np.isfinite(matrix)):
+        raise file_error("its projection has a number that is not finite.", _EXPORT_AGAIN)
+    return matrix
 
 
 def _check_version(metadata: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from fecam import __version__
 from fecam.cli import (
     bench,
     cache,
+    compress,
     doctor,
     edit,
     encoders,
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "evaluate": evaluate.evaluate,
     "classes": evaluate.classes,
     "inspect": evaluate.inspect,
+    "compress": compress.compress,
     "export": export.export,
     "import": export.import_,
     "doctor": doctor.doctor,

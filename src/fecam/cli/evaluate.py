@@ -318,7 +318,8 @@ def _show_info(info: FileInfo) -> None:
         f"{format_bytes(info.prior_bytes)} prior, {format_bytes(info.history_bytes)} undo history "
         f"and {format_bytes(info.free_bytes)} free",
         "classes": f"{len(info.classes):,}, of {counted(samples, 'sample')}",
-        "features": f"{info.settings['n_features_in_']:,}",
+        "features": f"{info.settings['n_features_in_']:,}"
+        + ("" if info.n_components is None else f", compressed to {info.n_components:,}"),
         "encoder": "none, features are given"
         if encoder is None
         else f"{encoder.name} for {encoder.kind}, fingerprint {encoder.fingerprint[:12]}",
@@ -351,6 +352,7 @@ def _as_dict(
         "encoder": None if info.encoder is None else asdict(info.encoder),
         "settings": _settings(info),
         "features": info.settings["n_features_in_"],
+        "components": info.n_components,
         "classes": len(info.classes),
         "samples": sum(record.count for record in info.classes),
         "closest": [asdict(pair) for pair in pairs],

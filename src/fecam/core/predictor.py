@@ -112,7 +112,11 @@ class Predictor:
         self._basis: tuple[Array, int] | None = None
         self._inherited: tuple[ExhaustiveDistances, PrunedSearch | None] | None = None
         self._cg_spent = 0.0
-        if previous is None or previous.metric != metric:
+        if (
+            previous is None
+            or previous.metric != metric
+            or previous.state.n_features != state.n_features  # one of them is compressed
+        ):
             return
         self._basis, self._cg_spent = previous._basis, previous._cg_spent
         classes = state.classes

@@ -99,6 +99,18 @@ def project(scatter: Scatter, axes: Array) -> Array:
     return axes.T @ (to_float64(to_dense(scatter)) @ axes)
 
 
+def projected(scatter: Scatter, axes: Array) -> Scatter:
+    r"""Return the scatter of rows that were multiplied by axes :math:`A`: :math:`A^T S A`.
+
+    Stored as if those rows had been summarized: a low rank as rows, otherwise as a triangle.
+    """
+    xp, dtype = namespace(scatter.data), scatter.data.dtype
+    rank, n_features = scatter.data.shape[0], int(axes.shape[1])
+    if scatter.storage == "low_rank" and rank <= max_low_rank(n_features):
+        return _from_rows(to_float64(scatter.data) @ to_float64(axes), rank, dtype)
+    return _pack(xp.astype(project(scatter, to_float64(axes)), dtype))
+
+
 def add(a: Scatter, b: Scatter, step: Array | None = None) -> Scatter:
     """Return the sum of two scatters and, if given, of the outer product of a step."""
     xp = namespace(a.data)

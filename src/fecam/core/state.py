@@ -38,12 +38,19 @@ class ClassifierState:
     transform: Transform
     scatter_kind: ScatterKind
     n_features: int
+    """Features of the transformed rows: the width of means and scatters."""
     like: Array
     """An empty array with the library, device and dtype of the state."""
     classes: Mapping[Hashable, ClassStatistics] = field(default_factory=dict)
     """Sorted by label."""
     tasks: Mapping[Hashable, int] = field(default_factory=dict)
     """The index of the first batch of each class: its task in Eq. 6."""
+
+    @property
+    def n_features_in(self) -> int:
+        """Features of the raw rows; more than `n_features` after a projection."""
+        projection = self.transform.projection
+        return self.n_features if projection is None else int(projection.shape[0])
 
     def learn(self, batch: BatchStatistics, *, average_domains: bool = False) -> ClassifierState:
         """Return the state after one more batch."""
@@ -98,7 +105,7 @@ class ClassifierState:
         if _is_alike(like, self.like):
             return self
         classes = {label: _convert(stats, like) for label, stats in self.classes.items()}
-        return replace(self, like=like, classes=classes)
+        return replace(self, transform=self.transform.to(like), like=like, classes=classes)
 
     def stats_of(self, label: Hashable) -> ClassStatistics:
         """Return the statistics of a class; raise `UnknownLabelError` if there is none."""

@@ -220,9 +220,9 @@ class _Before:
                 f"{self.path} was learned with the encoder {old.name}; {other} gives other "
                 "features. Use the same encoder, or another file."
             )
-        if self.state is not None and self.state.n_features != schema.width:
+        if self.state is not None and self.state.n_features_in != schema.width:
             raise InputError(
-                f"a row has {schema.width} features, but the model has {self.state.n_features}. "
+                f"a row has {schema.width} features, but the model has {self.state.n_features_in}. "
                 "Use the same encoder, or another model."
             )
 

@@ -59,10 +59,10 @@ def partial_statistics(
         grouped = {**hashes_by_label(labels.tolist(), hashes[fresh])}
     if not len(labels):
         return {}
-    if X.shape[1] != state.n_features:
+    if X.shape[1] != state.n_features_in:
         raise InputError(
-            f"some rows have {X.shape[1]} features, others {state.n_features}. All must come from "
-            "one encoder."
+            f"some rows have {X.shape[1]} features, others {state.n_features_in}. All must come "
+            "from one encoder."
         )
     dtype = state.like.dtype
     check_range(X, state.transform, dtype, name="a block")

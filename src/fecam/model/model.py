@@ -460,7 +460,7 @@ class Model:
             If an item cannot be read.
         """
         if self.encoder is None:
-            return as_rows(items, self._opened.snapshot.layout.n_features)
+            return as_rows(items, self._opened.snapshot.layout.n_features_in)
         return require_readable(encode_readable(as_sequence(items), self.encoder)).features
 
     def features_of(
@@ -483,7 +483,7 @@ class Model:
             The features.
         """
         if dataset.kind == "features":
-            as_rows(dataset.items, self._opened.snapshot.layout.n_features)
+            as_rows(dataset.items, self._opened.snapshot.layout.n_features_in)
             return dataset
         encoder = self._encoder_for(dataset.kind)
         assert encoder is not None, "the kind was checked"
@@ -558,7 +558,7 @@ class Model:
 
     @property
     def _n_features(self) -> int | None:
-        return None if self.snapshot is None else self.snapshot.layout.n_features
+        return None if self.snapshot is None else self.snapshot.layout.n_features_in
 
     def _open_file(self) -> None:
         """Open the file; raise if it was learned with another encoder than the requested one."""

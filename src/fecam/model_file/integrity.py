@@ -41,6 +41,7 @@ def file_info(path: str | os.PathLike[str]) -> FileInfo:
             snapshot.encoder,
             snapshot.classes,
             file.steps,
+            None if snapshot.projection_id is None else snapshot.layout.n_features,
         )
 
 

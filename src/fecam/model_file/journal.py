@@ -11,8 +11,15 @@ import sqlite3
 from typing import Any
 
 from fecam.errors import ModelFileError, UndoError
+from fecam.model_file.projections import drop_projections
 from fecam.model_file.snapshot import Snapshot
-from fecam.model_file.writing import UNDO_STEPS, now, set_current, write_settings
+from fecam.model_file.writing import (
+    UNDO_STEPS,
+    current_checksums,
+    now,
+    set_current,
+    write_settings,
+)
 from fecam.model_rows import MAX_TEXT, file_error, parse_json
 from fecam.results import Label, Step
 
@@ -87,11 +94,8 @@ def undo_step(db: sqlite3.Connection, before: Snapshot) -> int:
     after = {**before.settings, **old_settings}
     after["version_"] = json.dumps(before.version + 1)
     after["prior_"] = json.dumps(prior_id if has_prior else None)
-    rows = db.execute(
-        "SELECT records.checksum FROM classes JOIN records ON records.id = classes.record"
-    )
-    write_settings(db, after, [checksum for (checksum,) in rows.fetchall()])
-    _drop_priors(db)
+    write_settings(db, after, current_checksums(db))
+    _drop_unused(db)
     return int(step)
 
 
@@ -116,7 +120,7 @@ def prune_history(db: sqlite3.Connection, keep: int = UNDO_STEPS) -> None:
             _drop_record(db, record_id)
         db.execute("DELETE FROM changes WHERE step = ?", (step,))
         db.execute("UPDATE steps SET settings = NULL WHERE number = ?", (step,))
-    _drop_priors(db)
+    _drop_unused(db)
 
 
 def purge_classes(db: sqlite3.Connection, labels: list[str], step: int) -> None:
@@ -139,11 +143,12 @@ def purge_classes(db: sqlite3.Connection, labels: list[str], step: int) -> None:
         left = {label: count for label, count in json.loads(counts).items() if label not in labels}
         db.execute("UPDATE steps SET counts = ? WHERE number = ?", (json.dumps(left), number))
     db.execute("UPDATE steps SET prior = NULL")  # the samples contributed to it
-    _drop_priors(db)
+    _drop_unused(db)
 
 
-def _drop_priors(db: sqlite3.Connection) -> None:
-    """Drop priors that nothing refers to."""
+def _drop_unused(db: sqlite3.Connection) -> None:
+    """Drop priors and projections that nothing refers to."""
+    drop_projections(db)
     (current,) = db.execute("SELECT value FROM settings WHERE name = 'prior_'").fetchone()
     db.execute(
         "DELETE FROM priors WHERE id IS NOT ? AND id NOT IN (SELECT prior FROM steps "

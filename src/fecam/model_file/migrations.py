@@ -1,7 +1,7 @@
 """Files of older versions: upgraded when they are written to, in memory when they are only read.
 
 Version 1 has raw means in float64. Version 2 has no history: one table with each class and its
-matrices. Version 3 lacks a column, and is read in place.
+matrices. Version 3 lacks a column, a table and a setting, and is read in place.
 """
 
 from __future__ import annotations
@@ -27,8 +27,23 @@ from fecam.model_file.connection import (
 )
 from fecam.model_file.header import OLDEST_READ_IN_PLACE, VERSION
 from fecam.model_file.schema import TABLES, check_schema, user_version
-from fecam.model_file.settings import ABOUT, FITTED, PARAMETERS, read_settings, unpack_settings
-from fecam.model_file.writing import STEP_BITS, insert, now, set_current, write_settings
+from fecam.model_file.settings import (
+    ABOUT,
+    FITTED,
+    NEW_IN_4,
+    PARAMETERS,
+    read_settings,
+    setting_names,
+    unpack_settings,
+)
+from fecam.model_file.writing import (
+    STEP_BITS,
+    current_checksums,
+    insert,
+    now,
+    set_current,
+    write_settings,
+)
 from fecam.model_rows import Layout, Matrices, Provenance, Row, checksum, file_error, signed_row
 
 _OLD_TABLES = {
@@ -37,7 +52,7 @@ _OLD_TABLES = {
     "task INTEGER, sampled_count INTEGER, sampled_sum REAL, sampled_squares REAL, checksum BLOB, "
     "raw_mean BLOB, mean BLOB, scatter BLOB, averaged BLOB)",
 }
-_NEW_SETTINGS = {"encoder_": "null", "version_": "1", "prior_": "null"}
+_NEW_SETTINGS = {"encoder_": "null", "version_": "1", "prior_": "null", **NEW_IN_4}
 _old_checksum = partial(checksum, algorithm=partial(blake2b, digest_size=16))
 
 
@@ -67,6 +82,10 @@ def migrate(path: Path, size: int) -> None:
             elif version < VERSION:
                 check_schema(db)
                 db.execute("ALTER TABLE records ADD COLUMN calibration BLOB")
+                db.execute(TABLES["projections"])
+                settings = read_settings(db, setting_names(version)) | NEW_IN_4
+                del settings["checksum_"]
+                write_settings(db, settings, current_checksums(db))
                 db.execute(f"PRAGMA user_version = {VERSION}")
     finally:
         close_writer(db)
@@ -80,7 +99,7 @@ def _upgrade(db: sqlite3.Connection, size: int) -> None:
     texts = [part.encode() for name in sorted(settings) for part in (name, settings[name])]
     settings |= _NEW_SETTINGS
     classifier, empty = unpack_settings(settings)
-    layout = Layout(empty.scatter_kind, empty.n_features, classifier.dtype)
+    layout = Layout.of(empty, classifier.dtype)
     old_rows = sorted(_old_rows(db, layout, size), key=lambda values: str(values[0]))
     parts = [part for values in old_rows for part in (values[0].encode(), values[7])]
     if json.dumps(_old_checksum(*texts, *parts).hex()) != signed:

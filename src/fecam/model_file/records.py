@@ -47,3 +47,5 @@ class FileInfo:
     encoder: EncoderRecord | None
     classes: list[ClassRecord]
     steps: list[Step]
+    n_components: int | None = None
+    """Directions that a compressed model keeps; None if it is not compressed."""

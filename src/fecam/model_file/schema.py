@@ -23,6 +23,9 @@ TABLES = {
     # The pooled covariance, as of its last update.
     "priors": "CREATE TABLE priors(id INTEGER PRIMARY KEY, strength REAL, freedom INTEGER, "
     "checksum BLOB, covariance BLOB)",
+    # The matrix of a compressed model, in the dtype of its matrices.
+    "projections": "CREATE TABLE projections(id INTEGER PRIMARY KEY, components INTEGER, "
+    "checksum BLOB, matrix BLOB)",
     # The history; settings and prior are those before the step, if it changed them.
     "steps": "CREATE TABLE steps(number INTEGER PRIMARY KEY, time TEXT, what TEXT, note TEXT, "
     "key TEXT, counts TEXT, undone TEXT, settings TEXT, prior INTEGER)",
@@ -31,7 +34,11 @@ TABLES = {
     "PRIMARY KEY(step, label)) WITHOUT ROWID",
 }
 
-TABLES_3 = TABLES | {"records": TABLES["records"].replace(", calibration BLOB", "")}
+TABLES_3 = {
+    name: sql.replace(", calibration BLOB", "")
+    for name, sql in TABLES.items()
+    if name != "projections"
+}
 """The tables of version 3."""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from fecam.classifier import FeCAMClassifier
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
+from fecam.model_file.header import VERSION
 from fecam.model_file.records import EncoderRecord
 from fecam.model_rows import MAX_TEXT, file_error, parse_json
 from fecam.settings import read_metric
@@ -21,8 +22,11 @@ MAX_WIDTH = 10_000_000
 PARAMETERS = tuple(FeCAMClassifier().get_params())
 # As in scikit-learn, names of fitted values end with an underscore.
 FITTED = ("tukey_", "unit_", "form_", "n_features_in_", "feature_names_in_")
-ABOUT = ("fecam_", "encoder_", "version_", "prior_", "checksum_")
-"""Version of fecam, encoder, number of changes, id of the prior, checksum over all settings."""
+ABOUT = ("fecam_", "encoder_", "version_", "prior_", "projection_", "checksum_")
+"""Version of fecam, encoder, number of changes, ids of the prior and of the projection, checksum
+over all settings."""
+NEW_IN_4 = {"projection_": "null"}
+"""Settings that files of older versions do not have, and what they stand for there."""
 RENAMED_SEARCH = {"certified": "exact", "shortlist": "approximate"}
 """Values of ``search`` in older files, and their present names."""
 
@@ -37,7 +41,7 @@ def pack_settings(classifier: FeCAMClassifier) -> dict[str, str]:
         "tukey_": state.transform.power,
         "unit_": state.transform.unit,
         "form_": state.scatter_kind,
-        "n_features_in_": state.n_features,
+        "n_features_in_": state.n_features_in,
         "feature_names_in_": None if names is None else list(names),
         "fecam_": __version__,
     }
@@ -63,6 +67,7 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Class
         "fecam_": isinstance(values["fecam_"], str),
         "version_": type(values["version_"]) is int and values["version_"] >= 0,
         "prior_": values["prior_"] is None or type(values["prior_"]) is int,
+        "projection_": type(values.get("projection_")) in (int, type(None)),
     }
     for name, right in is_right.items():
         if not right:
@@ -96,9 +101,13 @@ def unpack_encoder(text: str, width: int) -> EncoderRecord | None:
     return EncoderRecord(**value)
 
 
-def read_settings(
-    db: sqlite3.Connection, names: Collection[str] = (*PARAMETERS, *FITTED, *ABOUT)
-) -> dict[str, str]:
+def setting_names(version: int) -> list[str]:
+    """Return the names of the settings of a file of this version, 3 or newer."""
+    missing = NEW_IN_4 if version < VERSION else {}
+    return [name for name in (*PARAMETERS, *FITTED, *ABOUT) if name not in missing]
+
+
+def read_settings(db: sqlite3.Connection, names: Collection[str]) -> dict[str, str]:
     """Return the settings of a file as JSON texts, if they have just these names."""
     settings: dict[str, str] = {}
     for name, value in db.execute("SELECT name, value FROM settings NOT INDEXED"):

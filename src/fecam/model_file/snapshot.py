@@ -18,6 +18,7 @@ from operator import itemgetter
 import numpy as np
 
 from fecam.classifier import FeCAMClassifier
+from fecam.core.compression import compressed
 from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
@@ -25,9 +26,16 @@ from fecam.errors import SettingsError
 from fecam.model_file.header import VERSION
 from fecam.model_file.lazy_matrices import LazyMatrixStore, read_matrices
 from fecam.model_file.priors import read_prior
+from fecam.model_file.projections import read_projection
 from fecam.model_file.records import EncoderRecord
 from fecam.model_file.schema import user_version
-from fecam.model_file.settings import read_settings, unpack_encoder, unpack_settings
+from fecam.model_file.settings import (
+    NEW_IN_4,
+    read_settings,
+    setting_names,
+    unpack_encoder,
+    unpack_settings,
+)
 from fecam.model_rows import (
     CALIBRATION_LENGTHS,
     LABEL_RULE,
@@ -83,7 +91,13 @@ class Snapshot:
     @property
     def encoder(self) -> EncoderRecord | None:
         """The encoder of the features."""
-        return unpack_encoder(self.settings["encoder_"], self.layout.n_features)
+        return unpack_encoder(self.settings["encoder_"], self.layout.n_features_in)
+
+    @property
+    def projection_id(self) -> int | None:
+        """The id of the projection; None if the model is not compressed."""
+        value: int | None = json.loads(self.settings["projection_"])
+        return value
 
     @property
     def classes(self) -> list[ClassRecord]:
@@ -106,14 +120,15 @@ def read_snapshot(
     new_prior: Prior | None = None,
 ) -> Snapshot:
     """Return the contents of a file, with all matrices if there is no ``store``."""
-    settings = read_settings(db)
+    settings = read_settings(db, setting_names(user_version(db)))
     checksum = settings.pop("checksum_")
     try:
         classifier, empty = unpack_settings(settings)
     except SettingsError as error:
         raise file_error(str(error)) from None
     unpack_encoder(settings["encoder_"], empty.n_features)
-    layout = Layout(empty.scatter_kind, empty.n_features, classifier.dtype)
+    empty = _with_projection(db, settings, empty, classifier.dtype, before)
+    layout = Layout.of(empty, classifier.dtype)
     unchanged = {}
     if before is not None and before.layout == layout:
         unchanged = {row.record_id: (label, row) for label, row in before.rows.items()}
@@ -121,6 +136,7 @@ def read_snapshot(
     state = build_state(empty, ((label, r.statistics, r.row.task) for label, r in pairs))
     if json.dumps(file_checksum(settings, [r.row.checksum for _, r in pairs])) != checksum:
         raise file_error("a setting was changed or a class was lost: the checksum does not match.")
+    settings = NEW_IN_4 | settings
     prior_id, prior = json.loads(settings["prior_"]), None
     if before is not None and before.prior is not None and before.prior[0] == prior_id:
         prior = before.prior
@@ -134,6 +150,22 @@ def read_snapshot(
         raise file_error(f"its settings do not fit its classes: {error}") from None
     rows = dict(sorted(pairs, key=itemgetter(0)))
     return Snapshot(settings, classifier, layout, rows, prior, checksum)
+
+
+def _with_projection(
+    db: sqlite3.Connection,
+    settings: Mapping[str, str],
+    empty: ClassifierState,
+    dtype: str,
+    before: Snapshot | None,
+) -> ClassifierState:
+    """Return the empty state of a model that may be compressed."""
+    projection_id = json.loads(settings.get("projection_", "null"))
+    if projection_id is None:
+        return empty
+    if before is not None and before.projection_id == projection_id:
+        return compressed(empty, before.classifier.state_.transform.projection)
+    return compressed(empty, read_projection(db, projection_id, empty.n_features, dtype))
 
 
 def build_state(
@@ -187,7 +219,7 @@ def read_rows(
     lengths = {
         "matrices": "= 16",
         "checksum": "= 16",
-        "raw_mean": f"= {layout.row_bytes}",
+        "raw_mean": f"= {layout.raw_mean_bytes}",
         "mean": f"= {8 * layout.n_features}",
         "marks": "<= 8 * records.count",
         "calibration": f"<= {CALIBRATION_LENGTHS[-1]}",

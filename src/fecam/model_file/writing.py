@@ -18,6 +18,7 @@ from fecam.core.prior import Prior
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import InputError
 from fecam.model_file.priors import insert_prior
+from fecam.model_file.projections import insert_projection
 from fecam.model_file.records import EncoderRecord
 from fecam.model_file.settings import pack_settings
 from fecam.model_file.snapshot import ClassRow, Snapshot, check_labels
@@ -80,7 +81,8 @@ def write_step(
         counts[row.label] = row.n_samples - (replaced.row.n_samples if replaced else 0)
         checksums[row.label] = row.checksum
     old_prior, prior = before and before.prior, _prior(before, working, version)
-    settings = _pack_file_settings(working, version, prior and prior[0])
+    projection_id = _projection_id(before, working, version)
+    settings = _pack_file_settings(working, version, prior and prior[0], projection_id)
     old_settings = {
         name: text
         for name, text in (before.settings if before else {}).items()
@@ -90,6 +92,8 @@ def write_step(
         return None
     if prior is not None and prior is not old_prior:
         insert_prior(db, *prior)
+    if projection_id is not None and (before is None or before.projection_id != projection_id):
+        insert_projection(db, projection_id, working.classifier.state_.transform.projection)
     step = _next_step(db)
     values = (step, time, what, note, key, json.dumps(counts))
     undo = (json.dumps(old_settings) if old_settings else None, old_prior and old_prior[0])
@@ -146,8 +150,7 @@ def _provenance(
 
 def layout_of(classifier: FeCAMClassifier) -> Layout:
     """Return what a classifier stores per class."""
-    state = classifier.state_
-    return Layout(state.scatter_kind, state.n_features, classifier.dtype)
+    return Layout.of(classifier.state_, classifier.dtype)
 
 
 def _prior(before: Snapshot | None, working: WorkingCopy, version: int) -> tuple[int, Prior] | None:
@@ -175,9 +178,24 @@ def _n_numbers(stats: ClassStatistics) -> int:
     return 0 if stats.scatter is None else math.prod(stats.scatter.data.shape)
 
 
-def _pack_file_settings(working: WorkingCopy, version: int, prior_id: int | None) -> dict[str, str]:
+def _projection_id(before: Snapshot | None, working: WorkingCopy, version: int) -> int | None:
+    """Return the id of the projection of a working copy; an unchanged one keeps its id."""
+    transform = working.classifier.state_.transform
+    if before is not None and transform.same_projection(before.classifier.state_.transform):
+        return before.projection_id
+    return None if transform.projection is None else version << STEP_BITS
+
+
+def _pack_file_settings(
+    working: WorkingCopy, version: int, prior_id: int | None, projection_id: int | None
+) -> dict[str, str]:
     encoder = None if working.encoder is None else vars(working.encoder)
-    about = {"encoder_": encoder, "version_": version, "prior_": prior_id}
+    about = {
+        "encoder_": encoder,
+        "version_": version,
+        "prior_": prior_id,
+        "projection_": projection_id,
+    }
     packed = pack_settings(working.classifier)
     return packed | {name: json.dumps(value) for name, value in about.items()}
 
@@ -195,6 +213,14 @@ def set_current(db: sqlite3.Connection, label: str, record_id: int | None) -> No
         db.execute("DELETE FROM classes WHERE label = ?", (label,))
     else:
         db.execute("INSERT OR REPLACE INTO classes VALUES (?, ?)", (label, record_id))
+
+
+def current_checksums(db: sqlite3.Connection) -> list[bytes]:
+    """Return the checksums of the current records."""
+    rows = db.execute(
+        "SELECT records.checksum FROM classes JOIN records ON records.id = classes.record"
+    )
+    return [checksum for (checksum,) in rows.fetchall()]
 
 
 def write_settings(

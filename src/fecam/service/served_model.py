@@ -67,7 +67,7 @@ class ServedModel:
     @cached_property
     def n_features(self) -> int | None:
         """Number of features; None if the model is empty."""
-        return None if self.snapshot is None else self.snapshot.layout.n_features
+        return None if self.snapshot is None else self.snapshot.layout.n_features_in
 
     @cached_property
     def label_kind(self) -> LabelKind | None:
