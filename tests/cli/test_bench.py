@@ -128,7 +128,9 @@ def test_json_is_one_record_per_line(fecam, place):
     assert (place / "runs" / "many" / "report.html").stat().st_size > 1000
     # The second time it only reads; --restart takes as long as the first.
     assert fecam("bench", "many.toml", *QUICK, "--json").out == printed.out
-    again = fecam("bench", "many.toml", *QUICK, "--json", "--restart").out
+    assert "--yes" in fecam("bench", "many.toml", *QUICK, "--restart", code=1).err
+    assert lines == list(read_records(place / "runs" / "many"))
+    again = fecam("bench", "many.toml", *QUICK, "--json", "--restart", "--yes").out
     assert again != printed.out and len(again.splitlines()) == 5
 
 

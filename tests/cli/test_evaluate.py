@@ -297,7 +297,7 @@ def test_export_and_import_round_trip(answer, fecam, model, place):
     ours, theirs = package.load(model), package.load("back.fecam")
     np.testing.assert_array_equal(ours.predict_proba(X), theirs.predict_proba(X))
     there = fecam("export", "out.safetensors", "-m", model, code=1)
-    assert "--force" in there.err
+    assert "--yes" in there.err
     assert "3 classes" in fecam("export", "out.safetensors", "-m", model, "--force").err
     again = fecam("import", "out.safetensors", "-m", "back.fecam", code=1)
     assert "fecam merge" in again.err

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fecam.cli import cluster
+from fecam.cli.confirmation import Replace, Yes, confirm, confirm_replacing
 from fecam.cli.data import Device, Download, Root
 from fecam.cli.output import (
     INTERRUPTED,
@@ -54,6 +55,7 @@ def bench(
         int | None, typer.Option(min=1, help="Processes; by default one per seed.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Remove earlier records.")] = False,
+    yes: Yes = False,
     log: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard or mlflow.")
     ] = None,
@@ -92,6 +94,8 @@ def bench(
         return
     if ray is not None and workers is not None:
         raise InputError("--workers is for this machine. Remedy: leave it out, for --ray")
+    for experiment in experiments if restart else []:
+        _confirm_restart(output / experiment.name, yes)
     executor = None if ray is None else cluster.executor_on(ray)
     log_records = [loggers.make(name) for name in log or []]
     for experiment in experiments:
@@ -124,6 +128,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-O", help="The page; by default in the folder.")
     ] = None,
+    yes: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a run, or one that compares several.
@@ -132,6 +137,7 @@ def report(
     """
     from fecam.report import read_run, write_report
 
+    confirm_replacing(output, yes)
     results = [read_run(folder) for folder in runs]
     if as_json:
         show_json({run.name: run.summary for run in results})
@@ -156,6 +162,14 @@ def list_heads(as_json: AsJson = False) -> None:
         ["head", "what it is", "options"],
         [[entry.name, entry.description, ", ".join(entry.options)] for entry in entries],
     )
+
+
+def _confirm_restart(folder: Path, yes: bool) -> None:
+    """Ask, or raise, before the records of an earlier run are removed."""
+    from fecam.bench.results import RECORDS
+
+    if (folder / RECORDS).exists():
+        confirm(f"Remove the records of the earlier run in {folder}?", yes)
 
 
 def _features_by(spec: Spec) -> str:

@@ -15,6 +15,7 @@ import typer
 from rich.filesize import decimal as format_bytes
 from typer import Argument, Option
 
+from fecam.cli.confirmation import Yes, confirm
 from fecam.cli.model import open_existing, quoted
 from fecam.cli.output import AsJson, console, counted, print_note, show_result, strip_control
 from fecam.data.paths import cache_folder, ensure_writable
@@ -39,12 +40,13 @@ def doctor(
     compact: Annotated[
         bool, Option("--compact", help="Shrink the file: drop the undo history.")
     ] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a whole model file or, without a file, the installation.
 
     Each problem is printed with its remedy. Exit code 1 if there is a problem.
+    --compact asks first; without a terminal it needs --yes.
 
     Example: `fecam doctor birds.fecam`
     """
@@ -117,8 +119,7 @@ def _check_encoder(path: Path, name: str) -> Finding:
 def _compact(path: Path, yes: bool) -> Finding:
     from fecam.model_file.integrity import compact
 
-    if sys.stdin.isatty() and not yes:
-        typer.confirm(f"Compact {path}? This removes the undo history.", abort=True, err=True)
+    confirm(f"Compact {path}? This removes the undo history.", yes)
     before, after = compact(path)
     return Finding("compact", f"{format_bytes(before)} before, {format_bytes(after)} now")
 

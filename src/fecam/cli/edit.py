@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 import fecam
 from fecam.cli import completion
+from fecam.cli.confirmation import Yes, confirm
 from fecam.cli.model import ModelPath, open_existing, quoted, undo_command
 from fecam.cli.output import AsJson, counted, print_note, show_json, show_table, single_line
 from fecam.errors import FecamError, InputError
 from fecam.results import to_json
-
-if TYPE_CHECKING:
-    pass
 
 Note = Annotated[str, Option(help="Note stored with the step, such as a source.")]
 
@@ -33,23 +29,24 @@ def forget(
     purge: Annotated[
         bool, Option("--purge", help="Also remove them from the history; cannot be undone.")
     ] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     note: Note = "",
     as_json: AsJson = False,
 ) -> None:
     """Remove classes; the others are unchanged, as if these had never been learned.
+
+    On a terminal it asks first. Without one, --purge needs --yes.
 
     Example: `fecam forget robin -m birds.fecam`
     """
     with open_existing(model, readonly=False) as opened:
         labels = list(dict.fromkeys(opened.label_of(text) for text in label))
         counts = {record.label: record.count for record in opened.classes}
-        if sys.stdin.isatty() and not yes:
-            listed = ", ".join(
-                f"{single_line(str(label))} ({counts[label]:,} samples)" for label in labels
-            )
-            undoing = "This cannot be undone" if purge else "`fecam undo` restores them"
-            typer.confirm(f"Forget {listed}? {undoing}.", abort=True, err=True)
+        listed = ", ".join(
+            f"{single_line(str(label))} ({counted(counts[label], 'sample')})" for label in labels
+        )
+        undoing = "This cannot be undone" if purge else "`fecam undo` restores them"
+        confirm(f"Forget {listed}? {undoing}.", yes, reversible=not purge)
         steps = [opened.forget(label, purge=purge, note=note) for label in labels]
         left = len(opened.classes)
     if as_json:

@@ -12,6 +12,7 @@ from rich.filesize import decimal as format_bytes
 from typer import Option
 
 from fecam.cli import cluster
+from fecam.cli.confirmation import Replace, confirm_replacing
 from fecam.cli.data import Device, Download, Name, Options, Root, Strict, load_dataset
 from fecam.cli.items import load_labeled
 from fecam.cli.model import (
@@ -66,6 +67,7 @@ def evaluate(
     output: Annotated[
         Path | None, Option("--output", "-O", help="Also write an HTML page.")
     ] = None,
+    yes: Replace = False,
     reject: Annotated[
         float, Option(help="Fraction of items of known classes that may be rejected as novel.")
     ] = 0.05,
@@ -106,6 +108,7 @@ def evaluate(
             ray, dataset, model, root=root, download=download, option=option
         )
         return cluster.show_evaluated(counts, model, dataset, as_json)
+    confirm_replacing(output, yes)
     if output is not None:
         import fecam.report.drawing  # noqa: F401 (raises now if matplotlib is missing)
     with open_existing(model, device=device) as opened:

@@ -10,6 +10,7 @@ import numpy as np
 from typer import Option
 
 from fecam.cli import completion
+from fecam.cli.confirmation import Replace, confirm_replacing
 from fecam.cli.data import (
     Device,
     Download,
@@ -44,6 +45,7 @@ def features(
     output: Annotated[
         Path | None, Option("--output", "-O", help="Also write a .npz or .parquet file.")
     ] = None,
+    yes: Replace = False,
     root: Root = None,
     download: Download = False,
     option: Options = None,
@@ -59,6 +61,7 @@ def features(
     """
     if output is not None and output.suffix not in (".npz", ".parquet"):
         raise InputError(f"--output {output}: the file name must end in .npz or .parquet")
+    confirm_replacing(output, yes)
     data = load_dataset(dataset, root, download, option)
     chosen = load_encoder(encoder, device=device, **parse_options(encoder_option or []))
     start, first = time.monotonic(), -1

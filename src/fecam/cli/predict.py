@@ -11,6 +11,7 @@ import numpy as np
 from typer import Argument, Option
 
 from fecam.cli import cluster
+from fecam.cli.confirmation import Replace, confirm_replacing
 from fecam.cli.data import Device
 from fecam.cli.items import NamedItem, iter_items
 from fecam.cli.model import ModelPath, exit_if_unreadable, open_existing, require_classes
@@ -54,6 +55,7 @@ def predict(
         Path | None,
         Option("--output", "-O", help="File for the predictions; with --ray, a folder."),
     ] = None,
+    yes: Replace = False,
     option: Annotated[
         list[str] | None,
         Option("--option", help="Option of a table, such as text=review; repeatable."),
@@ -82,6 +84,7 @@ def predict(
     with open_existing(model, device=device) as opened:
         if output is not None and output.exists() and output.samefile(model):
             raise InputError(f"--output {output} is the model file. Remedy: another file")
+        confirm_replacing(output, yes)
         require_classes(opened)
         labels = [str(record.label) for record in opened.classes]
         top = min(top, len(labels))
