@@ -16,6 +16,7 @@ import pytest
 
 from fecam.bench import runner, spec
 from fecam.bench.results import read_records
+from fecam.errors import install_command
 
 DIGITS = """
 title = "Digits"
@@ -213,7 +214,7 @@ def test_without_a_plotting_library_there_is_still_a_table(process, place):
     blocked = "import sys; sys.modules['matplotlib'] = None"
     out, said = process("bench", "many.toml", *QUICK, before=blocked).communicate(timeout=300)
     assert "average %" in out and "Traceback" not in said
-    assert "no report: " in said and "pip install 'fecam[report]'" in said
+    assert "no report: " in said and install_command("report") in said
     assert len(list(read_records(place / "runs" / "many"))) == 5
 
 

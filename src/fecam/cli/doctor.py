@@ -20,7 +20,13 @@ from fecam.cli.model import open_existing, quoted
 from fecam.cli.output import AsJson, console, counted, print_note, show_result, strip_control
 from fecam.data.paths import cache_folder, ensure_writable
 from fecam.encoders import catalogue
-from fecam.errors import EncoderError, FecamError, InputError, MissingPackageError
+from fecam.errors import (
+    EncoderError,
+    FecamError,
+    InputError,
+    MissingPackageError,
+    install_command,
+)
 
 MIN_FREE_BYTES = 10**9
 """Less free space on the disk of the cache is reported as a problem."""
@@ -134,7 +140,7 @@ def _check_installation() -> Iterator[Finding]:
         missing = [name for name in packages if not _is_installed(name)]
         state = "installed"
         if missing:
-            state = f"{', '.join(missing)} not installed: pip install 'fecam[{extra}]' if needed"
+            state = f"{', '.join(missing)} not installed; if needed: {install_command(extra)}"
         yield Finding(f"extra {extra}", state)
     for entry in catalogue.available():
         if "<" not in entry.name and entry.installed:

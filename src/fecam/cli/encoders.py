@@ -13,6 +13,7 @@ from fecam.cli.data import EncoderOptions
 from fecam.cli.output import AsJson, parse_options, print_note, show_json, show_result, show_table
 from fecam.data import catalogue as data_catalogue
 from fecam.encoders import catalogue
+from fecam.errors import install_command
 
 
 def list_encoders(as_json: AsJson = False) -> None:
@@ -32,11 +33,13 @@ def list_encoders(as_json: AsJson = False) -> None:
                 entry.kind,
                 entry.features or "",
                 entry.description,
-                "yes" if entry.installed else f"pip install 'fecam[{entry.extra}]'",
+                "yes" if entry.installed else f"no: extra {entry.extra}",
             ]
             for entry in entries
         ],
     )
+    for extra in dict.fromkeys(entry.extra for entry in entries if not entry.installed):
+        print_note(f"extra {extra}: {install_command(extra)}")
 
 
 def list_datasets(as_json: AsJson = False) -> None:
