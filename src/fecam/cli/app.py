@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -55,6 +57,9 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "heads": bench.list_heads,
 }
 
+UsageError: Any = typer.BadParameter.__base__
+"""A wrong option or argument; Typer has no public name for it."""
+
 app = typer.Typer(
     name="fecam", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown"
 )
@@ -86,23 +91,34 @@ def _fecam(
 
 
 def main() -> None:
-    """Run a command; a user error is a message and exit code 1, not a traceback."""
+    """Run a command; a user error is a message and a non-zero exit code, not a traceback.
+
+    With `--json` the error is also a JSON document on standard output.
+    """
     warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported anyway
+    as_json = "--json" in takewhile(lambda word: word != "--", sys.argv[1:])
     try:
-        app()
+        # Typer prints usage errors itself, except in this mode.
+        sys.exit(app(standalone_mode=not as_json))
     except FecamError as error:
-        _fail(str(error))
+        _fail(error, str(error), as_json)
     except BrokenPipeError:  # the reader of the output has exited, as `| head` does
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:  # such as a full disk or an unreadable folder
         where = f" ({error.filename})" if error.filename else ""
-        _fail(f"{error.strerror or error}{where}")
+        _fail(error, f"{error.strerror or error}{where}", as_json)
+    except typer.Abort as error:
+        _fail(error, "aborted", as_json)
+    except UsageError as error:
+        _fail(error, error.format_message(), as_json, code=2)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(error: Exception, message: str, as_json: bool, code: int = 1) -> NoReturn:
     errors.print(Text.assemble(("error: ", "bold red"), strip_control(message)))
-    sys.exit(1)
+    if as_json:
+        print(json.dumps({"error": message, "type": type(error).__name__}))
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from fecam.errors import InputError
 INTERRUPTED = 130
 """Exit code of a program that Ctrl-C ended."""
 
-AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print the result, or the error, as JSON.")]
 
 # File names are printed literally: no markup, no emoji, no line break inside a path.
 _plain = partial(Console, markup=False, emoji=False, highlight=False, soft_wrap=True)
