@@ -190,7 +190,7 @@ def test_invalid_items_raise_before_they_are_sent(ask):
     for labels in (np.ones((2, 3)), [1.5, 2.5], [True, False], [None, "a"], 1.5, b"a"):
         with pytest.raises(InputError, match="items come first"):
             ask("learn", ["a", "b"], labels)
-    with pytest.raises(InputError, match="2 items but 1 labels"):
+    with pytest.raises(InputError, match="2 items but 1 label:"):
         ask("learn", X[:2], ["cat"])
     with pytest.raises(InputError, match="list"):
         ask("predict", "a small bird")

@@ -29,44 +29,62 @@ from fecam.cli import (
     train,
 )
 from fecam.cli.cluster import ByRay
+from fecam.cli.help import Group
 from fecam.cli.output import console, errors, strip_control
 from fecam.errors import FecamError
 
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "learn": learn.learn,
-    "unlearn": learn.unlearn,
-    "predict": predict.predict,
-    "forget": edit.forget,
-    "merge": edit.merge,
-    "undo": edit.undo,
-    "history": edit.history,
-    "evaluate": evaluate.evaluate,
-    "classes": evaluate.classes,
-    "inspect": evaluate.inspect,
-    "export": export.export,
-    "import": export.import_,
-    "doctor": doctor.doctor,
-    "features": features.features,
-    "serve": serve.serve,
-    "train": train.train,
-    "encoders": encoders.list_encoders,
-    "datasets": encoders.list_datasets,
-    "export-encoder": encoders.export_encoder,
-    "bench": bench.bench,
-    "report": bench.report,
-    "heads": bench.list_heads,
+COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
+    "Teach": {
+        "learn": learn.learn,
+        "unlearn": learn.unlearn,
+        "forget": edit.forget,
+        "undo": edit.undo,
+        "merge": edit.merge,
+    },
+    "Ask": {"predict": predict.predict, "evaluate": evaluate.evaluate},
+    "Inspect": {
+        "classes": evaluate.classes,
+        "inspect": evaluate.inspect,
+        "history": edit.history,
+        "doctor": doctor.doctor,
+    },
+    "Serve": {
+        "serve": serve.serve,
+        "token": serve.tokens_app,
+        "export": export.export,
+        "import": export.import_,
+    },
+    "Experiment": {
+        "bench": bench.bench,
+        "report": bench.report,
+        "heads": bench.list_heads,
+        "datasets": encoders.list_datasets,
+        "encoders": encoders.list_encoders,
+        "export-encoder": encoders.export_encoder,
+        "features": features.features,
+        "cache": cache.app,
+        "train": train.train,
+    },
 }
+"""The commands of each panel of `fecam --help`."""
 
 UsageError: Any = typer.BadParameter.__base__
 """A wrong option or argument; Typer has no public name for it."""
 
 app = typer.Typer(
-    name="fecam", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+    name="fecam",
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
-for _name, _command in COMMANDS.items():
-    app.command(_name, cls=ByRay)(_command)
-app.add_typer(serve.tokens_app, name="token")
-app.add_typer(cache.app, name="cache")
+for _panel, _commands in COMMANDS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, cls=Group, rich_help_panel=_panel)
+        else:
+            app.command(_name, cls=ByRay, rich_help_panel=_panel)(_command)
 
 
 def _print_version(value: bool) -> None:
@@ -86,7 +104,7 @@ def _fecam(
 ) -> None:
     """Class-incremental classifier on a frozen encoder: learns new classes without stored data.
 
-    Example: `fecam features photos/ --output photos.npz`
+    Example: `fecam learn photos/ -m birds.fecam`, then `fecam predict new.jpg -m birds.fecam`
     """
 
 

@@ -45,11 +45,16 @@ def bench(
     root: Root = None,
     download: Download = False,
     head: Annotated[
-        list[str] | None, typer.Option(help="Only this head, by its label; may be repeated.")
+        list[str] | None, typer.Option(help="Only this head, by its label; repeatable.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 1993,1994.")] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change the experiment: first_task.epochs=30.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change the experiment: first_task.epochs=30; repeatable.",
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; by default one per seed.")
@@ -57,7 +62,7 @@ def bench(
     restart: Annotated[bool, typer.Option("--restart", help="Remove earlier records.")] = False,
     yes: Yes = False,
     log: Annotated[
-        list[str] | None, typer.Option(help="Also log to tensorboard or mlflow.")
+        list[str] | None, typer.Option(help="Also log to tensorboard or mlflow; repeatable.")
     ] = None,
     device: Device = None,
     ray: cluster.Ray = None,

@@ -17,7 +17,7 @@ from typer import Argument, Option
 
 from fecam.cli.confirmation import Yes, confirm
 from fecam.cli.model import open_existing, quoted
-from fecam.cli.output import AsJson, console, counted, print_note, show_result, strip_control
+from fecam.cli.output import AsJson, console, print_note, show_result, strip_control
 from fecam.data.paths import cache_folder, ensure_writable
 from fecam.encoders import catalogue
 from fecam.errors import (
@@ -27,6 +27,7 @@ from fecam.errors import (
     MissingPackageError,
     install_command,
 )
+from fecam.validation import counted
 
 MIN_FREE_BYTES = 10**9
 """Less free space on the disk of the cache is reported as a problem."""
@@ -119,7 +120,9 @@ def _check_encoder(path: Path, name: str) -> Finding:
     except (EncoderError, MissingPackageError) as error:
         return Finding("encoder", str(error), problem=True)
     n_features = 0 if encoder is None else encoder.n_features
-    return Finding("encoder", f"{name}, {n_features:,} features: the same as in the model file")
+    return Finding(
+        "encoder", f"{name}, {counted(n_features, 'feature')}: the same as in the model file"
+    )
 
 
 def _compact(path: Path, yes: bool) -> Finding:
@@ -171,7 +174,7 @@ def _check_loading(name: str) -> Finding:
         encoder = catalogue.load(name, runtime="torch")
     except FecamError as error:
         return Finding(f"encoder {name}", str(error), problem=True)
-    return Finding(f"encoder {name}", f"{encoder.n_features:,} features")
+    return Finding(f"encoder {name}", counted(encoder.n_features, "feature"))
 
 
 def _check_cache() -> Finding:

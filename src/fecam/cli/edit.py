@@ -13,9 +13,10 @@ import fecam
 from fecam.cli import completion
 from fecam.cli.confirmation import Yes, confirm
 from fecam.cli.model import ModelPath, open_existing, quoted, undo_command
-from fecam.cli.output import AsJson, counted, print_note, show_json, show_table, single_line
+from fecam.cli.output import AsJson, print_note, show_json, show_table, single_line
 from fecam.errors import FecamError, InputError
 from fecam.results import to_json
+from fecam.validation import counted
 
 Note = Annotated[str, Option(help="Note stored with the step, such as a source.")]
 
@@ -23,7 +24,7 @@ Note = Annotated[str, Option(help="Note stored with the step, such as a source."
 def forget(
     label: Annotated[
         list[str],
-        Argument(metavar="LABEL...", help="Classes to remove.", autocompletion=completion.labels),
+        Argument(metavar="LABEL", help="Classes to remove.", autocompletion=completion.labels),
     ],
     model: ModelPath,
     purge: Annotated[
@@ -67,7 +68,7 @@ def forget(
 
 
 def merge(
-    other: Annotated[list[Path], Argument(metavar="FILE...", help="Models to merge.")],
+    other: Annotated[list[Path], Argument(metavar="FILE", help="Models to merge.")],
     model: ModelPath,
     min_count: Annotated[
         int, Option(min=0, help="Skip classes of the others with fewer samples.")
@@ -123,7 +124,7 @@ def merge(
         return
     for file, classes in skipped.items():
         names = ", ".join(f"{name} ({count})" for name, count in classes.items())
-        print_note(f"skipped from {file}, fewer than {min_count} samples: {names}")
+        print_note(f"skipped from {file}, fewer than {counted(min_count, 'sample')}: {names}")
     print_note(
         f"{counted(sum(added.values()), 'sample')} of {counted(len(added), 'class')} added, "
         f"{len(new)} of them new; {model} now has {counted(len(after), 'class')}"

@@ -26,7 +26,6 @@ from fecam.cli.model import (
 from fecam.cli.output import (
     AsJson,
     console,
-    counted,
     print_note,
     progress_bar,
     show_json,
@@ -35,6 +34,7 @@ from fecam.cli.output import (
 )
 from fecam.data.catalogue import TABLE_SUFFIXES
 from fecam.errors import InputError
+from fecam.validation import counted
 
 if TYPE_CHECKING:
     from fecam.bench.evaluation import Evaluation
@@ -207,7 +207,7 @@ def _show_evaluation(evaluation: Evaluation, with_reliability: bool) -> None:
         show_table(table.header, table.text_rows()[:MAX_ROWS])
         if len(table.rows) > MAX_ROWS:
             better = len(table.rows) - MAX_ROWS
-            print_note(f"... and {better:,} better classes (--json and --output list all)")
+            print_note(f"... and {counted(better, 'better class')} (--json and --output list all)")
         console.print()
     if with_reliability and evaluation.bins:
         reliability = reliability_table(evaluation)
@@ -228,9 +228,13 @@ def _show_evaluation(evaluation: Evaluation, with_reliability: bool) -> None:
 
 def classes(
     model: ModelPath,
-    sort: Annotated[Order, Option(help="Sort key; numbers and times in descending order.")] = (
-        Order.label
-    ),
+    sort: Annotated[
+        Order,
+        Option(
+            metavar="KEY",
+            help=f"One of {', '.join(Order.__members__)}; numbers and times in descending order.",
+        ),
+    ] = Order.label,
     as_json: AsJson = False,
 ) -> None:
     """List the classes of a model with samples, training batches, times and size.

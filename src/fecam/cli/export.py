@@ -10,8 +10,9 @@ from typer import Argument, Option
 
 from fecam.cli.confirmation import confirm_replacing
 from fecam.cli.model import ModelPath, open_existing
-from fecam.cli.output import AsJson, counted, show_result
+from fecam.cli.output import AsJson, show_result
 from fecam.errors import InputError
+from fecam.validation import counted
 
 SUFFIX = ".safetensors"
 

@@ -22,13 +22,14 @@ from fecam.cli.data import (
     load_dataset,
 )
 from fecam.cli.model import encoding_bar, print_unreadable
-from fecam.cli.output import AsJson, console, counted, parse_options, show_json
+from fecam.cli.output import AsJson, console, parse_options, show_json
 from fecam.data import Dataset
 from fecam.encoders import load as load_encoder
 from fecam.errors import InputError
 from fecam.features import Progress, extract
 from fecam.features.saving import save_features
 from fecam.features.store import FeatureStore
+from fecam.validation import counted
 
 
 def features(

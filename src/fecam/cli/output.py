@@ -164,16 +164,6 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun in singular or plural.
-
-    >>> counted(1, "file"), counted(3, "class")
-    ('1 file', '3 classes')
-    """
-    plural = "es" if noun.endswith("s") else "s"
-    return f"{count:,} {noun}{'' if count == 1 else plural}"
-
-
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 

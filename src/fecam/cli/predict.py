@@ -19,6 +19,7 @@ from fecam.cli.output import AsJson, parse_options, print_note
 from fecam.cli.prediction_formats import Format, format_of, open_writer
 from fecam.errors import InputError, ItemError
 from fecam.features.extraction import encode_readable
+from fecam.validation import counted
 
 if TYPE_CHECKING:
     from fecam.model import Model, Prediction
@@ -31,7 +32,7 @@ def predict(
     paths: Annotated[
         list[str],
         Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="Images, folders of images, tables of texts or features; `-`: standard input, "
             "one path per line, or one row of numbers per line for a model without an encoder.",
         ),
@@ -58,7 +59,9 @@ def predict(
     yes: Replace = False,
     option: Annotated[
         list[str] | None,
-        Option("--option", help="Option of a table, such as text=review; repeatable."),
+        Option(
+            "--option", metavar="NAME=VALUE", help="Option of a table: text=review; repeatable."
+        ),
     ] = None,
     device: Device = None,
     ray: cluster.Ray = None,
@@ -100,7 +103,7 @@ def predict(
                 count += len(batch)
                 flush(count)
     if unreadable:
-        print_note(f"{unreadable:,} of {count:,} items could not be read")
+        print_note(f"{unreadable:,} of {counted(count, 'item')} could not be read")
     exit_if_unreadable(unreadable)
 
 

@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from fecam.cli.cluster import Ray
 from fecam.cli.data import Device
+from fecam.cli.help import Command
 from fecam.cli.model import ModelPath
 from fecam.cli.output import AsJson, console, print_note, show_json, show_result, show_table
 from fecam.errors import MissingPackageError, SettingsError
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from fecam.service.tokens import TokenFile
 
 
-tokens_app = typer.Typer(no_args_is_help=True, help="Manage the access tokens of a service.")
+tokens_app = typer.Typer(
+    no_args_is_help=True,
+    help="Manage the access tokens of a service.\n\n"
+    "Example: `fecam token add camera --tokens tokens.json`",
+)
 
 Tokens = Annotated[
     Path,
@@ -105,7 +110,7 @@ def serve(
         run_on_ray(settings, ray, replicas)
 
 
-@tokens_app.command("add")
+@tokens_app.command("add", cls=Command)
 def add_token(
     name: Annotated[str, Argument(help="Name of the token, such as camera.")],
     tokens: Tokens,
@@ -124,7 +129,7 @@ def add_token(
     console.print(text)
 
 
-@tokens_app.command("list")
+@tokens_app.command("list", cls=Command)
 def list_tokens(tokens: Tokens, as_json: AsJson = False) -> None:
     """List the names and scopes of tokens.
 
@@ -137,7 +142,7 @@ def list_tokens(tokens: Tokens, as_json: AsJson = False) -> None:
         show_table(["name", "scope", "made"], rows)
 
 
-@tokens_app.command("revoke")
+@tokens_app.command("revoke", cls=Command)
 def revoke_token(
     name: Annotated[str, Argument(help="Name, as listed by `fecam token list`.")],
     tokens: Tokens,

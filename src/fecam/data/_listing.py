@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fecam.data.images import IMAGE_SUFFIXES
 from fecam.errors import DatasetError
+from fecam.validation import counted
 
 _HIDDEN = re.compile(r"\.|__MACOSX$")
 
@@ -49,12 +50,12 @@ class SkippedFiles:
     def notes(self) -> tuple[str, ...]:
         """Return a note for each reason."""
         reasons = (
-            (self.hidden, "hidden files or folders left out"),
-            (self.others, "files left out whose names are not those of images"),
-            (self.loops, "links left out that lead back into a folder already read"),
-            (self.unclassified, "images left out that are in no class folder"),
+            (self.hidden, "hidden file", "left out"),
+            (self.others, "file", "left out, not named as an image"),
+            (self.loops, "link", "left out, back into a folder already read"),
+            (self.unclassified, "image", "left out, in no class folder"),
         )
-        return tuple(f"{count} {reason}" for count, reason in reasons if count)
+        return tuple(f"{counted(count, noun)} {reason}" for count, noun, reason in reasons if count)
 
 
 def natural_key(name: str) -> tuple[list[str | tuple[int, str]], str]:

@@ -13,6 +13,7 @@ from fecam.data._files import enumerated, files_dataset, listed, readable, split
 from fecam.data._listing import File, SkippedFiles, existing_folder, list_images, subfolders
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
+from fecam.validation import counted
 
 _TRAIN = frozenset({"train", "training"})
 _TEST = frozenset({"test", "testing"})
@@ -74,7 +75,7 @@ def load_folder(
     _check_images(root, folders, skipped, domains)
     empty = [str(folder.path.relative_to(root)) for folder in folders if not folder.files]
     if empty:
-        notes.append(f"{len(empty)} empty class folders left out: {listed(empty)}")
+        notes.append(f"{counted(len(empty), 'empty class folder')} left out: {listed(empty)}")
     folders = [folder for folder in folders if folder.files]
     if not domains and as_label is None:
         notes += _note_possible_domains(folders)
@@ -188,7 +189,7 @@ def _check_images(
     if skipped.unclassified:
         level = "domain and class folders" if domains else "class folders"
         raise DatasetError(
-            f"{root} holds {skipped.unclassified} images that are in no class folder, so their "
+            f"{root} holds {counted(skipped.unclassified, 'image')} in no class folder, so the "
             "class is unknown. Remedy: name the class of all with as_label (--as on the command "
             f"line), or sort them into {level}:{tree}"
         )

@@ -21,6 +21,7 @@ from fecam.data.table_csv import read_csv, read_lines
 from fecam.data.table_npz import read_npy, read_npz
 from fecam.data.table_parquet import read_parquet
 from fecam.errors import DatasetError
+from fecam.validation import counted
 
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -210,7 +211,7 @@ def _test_rows(
     if not (parts == "test").any():
         return validation, np.ones(count, bool)
     if validation.any():
-        notes.append(f"{int(validation.sum())} rows of the validation part left out")
+        notes.append(f"{counted(int(validation.sum()), 'row')} of the validation part left out")
     return parts == "test", ~validation
 
 
@@ -230,9 +231,9 @@ def _files(path: Path, rows: Rows, notes: list[str]) -> list[File]:
     ]
     if len(missing) == len(files):
         raise DatasetError(
-            f"{path}: none of its {len(files)} images exists, such as {missing[0]}. "
+            f"{path}: no image of {counted(len(files), 'row')} exists, such as {missing[0]}. "
             f"Remedy: write the paths relative to {path.parent}"
         )
     if missing:
-        notes.append(f"{len(missing)} images do not exist: {listed(missing)}")
+        notes.append(f"{counted(len(missing), 'missing image')}: {listed(missing)}")
     return files

@@ -16,6 +16,7 @@ from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ItemError
 from fecam.features.store import FeatureStore, FeatureWriter, Rows, StoredFeatures
+from fecam.validation import counted
 
 READ_AHEAD = 4
 """Batches that are read before the network needs them."""
@@ -117,7 +118,7 @@ def extract(
     stored = _extract(dataset, encoder, cache, report, strict, batch)
     skipped, kept, notes = stored.about["skipped"], stored.kept, dataset.notes
     if skipped:
-        notes = (*notes, f"{len(skipped)} of {len(dataset)} items could not be read")
+        notes = (*notes, f"{len(skipped)} of {counted(len(dataset), 'item')} could not be read")
         notes = (*notes, *(reason for _, reason in skipped))
     return replace(
         dataset,
@@ -195,7 +196,8 @@ def _extract(
         _encode(writer, dataset.items, encoder, report, strict, batch)
         if len(writer.skipped) == len(dataset):
             raise _NothingReadable(
-                f"none of the {len(dataset)} items of {dataset.name!r} can be read; the first: "
+                f"none of {counted(len(dataset), 'item')} of {dataset.name!r} can be read; the "
+                "first: "
                 f"{writer.skipped[0][1]}",
                 dict(writer.skipped),
             )
@@ -263,7 +265,7 @@ def _encode(
 def _check_none_skipped(skipped: Sequence[Sequence[Any]]) -> None:
     if skipped:
         raise InputError(
-            f"{len(skipped)} item{'s' if len(skipped) > 1 else ''} cannot be read, "
+            f"{counted(len(skipped), 'item')} cannot be read, "
             f"{skipped[0][1]}. Without strict such items are left out and counted"
         )
 

@@ -15,7 +15,7 @@ from fecam.scenarios.seeds import check_seed
 from fecam.scenarios.split import Rows, concat_sorted, split
 from fecam.scenarios.task import Part, Scenario, Task
 from fecam.scenarios.variants import RANKS, Variants
-from fecam.validation import check_int, check_list
+from fecam.validation import check_int, check_list, counted
 
 
 def class_incremental(
@@ -146,7 +146,7 @@ def _read_sizes(
     name, value = ("increment", increment) if base is None else ("base", base)
     first = check_int(name, value)
     if first > count:
-        raise SettingsError(f"{name}={first} is more than the {count} classes.")
+        raise SettingsError(f"{name}={first} is more than the number of classes, {count}.")
     if increment is None:
         if first < count:
             raise SettingsError(
@@ -164,7 +164,8 @@ def _check_sum(count: int, sizes: Sequence[int]) -> tuple[int, ...]:
     numbers = tuple(check_int(f"sizes[{i}]", size) for i, size in enumerate(sizes))
     if sum(numbers) != count:
         raise SettingsError(
-            f"sizes={list(numbers)} add up to {sum(numbers)}, but there are {count} classes. "
+            f"sizes={list(numbers)} add up to {sum(numbers)}, but there are "
+            f"{counted(count, 'class')}. "
             "Change the sizes, or give an order with that many labels."
         )
     return numbers
