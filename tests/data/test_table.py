@@ -212,7 +212,7 @@ def test_other_parquets(tmp_path):
         ({"text": ["a", None, "b"]}, "row 2: no text"),
         ({"text": ["a", "b", "c"], "label": ["a", "b", None]}, "row 3: no label"),
         ({"text": ["a", "b", "c"], "label": [0.5, 1.5, 2.5]}, "'label' is of type double"),
-        ({"text": ["a", "b", "c"], "path": ["a", "b", "c"]}, "text=.*image="),
+        ({"text": ["a", "b", "c"], "path": ["a", "b", "c"]}, "text=.*image"),
         ({"text": [["a"], ["b"], ["c"]]}, "'text' is of type list"),
         ({"embedding": pa.array([[], [], []], pa.list_(pa.float32()))}, "no features"),
     ],

@@ -30,7 +30,7 @@ from fecam.cli import (
 )
 from fecam.cli.cluster import ByRay
 from fecam.cli.help import Group
-from fecam.cli.output import console, errors, strip_control
+from fecam.cli.output import console, errors, name_options, strip_control
 from fecam.errors import FecamError
 
 COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
@@ -133,6 +133,7 @@ def main() -> None:
 
 
 def _fail(error: Exception, message: str, as_json: bool, code: int = 1) -> NoReturn:
+    message = name_options(message, sys.argv[1:])
     errors.print(Text.assemble(("error: ", "bold red"), strip_control(message)))
     if as_json:
         print(json.dumps({"error": message, "type": type(error).__name__}))

@@ -42,6 +42,9 @@ _NUMBER = re.compile(r"\*?([0-9.,]+( [kMGT]?B| bytes?| ± [0-9.]+)?|\u2013)")
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# An argument of Python, followed by the option of the command line in parentheses.
+_ARGUMENT = re.compile(r"\w+(?:=\S*)? \((--[^()]*)\)")
+_VALUE = re.compile(r"(\w+)=('[^']*'|\S+)")
 _MAX_WIDTH = 10_000
 
 
@@ -110,6 +113,25 @@ def strip_control(text: str) -> str:
     'clear\\\\x1b[2J.png'
     """
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def name_options(message: str, words: Sequence[str] = ()) -> str:
+    """Return a message that names options of the command line instead of arguments of Python.
+
+    These are arguments that the message explains by an option, and a value at its start that was
+    given by an option among the words of the command.
+
+    >>> name_options("Remedy: download=True (--download), or as_label (--as LABEL)")
+    'Remedy: --download, or --as LABEL'
+    >>> name_options("max_rows=0 must be above zero.", ["--max-rows", "0"])
+    '--max-rows 0 must be above zero.'
+    """
+    message = _ARGUMENT.sub(r"\1", message)
+    if start := _VALUE.match(message):
+        option = f"--{start[1].replace('_', '-')}"
+        if option in (word.partition("=")[0] for word in words):
+            return f"{option} {start[2].strip(chr(39))}{message[start.end() :]}"
+    return message
 
 
 @contextmanager

@@ -41,12 +41,13 @@ def serve(
     host: Annotated[str, Option(help="Address; others than localhost need --tokens.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, Option(help="Port; 0: any free port.")] = 8765,
-    workers: Annotated[int, Option(help="Server processes.")] = 1,
+    port: Annotated[int, Option(min=0, max=65_535, help="Port; 0: any free port.")] = 8765,
+    workers: Annotated[int, Option(min=1, help="Server processes.")] = 1,
     predict_workers: Annotated[
         int | None,
         Option(
-            help="Prediction processes per worker; 0: none. Default: 1 if a core is free, else 0."
+            min=0,
+            help="Prediction processes per worker; 0: none. Default: 1 if a core is free, else 0.",
         ),
     ] = None,
     search: Annotated[
@@ -62,18 +63,18 @@ def serve(
     device: Device = None,
     cors: Annotated[list[str] | None, Option(help="Allowed CORS origin; repeatable.")] = None,
     docs: Annotated[bool, Option("--docs", help="Serve API docs at /docs.")] = False,
-    max_mb: Annotated[float, Option(help="Maximum request size in MB.")] = 32,
-    max_items: Annotated[int, Option(help="Maximum items per request.")] = 1024,
-    max_pixels: Annotated[int, Option(help="Maximum pixels per image.")] = 25_000_000,
-    seconds: Annotated[float, Option(help="Timeout of a request in seconds.")] = 30.0,
-    queue: Annotated[int, Option(help="Maximum number of queued requests.")] = 64,
+    max_mb: Annotated[float, Option(min=0.001, help="Maximum request size in MB.")] = 32,
+    max_items: Annotated[int, Option(min=1, help="Maximum items per request.")] = 1024,
+    max_pixels: Annotated[int, Option(min=1, help="Maximum pixels per image.")] = 25_000_000,
+    seconds: Annotated[float, Option(min=0.001, help="Timeout of a request in seconds.")] = 30.0,
+    queue: Annotated[int, Option(min=1, help="Maximum number of queued requests.")] = 64,
     log_json: Annotated[
         bool, Option("--log-json", help="Log as JSON, one object per line.")
     ] = False,
     access_log: Annotated[bool, Option("--access-log", help="Log every request.")] = False,
     ray: Ray = None,
     replicas: Annotated[
-        int, Option(help="With --ray: number of prediction replicas, one CPU each.")
+        int, Option(min=1, help="With --ray: number of prediction replicas, one CPU each.")
     ] = 2,
 ) -> None:
     """Serve a model: an HTTP API and a web page. The first training batch creates the file.

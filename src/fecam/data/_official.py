@@ -121,7 +121,7 @@ def _absent(name: str, path: Path, releases: Sequence[Release], by_hand: str) ->
     else:
         _, i, folder = min(candidates, key=lambda candidate: candidate[:2])
         problem = f"{folder} lacks {listed(releases[i].missing(folder))}"
-    option = " download=True (--download on the command line), or" if releases[0].url else ""
+    option = " download=True (--download), or" if releases[0].url else ""
     return DatasetError(f"{name}: {problem}. Remedy:{option} {by_hand}")
 
 

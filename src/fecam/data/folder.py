@@ -190,8 +190,8 @@ def _check_images(
         level = "domain and class folders" if domains else "class folders"
         raise DatasetError(
             f"{root} holds {counted(skipped.unclassified, 'image')} in no class folder, so the "
-            "class is unknown. Remedy: name the class of all with as_label (--as on the command "
-            f"line), or sort them into {level}:{tree}"
+            "class is unknown. Remedy: name the class of all with as_label (--as LABEL), "
+            f"or sort them into {level}:{tree}"
         )
     reasons = "; ".join(skipped.notes())
     raise DatasetError(

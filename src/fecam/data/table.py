@@ -64,7 +64,7 @@ def load_table(
     elif rows.labels is None:
         raise DatasetError(
             f"{table} has no labels. Remedy: name the class of all rows with "
-            "as_label (--as on the command line), or give a .csv or .npz with labels"
+            "as_label (--as LABEL), or give a .csv or .npz with labels"
         )
     return _dataset(table, rows, name or table.stem)
 
@@ -205,7 +205,8 @@ def _test_rows(
         row = int(unknown[0])
         raise DatasetError(
             f"{path}, {rows.where(row)}: the split {rows.splits[row]!r} is none of train, test "
-            "and val. Remedy: correct it, or name another column with split="
+            "and val. Remedy: correct it, or name another column with split=... (--option "
+            "split=COLUMN)"
         )
     validation = parts == "val"
     if not (parts == "test").any():

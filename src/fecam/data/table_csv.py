@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data._files import listed
-from fecam.data.table_columns import Columns, Options, Rows, as_features, choose
+from fecam.data.table_columns import FEATURES_OPTION, Columns, Options, Rows, as_features, choose
 from fecam.errors import DatasetError
 
 _BLOCK = 4096
@@ -113,7 +113,7 @@ def _features(
             raise DatasetError(
                 f"{path}, line {number}: {cells[index[bad[0]]]!r} in column {bad[0]!r} is not a "
                 f"number ({listed(bad)}). Remedy: correct it, or name the columns of numbers with "
-                "features=[...]"
+                + FEATURES_OPTION
             ) from None
     return as_features(path, [numbers], lambda row: f"line {block[row][0]}")
 
