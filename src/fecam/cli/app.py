@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from itertools import takewhile
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 from rich.text import Text
@@ -30,7 +30,7 @@ from fecam.cli import (
 )
 from fecam.cli.cluster import ByRay
 from fecam.cli.help import Group
-from fecam.cli.output import console, errors, name_options, strip_control
+from fecam.cli.output import console, errors, name_options, print_note, strip_control
 from fecam.errors import FecamError
 
 COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
@@ -114,6 +114,7 @@ def main() -> None:
     With `--json` the error is also a JSON document on standard output.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported anyway
+    warnings.showwarning = _show_warning
     as_json = "--json" in takewhile(lambda word: word != "--", sys.argv[1:])
     try:
         # Typer prints usage errors itself, except in this mode.
@@ -130,6 +131,17 @@ def main() -> None:
         _fail(error, "aborted", as_json)
     except UsageError as error:
         _fail(error, error.format_message(), as_json, code=2)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    print_note(f"warning: {message}")
 
 
 def _fail(error: Exception, message: str, as_json: bool, code: int = 1) -> NoReturn:

@@ -26,11 +26,12 @@ from fecam.cli.output import (
     show_table,
     strip_control,
 )
-from fecam.errors import InputError, MissingPackageError
+from fecam.errors import InputError, MissingPackageError, RunError
 
 if TYPE_CHECKING:
     from fecam.bench.preparation import Progress
     from fecam.bench.spec import Spec
+    from fecam.report.reading import Run
 
 
 def bench(
@@ -129,7 +130,9 @@ def bench(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of `fecam bench`.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs of `fecam bench`, or of several runs.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-O", help="The page; by default in the folder.")
     ] = None,
@@ -138,18 +141,39 @@ def report(
 ) -> None:
     """Write the report of a run, or one that compares several.
 
-    Example: `fecam report runs/digits`
+    Of a folder of runs, all are compared; those that cannot be read are skipped with a note.
+
+    Example: `fecam report runs/digits`, `fecam report runs`
     """
-    from fecam.report import read_run, write_report
+    from fecam.report import write_report
 
     confirm_replacing(output, yes)
-    results = [read_run(folder) for folder in runs]
+    results = [run for folder in runs for run in _read_runs(folder)]
     if as_json:
         show_json({run.name: run.summary for run in results})
         return
     for run in results:
         _show_summary(run)
-    print_note(f"the report: {write_report(runs, output)}")
+    print_note(f"the report: {write_report([run.folder for run in results], output)}")
+
+
+def _read_runs(folder: Path) -> list[Run]:
+    """Return the run in a folder, or all runs in its subfolders that can be read."""
+    from fecam.bench.results import METADATA
+    from fecam.report import read_run
+
+    candidates = sorted(path for path in folder.glob("*/") if path.name != "plots")
+    if (folder / METADATA).exists() or not candidates:
+        return [read_run(folder)]
+    results = []
+    for path in candidates:
+        try:
+            results.append(read_run(path))
+        except RunError as error:
+            print_note(f"skipped: {error}")
+    if not results:
+        raise RunError(f"{folder} holds no run. Remedy: give a folder written by `fecam bench`")
+    return results
 
 
 def list_heads(as_json: AsJson = False) -> None:

@@ -47,6 +47,10 @@ MAX_ROWS = 20
 """Number of classes that are printed; the JSON output and the page list all of them."""
 
 
+MAX_CLASSES = 100
+"""Number of classes that `fecam classes` prints unless told otherwise."""
+
+
 class Order(Enum):
     """Sort keys of classes."""
 
@@ -235,9 +239,13 @@ def classes(
             help=f"One of {', '.join(Order.__members__)}; numbers and times in descending order.",
         ),
     ] = Order.label,
+    limit: Annotated[int, Option(min=1, help="Number of classes in the table.")] = MAX_CLASSES,
+    show_all: Annotated[bool, Option("--all", help="Print all classes.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the classes of a model with samples, training batches, times and size.
+
+    Of many classes the table has the first --limit; --json always lists all.
 
     Example: `fecam classes -m birds.fecam --sort count`
     """
@@ -250,6 +258,7 @@ def classes(
     if as_json:
         show_json([asdict(record) for record in records])
         return
+    shown = records if show_all else records[:limit]
     show_table(
         ["class", "samples", "batches", "learned (UTC)", "changed (UTC)", "size", "note"],
         [
@@ -262,9 +271,11 @@ def classes(
                 format_bytes(record.bytes),
                 record.note,
             ]
-            for record in records
+            for record in shown
         ],
     )
+    if more := len(records) - len(shown):
+        print_note(f"... and {counted(more, 'more class')} (--all prints all)")
     samples = counted(sum(record.count for record in records), "sample")
     print_note(f"{counted(len(records), 'class')}, {samples}")
 

@@ -86,6 +86,7 @@ def _show(
 ) -> None:
     unreadable = list(result.notes[len(data.notes) + 1 :])
     n_features = int(np.shape(result.items)[1])
+    folder = FeatureStore().folder / result.fingerprint
     if as_json:
         show_json(
             {
@@ -100,7 +101,7 @@ def _show(
                 "seconds": round(seconds, 3),
                 "items_per_second": round(encoded / seconds, 1) if encoded else None,
                 "key": result.fingerprint,
-                "cached_in": str(FeatureStore().folder / result.fingerprint),
+                "cached_in": str(folder) if folder.exists() else None,
                 "output": None if output is None else str(output),
             }
         )

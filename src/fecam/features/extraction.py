@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,8 +14,9 @@ import numpy as np
 from joblib import cpu_count
 
 from fecam.data.dataset import Dataset, fingerprint_of
+from fecam.data.paths import ensure_writable
 from fecam.encoders.encoder import Encoder
-from fecam.errors import EncoderError, InputError, ItemError
+from fecam.errors import EncoderError, InputError, ItemError, SettingsError
 from fecam.features.store import FeatureStore, FeatureWriter, Rows, StoredFeatures
 from fecam.validation import counted
 
@@ -202,10 +204,13 @@ def _extract(
                 dict(writer.skipped),
             )
 
-    if cache is False:
+    def without_cache() -> StoredFeatures:
         memory = _MemoryWriter()
         fill(memory)
         return memory.stored(encoder.n_features)
+
+    if cache is False:
+        return without_cache()
     if not encoder.fingerprint:
         raise EncoderError(
             f"the encoder {encoder.name!r} has no fingerprint to identify its cached features. "
@@ -219,6 +224,11 @@ def _extract(
     if stored is not None and strict:
         _check_none_skipped(stored.about["skipped"])
     while stored is None:  # another process may remove it before it is read
+        try:
+            ensure_writable(cache.folder)
+        except SettingsError as error:
+            warnings.warn(f"features are not cached: {error}", stacklevel=3)
+            return without_cache()
         about = {
             "dataset": dataset.name,
             "encoder": encoder.name,
