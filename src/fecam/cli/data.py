@@ -21,7 +21,9 @@ Name = Annotated[
         autocompletion=completion.datasets,
     ),
 ]
-Root = Annotated[Path | None, Option(help="Folder of a public data set.")]
+Root = Annotated[
+    Path | None, Option(help="Folder of a public data set that is already on this machine.")
+]
 Download = Annotated[bool, Option("--download", help="Download the data set if missing.")]
 Options = Annotated[
     list[str] | None,

@@ -58,10 +58,13 @@ def serve(
     ] = None,
     tokens: Annotated[Path | None, Option(help="File written by `fecam token add`.")] = None,
     encoder: Annotated[
-        str | None, Option("--encoder", "-e", help="Encoder of a new model.")
+        str | None, Option("--encoder", "-e", help="Encoder of a new model (`fecam encoders`).")
     ] = None,
     device: Device = None,
-    cors: Annotated[list[str] | None, Option(help="Allowed CORS origin; repeatable.")] = None,
+    cors: Annotated[
+        list[str] | None,
+        Option(metavar="ORIGIN", help="Web site whose pages may call the API; repeatable."),
+    ] = None,
     docs: Annotated[bool, Option("--docs", help="Serve API docs at /docs.")] = False,
     max_mb: Annotated[float, Option(min=0.001, help="Maximum request size in MB.")] = 32,
     max_items: Annotated[int, Option(min=1, help="Maximum items per request.")] = 1024,
@@ -77,7 +80,9 @@ def serve(
         int, Option(min=1, help="With --ray: number of prediction replicas, one CPU each.")
     ] = 2,
 ) -> None:
-    """Serve a model: an HTTP API and a web page. The first training batch creates the file.
+    """Serve a model: an HTTP API and a web page. The first example creates a missing file.
+
+    Open the address that it prints in a browser. Ctrl-C stops it.
 
     Example: `fecam serve -m birds.fecam`
     """
@@ -115,7 +120,9 @@ def serve(
 def add_token(
     name: Annotated[str, Argument(help="Name of the token, such as camera.")],
     tokens: Tokens,
-    scope: Annotated[str, Option(help="Scope: read, or teach, which includes read.")] = "read",
+    scope: Annotated[
+        str, Option(help="What it allows: read (predict), or teach (also learn and undo).")
+    ] = "read",
     as_json: AsJson = False,
 ) -> None:
     """Create a token. It is printed once; the file stores only its hash.
