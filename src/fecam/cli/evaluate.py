@@ -48,7 +48,7 @@ MAX_ROWS = 20
 
 
 MAX_CLASSES = 100
-"""Number of classes that `fecam classes` prints unless told otherwise."""
+"""Number of classes that `fecam classes` prints by default."""
 
 
 class Order(Enum):
