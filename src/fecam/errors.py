@@ -5,6 +5,11 @@ Messages name the thing, its value and the remedy. A failed call leaves a model 
 
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
 
 class FecamError(ValueError):
     """Base class of all errors of this package."""
@@ -94,6 +99,49 @@ class MissingPackageError(FecamError):
     def __init__(self, what: str, package: str, extra: str) -> None:
         super().__init__(
             f"{what} needs the package {package!r}, which is not installed. "
-            f"Remedy: pip install 'fecam[{extra}]'"
+            f"Remedy: {install_command(extra)}"
         )
         self.package, self.extra = package, extra
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, from where the package itself was installed.
+
+    Parameters
+    ----------
+    extra : str
+        Name of the extra, such as ``"images"``; several are separated by commas.
+
+    Returns
+    -------
+    str
+        A shell command: for a checkout ``pip install -c constraints.txt '.[images]'`` in its
+        folder, for an archive or a repository its address, otherwise ``pip install
+        'fecam[images]'`` from an index.
+    """
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname  # slow to import
+
+    source = _source()
+    url = str(source.get("url", ""))
+    if "dir_info" in source:
+        editable = "-e " if source["dir_info"].get("editable") else ""
+        folder = Path(url2pathname(urlsplit(url).path))
+        place = f"cd {shlex.quote(str(folder))} && " if folder.is_dir() else ""
+        return f"{place}pip install -c constraints.txt {editable}'.[{extra}]'"
+    if url:
+        scheme = f"{source['vcs_info']['vcs']}+" if "vcs_info" in source else ""
+        return f"pip install 'fecam[{extra}] @ {scheme}{url}'"
+    return f"pip install 'fecam[{extra}]'"
+
+
+def _source() -> dict[str, Any]:
+    """Return where the installed package came from (PEP 610); empty if from an index."""
+    from importlib import metadata
+
+    try:
+        text = metadata.distribution("fecam").read_text("direct_url.json")
+        source = json.loads(text or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        return {}
+    return source if isinstance(source, dict) else {}

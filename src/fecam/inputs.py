@@ -17,6 +17,7 @@ from fecam.core.arrays import Array, detached, is_array, namespace, to_numpy
 from fecam.core.transforms import Transform, outside_domain
 from fecam.errors import InputError
 from fecam.labels import LabelKind, kind_of_label
+from fecam.validation import counted
 
 
 def check_features(X: Any, *, name: str = "X") -> Array:
@@ -110,7 +111,8 @@ def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any
     labels: np.ndarray[Any, Any] = column_or_1d(y, warn=True)
     if labels.shape[0] != n_rows:
         raise InputError(
-            f"{name} has {labels.shape[0]} labels but X has {n_rows} samples. Give one label per "
+            f"{name} has {counted(labels.shape[0], 'label')} but X has "
+            f"{counted(n_rows, 'sample')}. Give one label per "
             "row."
         )
     if labels.dtype.kind == "O":

@@ -147,6 +147,16 @@ def suggestion(wrong: object, names: Iterable[str]) -> str:
     return f" Did you mean {folded[matches[0]]!r}?" if matches else ""
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun in singular or plural.
+
+    >>> counted(1, "file"), counted(3, "class")
+    ('1 file', '3 classes')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
+
+
 def _folded(name: str) -> str:
     return name.lower().replace("_", "-")
 

@@ -16,6 +16,7 @@ import pytest
 
 from fecam.bench import runner, spec
 from fecam.bench.results import read_records
+from fecam.errors import install_command
 
 DIGITS = """
 title = "Digits"
@@ -128,7 +129,9 @@ def test_json_is_one_record_per_line(fecam, place):
     assert (place / "runs" / "many" / "report.html").stat().st_size > 1000
     # The second time it only reads; --restart takes as long as the first.
     assert fecam("bench", "many.toml", *QUICK, "--json").out == printed.out
-    again = fecam("bench", "many.toml", *QUICK, "--json", "--restart").out
+    assert "--yes" in fecam("bench", "many.toml", *QUICK, "--restart", code=1).err
+    assert lines == list(read_records(place / "runs" / "many"))
+    again = fecam("bench", "many.toml", *QUICK, "--json", "--restart", "--yes").out
     assert again != printed.out and len(again.splitlines()) == 5
 
 
@@ -211,7 +214,7 @@ def test_without_a_plotting_library_there_is_still_a_table(process, place):
     blocked = "import sys; sys.modules['matplotlib'] = None"
     out, said = process("bench", "many.toml", *QUICK, before=blocked).communicate(timeout=300)
     assert "average %" in out and "Traceback" not in said
-    assert "no report: " in said and "pip install 'fecam[report]'" in said
+    assert "no report: " in said and install_command("report") in said
     assert len(list(read_records(place / "runs" / "many"))) == 5
 
 

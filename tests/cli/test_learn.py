@@ -233,22 +233,22 @@ def test_forget_and_undo(fecam, answer, taught):
 
 
 def test_purged_class_cannot_be_undone(fecam, answer, taught):
-    assert answer("forget", "ant", "-m", "m.fecam", "--purge")["forgotten"] == {"ant": 8}
-    assert "undo" not in fecam("forget", "bee", "-m", "m.fecam", "--purge").err
+    assert answer("forget", "ant", "-m", "m.fecam", "--purge", "-y")["forgotten"] == {"ant": 8}
+    assert "undo" not in fecam("forget", "bee", "-m", "m.fecam", "--purge", "--yes").err
     assert answer("undo", "-m", "m.fecam")["undone"][0]["what"] == "learn"
     assert counts() == {}
     assert "0 steps that can be undone" in fecam("undo", "-m", "m.fecam", code=1).err
 
 
 def test_forget_asks_for_confirmation(fecam, taught, monkeypatch):
-    monkeypatch.setattr("fecam.cli.edit.sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     said = []
 
     def no(question, **rest):
         said.append(question)
         raise SystemExit(1)
 
-    monkeypatch.setattr("fecam.cli.edit.typer.confirm", no)
+    monkeypatch.setattr("typer.confirm", no)
     fecam("forget", "ant", "-m", "m.fecam", code=1)
     assert said == ["Forget ant (8 samples)? `fecam undo` restores them."]
     assert counts() == taught

@@ -190,7 +190,7 @@ def test_invalid_items_raise_before_they_are_sent(ask):
     for labels in (np.ones((2, 3)), [1.5, 2.5], [None, "a"], 1.5, b"a"):
         with pytest.raises(InputError, match="items come first"):
             ask("learn", ["a", "b"], labels)
-    with pytest.raises(InputError, match="2 items but 1 labels"):
+    with pytest.raises(InputError, match="2 items but 1 label:"):
         ask("learn", X[:2], ["cat"])
     with pytest.raises(InputError, match="list"):
         ask("predict", "a small bird")
@@ -333,7 +333,7 @@ def test_images_of_all_kinds(tmp_path):
 def test_missing_httpx_names_the_remedy():
     code = "import sys; sys.modules['httpx'] = None\nimport fecam.client"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install 'fecam[client]'" in done.stderr
+    assert "pip install" in done.stderr and "[client]'" in done.stderr
 
 
 def test_import_does_not_load_sklearn():

@@ -79,13 +79,13 @@ def test_csv_paths_are_relative_to_its_folder(tmp_path):
     data = load_table(write(tmp_path / "in" / "t.csv", *lines))
     assert data.kind == "images" and isinstance(data.items, ImageFiles)
     assert [int(data.items[at].max()) for at in range(3)] == [7, 8, 8]
-    assert "1 images do not exist" in data.notes[0] and "line 5" in data.notes[0]
+    assert "1 missing image" in data.notes[0] and "line 5" in data.notes[0]
     with pytest.raises(ItemError, match="no such file"):
         data.items[3]
     before = data.fingerprint
     Image.new("L", (30, 30), 9).save(tmp_path / "out.png")
     assert load_table(tmp_path / "in" / "t.csv").fingerprint != before
-    rejected(write(tmp_path / "t.csv", "path,label", "no.png,cat"), "none of its 1 images exists")
+    rejected(write(tmp_path / "t.csv", "path,label", "no.png,cat"), "no image of 1 row exists")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_validation_rows(tmp_path):
     path = write(tmp_path / "t.csv", "label,text,split", "a,1,train", "a,2,dev", "a,3,test")
     data = load_table(path)
     assert list(data.items) == ["1", "3"] and data.is_test.tolist() == [False, True]
-    assert data.notes == ("1 rows of the validation part left out",)
+    assert data.notes == ("1 row of the validation part left out",)
 
 
 # --- parquet --------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_other_parquets(tmp_path):
         ({"text": ["a", None, "b"]}, "row 2: no text"),
         ({"text": ["a", "b", "c"], "label": ["a", "b", None]}, "row 3: no label"),
         ({"text": ["a", "b", "c"], "label": [0.5, 1.5, 2.5]}, "'label' is of type double"),
-        ({"text": ["a", "b", "c"], "path": ["a", "b", "c"]}, "text=.*image="),
+        ({"text": ["a", "b", "c"], "path": ["a", "b", "c"]}, "text=.*image"),
         ({"text": [["a"], ["b"], ["c"]]}, "'text' is of type list"),
         ({"embedding": pa.array([[], [], []], pa.list_(pa.float32()))}, "no features"),
     ],

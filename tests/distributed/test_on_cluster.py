@@ -484,5 +484,5 @@ def test_missing_ray_names_the_extra(monkeypatch):
     from fecam.errors import MissingPackageError
 
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackageError, match=r"fecam\[ray\]"):
+    with pytest.raises(MissingPackageError, match=r"pip install .*\[ray\]"):
         learn(None)

@@ -183,7 +183,7 @@ def test_merge_counts_nothing_twice(path):
         second.unlearn(X[:3], ["cat"] * 3)
         second.learn(X[:2] + 5, ["elk"] * 2)
         assert model.merge(second, min_count=3).counts == {"emu": 36}
-        with pytest.raises(InputError, match="no class of 100 samples"):
+        with pytest.raises(InputError, match="no class of at least 100 samples"):
             model.merge(second, min_count=100)
     with fecam.open(path.with_name("joint.fecam")) as joint:
         joint.merge(path)
@@ -211,7 +211,7 @@ def test_merge_equals_learning_everything(path):
     ("items", "labels", "message"),
     [
         ("a text", ["cat"], "must be a list"),
-        (["one", "two"], ["cat"], "2 items but 1 labels"),
+        (["one", "two"], ["cat"], "2 items but 1 label:"),
         ([], [], "no items"),
     ],
 )

@@ -553,7 +553,7 @@ def test_without_matplotlib_tables_work_and_reports_raise(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     folder = write_run(tmp_path / "run", few())
     assert "NCM" in summary_table(read_run(folder)).as_markdown()
-    with pytest.raises(MissingPackageError, match=r"fecam\[report\]"):
+    with pytest.raises(MissingPackageError, match=r"pip install .*\[report\]"):
         write_report([folder])
     assert not (folder / "report.html").exists()
 

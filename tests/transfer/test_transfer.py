@@ -135,7 +135,7 @@ def test_a_missing_package_is_named(path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     for name in [name for name in sys.modules if name.startswith("safetensors")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingPackageError, match=r"fecam\[export\]"):
+    with pytest.raises(MissingPackageError, match=r"pip install .*\[export\]"):
         export_model(FeCAMClassifier().fit(X, Y), path)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fecam.cli import cluster
+from fecam.cli.confirmation import Replace, Yes, confirm, confirm_replacing
 from fecam.cli.data import Device, Download, Root
 from fecam.cli.output import (
     INTERRUPTED,
@@ -25,11 +26,12 @@ from fecam.cli.output import (
     show_table,
     strip_control,
 )
-from fecam.errors import InputError, MissingPackageError
+from fecam.errors import InputError, MissingPackageError, RunError
 
 if TYPE_CHECKING:
     from fecam.bench.preparation import Progress
     from fecam.bench.spec import Spec
+    from fecam.report.reading import Run
 
 
 def bench(
@@ -44,18 +46,24 @@ def bench(
     root: Root = None,
     download: Download = False,
     head: Annotated[
-        list[str] | None, typer.Option(help="Only this head, by its label; may be repeated.")
+        list[str] | None, typer.Option(help="Only this head, by its label; repeatable.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 1993,1994.")] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change the experiment: first_task.epochs=30.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change the experiment: first_task.epochs=30; repeatable.",
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; by default one per seed.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Remove earlier records.")] = False,
+    yes: Yes = False,
     log: Annotated[
-        list[str] | None, typer.Option(help="Also log to tensorboard or mlflow.")
+        list[str] | None, typer.Option(help="Also log to tensorboard or mlflow; repeatable.")
     ] = None,
     device: Device = None,
     ray: cluster.Ray = None,
@@ -92,6 +100,8 @@ def bench(
         return
     if ray is not None and workers is not None:
         raise InputError("--workers is for this machine. Remedy: leave it out, for --ray")
+    for experiment in experiments if restart else []:
+        _confirm_restart(output / experiment.name, yes)
     executor = None if ray is None else cluster.executor_on(ray)
     log_records = [loggers.make(name) for name in log or []]
     for experiment in experiments:
@@ -120,25 +130,50 @@ def bench(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of `fecam bench`.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs of `fecam bench`, or of several runs.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-O", help="The page; by default in the folder.")
     ] = None,
+    yes: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the report of a run, or one that compares several.
 
-    Example: `fecam report runs/digits`
-    """
-    from fecam.report import read_run, write_report
+    Of a folder of runs, all are compared; those that cannot be read are skipped with a note.
 
-    results = [read_run(folder) for folder in runs]
+    Example: `fecam report runs/digits`, `fecam report runs`
+    """
+    from fecam.report import write_report
+
+    confirm_replacing(output, yes)
+    results = [run for folder in runs for run in _read_runs(folder)]
     if as_json:
         show_json({run.name: run.summary for run in results})
         return
     for run in results:
         _show_summary(run)
-    print_note(f"the report: {write_report(runs, output)}")
+    print_note(f"the report: {write_report([run.folder for run in results], output)}")
+
+
+def _read_runs(folder: Path) -> list[Run]:
+    """Return the run in a folder, or all runs in its subfolders that can be read."""
+    from fecam.bench.results import METADATA
+    from fecam.report import read_run
+
+    candidates = sorted(path for path in folder.glob("*/") if path.name != "plots")
+    if (folder / METADATA).exists() or not candidates:
+        return [read_run(folder)]
+    results = []
+    for path in candidates:
+        try:
+            results.append(read_run(path))
+        except RunError as error:
+            print_note(f"skipped: {error}")
+    if not results:
+        raise RunError(f"{folder} holds no run. Remedy: give a folder written by `fecam bench`")
+    return results
 
 
 def list_heads(as_json: AsJson = False) -> None:
@@ -156,6 +191,14 @@ def list_heads(as_json: AsJson = False) -> None:
         ["head", "what it is", "options"],
         [[entry.name, entry.description, ", ".join(entry.options)] for entry in entries],
     )
+
+
+def _confirm_restart(folder: Path, yes: bool) -> None:
+    """Ask, or raise, before the records of an earlier run are removed."""
+    from fecam.bench.results import RECORDS
+
+    if (folder / RECORDS).exists():
+        confirm(f"Remove the records of the earlier run in {folder}?", yes)
 
 
 def _features_by(spec: Spec) -> str:

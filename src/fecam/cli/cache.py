@@ -9,9 +9,9 @@ import typer
 from rich.filesize import decimal as format_bytes
 from typer import Argument
 
+from fecam.cli.help import Command
 from fecam.cli.output import (
     AsJson,
-    counted,
     parse_bytes,
     print_note,
     show_json,
@@ -19,6 +19,7 @@ from fecam.cli.output import (
     show_table,
 )
 from fecam.features.store import FeatureStore
+from fecam.validation import counted
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -73,7 +74,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
         print_note(f"{len(unfinished)} unfinished: run the same command again to resume")
 
 
-@app.command()
+@app.command(cls=Command)
 def limit(
     size: Annotated[str, Argument(help="Maximum size, such as 500MB or 20GB.")],
     as_json: AsJson = False,
@@ -92,7 +93,7 @@ def limit(
     )
 
 
-@app.command()
+@app.command(cls=Command)
 def remove(
     key: Annotated[str, Argument(help="Key of the entry, as listed by `fecam cache`.")],
     as_json: AsJson = False,
@@ -105,7 +106,7 @@ def remove(
     show_result({"removed": [key]}, f"removed: {key}", as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def clear(as_json: AsJson = False) -> None:
     """Remove all entries from the cache.
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from fecam.cli.data import load_dataset
+from fecam.cli.help import Command
 from fecam.cli.items import iter_items, load_labeled
 from fecam.cli.model import encoding_bar, exit_if_unreadable, open_existing, print_unreadable
 from fecam.cli.output import (
     console,
-    counted,
     parse_options,
     print_note,
     reserve_stdout,
@@ -25,6 +24,7 @@ from fecam.cli.output import (
 )
 from fecam.errors import InputError, ItemError
 from fecam.labels import LabelKind, first_kind, parse_label
+from fecam.validation import counted
 
 if TYPE_CHECKING:
     from fecam.bench.runner import Executor
@@ -47,7 +47,7 @@ Ray = Annotated[
 _ADDRESS = re.compile(r"auto|local|(\w+://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):[0-9]+")
 
 
-class ByRay(TyperCommand):
+class ByRay(Command):
     """A command whose `--ray` may have no address."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -307,7 +307,9 @@ def show_evaluated(summary: PredictionSummary, model: Path, dataset: str, as_jso
         rows = [[x, f"{items[x]:,}", f"{100 * correct[x] / items[x]:.1f}"] for x in worst]
         show_table(["class", "items", "correct %"], rows[:SHOWN_CLASSES])
         if len(worst) > SHOWN_CLASSES:
-            print_note(f"... and {len(worst) - SHOWN_CLASSES:,} better classes (--json has all)")
+            print_note(
+                f"... and {counted(len(worst) - SHOWN_CLASSES, 'better class')} (--json has all)"
+            )
     share = "-" if summary.accuracy is None else f"{100 * summary.accuracy:.2f} %"
     text = f"accuracy: {share} of {counted(summary.n_labeled, 'item')}"
     _show(values, text, summary.unreadable, summary.reasons, as_json)

@@ -21,14 +21,19 @@ Name = Annotated[
         autocompletion=completion.datasets,
     ),
 ]
-Root = Annotated[Path | None, Option(help="Folder of a public data set.")]
+Root = Annotated[
+    Path | None, Option(help="Folder of a public data set that is already on this machine.")
+]
 Download = Annotated[bool, Option("--download", help="Download the data set if missing.")]
 Options = Annotated[
-    list[str] | None, Option("--option", help="Option of the data set, as name=value; repeatable.")
+    list[str] | None,
+    Option("--option", metavar="NAME=VALUE", help="Option of the data set; repeatable."),
 ]
 EncoderOptions = Annotated[
     list[str] | None,
-    Option("--encoder-option", "-o", help="Option of the encoder, as name=value; repeatable."),
+    Option(
+        "--encoder-option", "-o", metavar="NAME=VALUE", help="Option of the encoder; repeatable."
+    ),
 ]
 Device = Annotated[
     str | None, Option(help="Device: cpu, cuda or mps. Default: the fastest available.")

@@ -15,11 +15,19 @@ import typer
 from rich.filesize import decimal as format_bytes
 from typer import Argument, Option
 
+from fecam.cli.confirmation import Yes, confirm
 from fecam.cli.model import open_existing, quoted
-from fecam.cli.output import AsJson, console, counted, print_note, show_result, strip_control
+from fecam.cli.output import AsJson, console, print_note, show_result, strip_control
 from fecam.data.paths import cache_folder, ensure_writable
 from fecam.encoders import catalogue
-from fecam.errors import EncoderError, FecamError, InputError, MissingPackageError
+from fecam.errors import (
+    EncoderError,
+    FecamError,
+    InputError,
+    MissingPackageError,
+    install_command,
+)
+from fecam.validation import counted
 
 MIN_FREE_BYTES = 10**9
 """Less free space on the disk of the cache is reported as a problem."""
@@ -39,12 +47,13 @@ def doctor(
     compact: Annotated[
         bool, Option("--compact", help="Shrink the file: drop the undo history.")
     ] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a whole model file or, without a file, the installation.
 
     Each problem is printed with its remedy. Exit code 1 if there is a problem.
+    --compact asks first; without a terminal it needs --yes.
 
     Example: `fecam doctor birds.fecam`
     """
@@ -111,14 +120,15 @@ def _check_encoder(path: Path, name: str) -> Finding:
     except (EncoderError, MissingPackageError) as error:
         return Finding("encoder", str(error), problem=True)
     n_features = 0 if encoder is None else encoder.n_features
-    return Finding("encoder", f"{name}, {n_features:,} features: the same as in the model file")
+    return Finding(
+        "encoder", f"{name}, {counted(n_features, 'feature')}: the same as in the model file"
+    )
 
 
 def _compact(path: Path, yes: bool) -> Finding:
     from fecam.model_file.integrity import compact
 
-    if sys.stdin.isatty() and not yes:
-        typer.confirm(f"Compact {path}? This removes the undo history.", abort=True, err=True)
+    confirm(f"Compact {path}? This removes the undo history.", yes)
     before, after = compact(path)
     return Finding("compact", f"{format_bytes(before)} before, {format_bytes(after)} now")
 
@@ -133,7 +143,7 @@ def _check_installation() -> Iterator[Finding]:
         missing = [name for name in packages if not _is_installed(name)]
         state = "installed"
         if missing:
-            state = f"{', '.join(missing)} not installed: pip install 'fecam[{extra}]' if needed"
+            state = f"{', '.join(missing)} not installed; if needed: {install_command(extra)}"
         yield Finding(f"extra {extra}", state)
     for entry in catalogue.available():
         if "<" not in entry.name and entry.installed:
@@ -164,7 +174,7 @@ def _check_loading(name: str) -> Finding:
         encoder = catalogue.load(name, runtime="torch")
     except FecamError as error:
         return Finding(f"encoder {name}", str(error), problem=True)
-    return Finding(f"encoder {name}", f"{encoder.n_features:,} features")
+    return Finding(f"encoder {name}", counted(encoder.n_features, "feature"))
 
 
 def _check_cache() -> Finding:

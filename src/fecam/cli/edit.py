@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 import fecam
 from fecam.cli import completion
+from fecam.cli.confirmation import Yes, confirm
 from fecam.cli.model import ModelPath, open_existing, quoted, undo_command
-from fecam.cli.output import AsJson, counted, print_note, show_json, show_table, single_line
+from fecam.cli.output import AsJson, print_note, show_json, show_table, single_line
 from fecam.errors import FecamError, InputError
 from fecam.results import to_json
-
-if TYPE_CHECKING:
-    pass
+from fecam.validation import counted
 
 Note = Annotated[str, Option(help="Note stored with the step, such as a source.")]
 
@@ -27,29 +24,30 @@ Note = Annotated[str, Option(help="Note stored with the step, such as a source."
 def forget(
     label: Annotated[
         list[str],
-        Argument(metavar="LABEL...", help="Classes to remove.", autocompletion=completion.labels),
+        Argument(metavar="LABEL", help="Classes to remove.", autocompletion=completion.labels),
     ],
     model: ModelPath,
     purge: Annotated[
         bool, Option("--purge", help="Also remove them from the history; cannot be undone.")
     ] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
     note: Note = "",
     as_json: AsJson = False,
 ) -> None:
     """Remove classes; the others are unchanged, as if these had never been learned.
+
+    On a terminal it asks first. Without one, --purge needs --yes.
 
     Example: `fecam forget robin -m birds.fecam`
     """
     with open_existing(model, readonly=False) as opened:
         labels = list(dict.fromkeys(opened.label_of(text) for text in label))
         counts = {record.label: record.count for record in opened.classes}
-        if sys.stdin.isatty() and not yes:
-            listed = ", ".join(
-                f"{single_line(str(label))} ({counts[label]:,} samples)" for label in labels
-            )
-            undoing = "This cannot be undone" if purge else "`fecam undo` restores them"
-            typer.confirm(f"Forget {listed}? {undoing}.", abort=True, err=True)
+        listed = ", ".join(
+            f"{single_line(str(label))} ({counted(counts[label], 'sample')})" for label in labels
+        )
+        undoing = "This cannot be undone" if purge else "`fecam undo` restores them"
+        confirm(f"Forget {listed}? {undoing}.", yes, reversible=not purge)
         steps = [opened.forget(label, purge=purge, note=note) for label in labels]
         left = len(opened.classes)
     if as_json:
@@ -70,7 +68,7 @@ def forget(
 
 
 def merge(
-    other: Annotated[list[Path], Argument(metavar="FILE...", help="Models to merge.")],
+    other: Annotated[list[Path], Argument(metavar="FILE", help="Models to merge.")],
     model: ModelPath,
     min_count: Annotated[
         int, Option(min=0, help="Skip classes of the others with fewer samples.")
@@ -126,7 +124,7 @@ def merge(
         return
     for file, classes in skipped.items():
         names = ", ".join(f"{name} ({count})" for name, count in classes.items())
-        print_note(f"skipped from {file}, fewer than {min_count} samples: {names}")
+        print_note(f"skipped from {file}, fewer than {counted(min_count, 'sample')}: {names}")
     print_note(
         f"{counted(sum(added.values()), 'sample')} of {counted(len(added), 'class')} added, "
         f"{len(new)} of them new; {model} now has {counted(len(after), 'class')}"

@@ -8,10 +8,12 @@ from typing import Annotated
 
 from typer import Argument
 
+from fecam.cli.confirmation import Replace, confirm_replacing
 from fecam.cli.data import EncoderOptions
 from fecam.cli.output import AsJson, parse_options, print_note, show_json, show_result, show_table
 from fecam.data import catalogue as data_catalogue
 from fecam.encoders import catalogue
+from fecam.errors import install_command
 
 
 def list_encoders(as_json: AsJson = False) -> None:
@@ -31,11 +33,13 @@ def list_encoders(as_json: AsJson = False) -> None:
                 entry.kind,
                 entry.features or "",
                 entry.description,
-                "yes" if entry.installed else f"pip install 'fecam[{entry.extra}]'",
+                "yes" if entry.installed else f"no: extra {entry.extra}",
             ]
             for entry in entries
         ],
     )
+    for extra in dict.fromkeys(entry.extra for entry in entries if not entry.installed):
+        print_note(f"extra {extra}: {install_command(extra)}")
 
 
 def list_datasets(as_json: AsJson = False) -> None:
@@ -58,12 +62,14 @@ def export_encoder(
     encoder: Annotated[str, Argument(help="Name, as listed by `fecam encoders`.")],
     path: Annotated[Path, Argument(help="The .onnx file to write.")],
     option: EncoderOptions = None,
+    yes: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Export an encoder as one ONNX file, which runs without torch.
 
     Example: `fecam export-encoder efficientnet-lite0 lite0.onnx`, then `--encoder onnx:lite0.onnx`
     """
+    confirm_replacing(path, yes)
     loaded = catalogue.load(encoder, **parse_options(option or []))
     catalogue.export(loaded, path)
     size = path.stat().st_size

@@ -12,6 +12,7 @@ from rich.filesize import decimal as format_bytes
 from typer import Option
 
 from fecam.cli import cluster
+from fecam.cli.confirmation import Replace, confirm_replacing
 from fecam.cli.data import Device, Download, Name, Options, Root, Strict, load_dataset
 from fecam.cli.items import load_labeled
 from fecam.cli.model import (
@@ -25,7 +26,6 @@ from fecam.cli.model import (
 from fecam.cli.output import (
     AsJson,
     console,
-    counted,
     print_note,
     progress_bar,
     show_json,
@@ -34,6 +34,7 @@ from fecam.cli.output import (
 )
 from fecam.data.catalogue import TABLE_SUFFIXES
 from fecam.errors import InputError
+from fecam.validation import counted
 
 if TYPE_CHECKING:
     from fecam.bench.evaluation import Evaluation
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20
 """Number of classes that are printed; the JSON output and the page list all of them."""
+
+
+MAX_CLASSES = 100
+"""Number of classes that `fecam classes` prints by default."""
 
 
 class Order(Enum):
@@ -66,6 +71,7 @@ def evaluate(
     output: Annotated[
         Path | None, Option("--output", "-O", help="Also write an HTML page.")
     ] = None,
+    yes: Replace = False,
     reject: Annotated[
         float, Option(help="Fraction of items of known classes that may be rejected as novel.")
     ] = 0.05,
@@ -106,6 +112,7 @@ def evaluate(
             ray, dataset, model, root=root, download=download, option=option
         )
         return cluster.show_evaluated(counts, model, dataset, as_json)
+    confirm_replacing(output, yes)
     if output is not None:
         import fecam.report.drawing  # noqa: F401 (raises now if matplotlib is missing)
     with open_existing(model, device=device) as opened:
@@ -204,7 +211,7 @@ def _show_evaluation(evaluation: Evaluation, with_reliability: bool) -> None:
         show_table(table.header, table.text_rows()[:MAX_ROWS])
         if len(table.rows) > MAX_ROWS:
             better = len(table.rows) - MAX_ROWS
-            print_note(f"... and {better:,} better classes (--json and --output list all)")
+            print_note(f"... and {counted(better, 'better class')} (--json and --output list all)")
         console.print()
     if with_reliability and evaluation.bins:
         reliability = reliability_table(evaluation)
@@ -225,12 +232,20 @@ def _show_evaluation(evaluation: Evaluation, with_reliability: bool) -> None:
 
 def classes(
     model: ModelPath,
-    sort: Annotated[Order, Option(help="Sort key; numbers and times in descending order.")] = (
-        Order.label
-    ),
+    sort: Annotated[
+        Order,
+        Option(
+            metavar="KEY",
+            help=f"One of {', '.join(Order.__members__)}; numbers and times in descending order.",
+        ),
+    ] = Order.label,
+    limit: Annotated[int, Option(min=1, help="Number of classes in the table.")] = MAX_CLASSES,
+    show_all: Annotated[bool, Option("--all", help="Print all classes.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the classes of a model with samples, training batches, times and size.
+
+    Of many classes the table has the first --limit; --json always lists all.
 
     Example: `fecam classes -m birds.fecam --sort count`
     """
@@ -243,6 +258,7 @@ def classes(
     if as_json:
         show_json([asdict(record) for record in records])
         return
+    shown = records if show_all else records[:limit]
     show_table(
         ["class", "samples", "batches", "learned (UTC)", "changed (UTC)", "size", "note"],
         [
@@ -255,9 +271,11 @@ def classes(
                 format_bytes(record.bytes),
                 record.note,
             ]
-            for record in records
+            for record in shown
         ],
     )
+    if more := len(records) - len(shown):
+        print_note(f"... and {counted(more, 'more class')} (--all prints all)")
     samples = counted(sum(record.count for record in records), "sample")
     print_note(f"{counted(len(records), 'class')}, {samples}")
 

@@ -8,9 +8,11 @@ from typing import Annotated
 from rich.filesize import decimal as format_bytes
 from typer import Argument, Option
 
+from fecam.cli.confirmation import confirm_replacing
 from fecam.cli.model import ModelPath, open_existing
-from fecam.cli.output import AsJson, counted, show_result
+from fecam.cli.output import AsJson, show_result
 from fecam.errors import InputError
+from fecam.validation import counted
 
 SUFFIX = ".safetensors"
 
@@ -18,7 +20,10 @@ SUFFIX = ".safetensors"
 def export(
     path: Annotated[Path, Argument(help=f"The {SUFFIX} file to write.")],
     model: ModelPath,
-    force: Annotated[bool, Option("--force", help="Replace an existing file.")] = False,
+    yes: Annotated[
+        bool,
+        Option("--yes", "-y", "--force", help="Replace an existing output file without asking."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a model as a safetensors file, which other programs can read without fecam.
@@ -30,8 +35,7 @@ def export(
     """
     if path.suffix != SUFFIX:
         raise InputError(f"{path}: the file name must end in {SUFFIX}")
-    if path.exists() and not force:
-        raise InputError(f"{path} exists already. Remedy: another name, or --force to replace it")
+    confirm_replacing(path, yes)
     with open_existing(model) as opened:
         from fecam.transfer import export_model
 

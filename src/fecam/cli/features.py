@@ -10,6 +10,7 @@ import numpy as np
 from typer import Option
 
 from fecam.cli import completion
+from fecam.cli.confirmation import Replace, confirm_replacing
 from fecam.cli.data import (
     Device,
     Download,
@@ -21,13 +22,14 @@ from fecam.cli.data import (
     load_dataset,
 )
 from fecam.cli.model import encoding_bar, print_unreadable
-from fecam.cli.output import AsJson, console, counted, parse_options, show_json
+from fecam.cli.output import AsJson, console, parse_options, show_json
 from fecam.data import Dataset
 from fecam.encoders import load as load_encoder
 from fecam.errors import InputError
 from fecam.features import Progress, extract
 from fecam.features.saving import save_features
 from fecam.features.store import FeatureStore
+from fecam.validation import counted
 
 
 def features(
@@ -44,6 +46,7 @@ def features(
     output: Annotated[
         Path | None, Option("--output", "-O", help="Also write a .npz or .parquet file.")
     ] = None,
+    yes: Replace = False,
     root: Root = None,
     download: Download = False,
     option: Options = None,
@@ -59,6 +62,7 @@ def features(
     """
     if output is not None and output.suffix not in (".npz", ".parquet"):
         raise InputError(f"--output {output}: the file name must end in .npz or .parquet")
+    confirm_replacing(output, yes)
     data = load_dataset(dataset, root, download, option)
     chosen = load_encoder(encoder, device=device, **parse_options(encoder_option or []))
     start, first = time.monotonic(), -1
@@ -82,6 +86,7 @@ def _show(
 ) -> None:
     unreadable = list(result.notes[len(data.notes) + 1 :])
     n_features = int(np.shape(result.items)[1])
+    folder = FeatureStore().folder / result.fingerprint
     if as_json:
         show_json(
             {
@@ -96,7 +101,7 @@ def _show(
                 "seconds": round(seconds, 3),
                 "items_per_second": round(encoded / seconds, 1) if encoded else None,
                 "key": result.fingerprint,
-                "cached_in": str(FeatureStore().folder / result.fingerprint),
+                "cached_in": str(folder) if folder.exists() else None,
                 "output": None if output is None else str(output),
             }
         )

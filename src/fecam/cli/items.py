@@ -19,6 +19,7 @@ from fecam.data.catalogue import TABLE_SUFFIXES, check_options
 from fecam.data.folder import load_files
 from fecam.data.table import table_items
 from fecam.errors import DatasetError, FecamError, InputError, ItemError
+from fecam.validation import counted
 
 STDIN = "-"
 MAX_LINE = 1 << 20
@@ -64,7 +65,8 @@ def check_n_features(name: object, rows: Any, n_features: int) -> None:
     """Raise if rows have another number of features than the model."""
     if rows.shape[1] != n_features:
         raise InputError(
-            f"{name} has {rows.shape[1]} features per row, but the model has {n_features}. "
+            f"{name} has {counted(rows.shape[1], 'feature')} per row, but the model has "
+            f"{n_features}. "
             "Remedy: use the same encoder"
         )
 
@@ -166,7 +168,9 @@ def _parse_row(number: int, line: bytes, width: int) -> NamedItem:
     except ValueError as error:
         return name, ItemError(name, str(error))
     if len(row) != width:
-        return name, ItemError(name, f"{len(row)} numbers, but the model has {width} features")
+        return name, ItemError(
+            name, f"{counted(len(row), 'number')}, but the model has {counted(width, 'feature')}"
+        )
     if not all(math.isfinite(value) and abs(value) < 3e38 for value in row):
         return name, ItemError(name, "a number is NaN, infinite or too large for 32 bits")
     return name, np.asarray(row, np.float32)

@@ -26,7 +26,6 @@ from fecam.cli.output import (
     INTERRUPTED,
     AsJson,
     console,
-    counted,
     parse_options,
     print_note,
     show_json,
@@ -35,6 +34,7 @@ from fecam.cli.output import (
 from fecam.encoders.names import split_options, with_options
 from fecam.errors import InputError
 from fecam.presets import preset as settings_of
+from fecam.validation import counted
 
 if TYPE_CHECKING:
     from fecam.data import Dataset
@@ -47,7 +47,7 @@ MAX_ROWS = 40
 Paths = Annotated[
     list[str],
     Argument(
-        metavar="PATH...",
+        metavar="PATH",
         autocompletion=completion.datasets,
         help="Folder with one subfolder per class, .csv, .tsv, .parquet or .npz with labels, or "
         "name (`fecam datasets`). With --as also images, folders of images, .npy, and .txt with "

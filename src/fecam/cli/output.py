@@ -30,7 +30,7 @@ from fecam.errors import InputError
 INTERRUPTED = 130
 """Exit code of a program that Ctrl-C ended."""
 
-AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print the result, or the error, as JSON.")]
 
 # File names are printed literally: no markup, no emoji, no line break inside a path.
 _plain = partial(Console, markup=False, emoji=False, highlight=False, soft_wrap=True)
@@ -42,6 +42,9 @@ _NUMBER = re.compile(r"\*?([0-9.,]+( [kMGT]?B| bytes?| ± [0-9.]+)?|\u2013)")
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# An argument of Python, followed by the option of the command line in parentheses.
+_ARGUMENT = re.compile(r"\w+(?:=\S*)? \((--[^()]*)\)")
+_VALUE = re.compile(r"(\w+)=('[^']*'|\S+)")
 _MAX_WIDTH = 10_000
 
 
@@ -112,6 +115,25 @@ def strip_control(text: str) -> str:
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def name_options(message: str, words: Sequence[str] = ()) -> str:
+    """Return a message that names options of the command line instead of arguments of Python.
+
+    These are arguments that the message explains by an option, and a value at its start that was
+    given by an option among the words of the command.
+
+    >>> name_options("Remedy: download=True (--download), or as_label (--as LABEL)")
+    'Remedy: --download, or --as LABEL'
+    >>> name_options("max_rows=0 must be above zero.", ["--max-rows", "0"])
+    '--max-rows 0 must be above zero.'
+    """
+    message = _ARGUMENT.sub(r"\1", message)
+    if start := _VALUE.match(message):
+        option = f"--{start[1].replace('_', '-')}"
+        if option in (word.partition("=")[0] for word in words):
+            return f"{option} {start[2].strip(chr(39))}{message[start.end() :]}"
+    return message
+
+
 @contextmanager
 def progress_bar(description: str, unit: str) -> Iterator[Progress]:
     """Show a progress bar on standard error, with rate and remaining time."""
@@ -162,16 +184,6 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             options[name] = value
     return options
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun in singular or plural.
-
-    >>> counted(1, "file"), counted(3, "class")
-    ('1 file', '3 classes')
-    """
-    plural = "es" if noun.endswith("s") else "s"
-    return f"{count:,} {noun}{'' if count == 1 else plural}"
 
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -11,6 +11,7 @@ import numpy as np
 from typer import Argument, Option
 
 from fecam.cli import cluster
+from fecam.cli.confirmation import Replace, confirm_replacing
 from fecam.cli.data import Device
 from fecam.cli.items import NamedItem, iter_items
 from fecam.cli.model import ModelPath, exit_if_unreadable, open_existing, require_classes
@@ -18,6 +19,7 @@ from fecam.cli.output import AsJson, parse_options, print_note
 from fecam.cli.prediction_formats import Format, format_of, open_writer
 from fecam.errors import InputError, ItemError
 from fecam.features.extraction import encode_readable
+from fecam.validation import counted
 
 if TYPE_CHECKING:
     from fecam.model import Model, Prediction
@@ -30,7 +32,7 @@ def predict(
     paths: Annotated[
         list[str],
         Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="Images, folders of images, tables of texts or features; `-`: standard input, "
             "one path per line, or one row of numbers per line for a model without an encoder.",
         ),
@@ -54,9 +56,12 @@ def predict(
         Path | None,
         Option("--output", "-O", help="File for the predictions; with --ray, a folder."),
     ] = None,
+    yes: Replace = False,
     option: Annotated[
         list[str] | None,
-        Option("--option", help="Option of a table, such as text=review; repeatable."),
+        Option(
+            "--option", metavar="NAME=VALUE", help="Option of a table: text=review; repeatable."
+        ),
     ] = None,
     device: Device = None,
     ray: cluster.Ray = None,
@@ -82,6 +87,7 @@ def predict(
     with open_existing(model, device=device) as opened:
         if output is not None and output.exists() and output.samefile(model):
             raise InputError(f"--output {output} is the model file. Remedy: another file")
+        confirm_replacing(output, yes)
         require_classes(opened)
         labels = [str(record.label) for record in opened.classes]
         top = min(top, len(labels))
@@ -97,7 +103,7 @@ def predict(
                 count += len(batch)
                 flush(count)
     if unreadable:
-        print_note(f"{unreadable:,} of {count:,} items could not be read")
+        print_note(f"{unreadable:,} of {counted(count, 'item')} could not be read")
     exit_if_unreadable(unreadable)
 
 

@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from fecam.cli.cluster import Ray
 from fecam.cli.data import Device
+from fecam.cli.help import Command
 from fecam.cli.model import ModelPath
 from fecam.cli.output import AsJson, console, print_note, show_json, show_result, show_table
 from fecam.errors import MissingPackageError, SettingsError
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from fecam.service.tokens import TokenFile
 
 
-tokens_app = typer.Typer(no_args_is_help=True, help="Manage the access tokens of a service.")
+tokens_app = typer.Typer(
+    no_args_is_help=True,
+    help="Manage the access tokens of a service.\n\n"
+    "Example: `fecam token add camera --tokens tokens.json`",
+)
 
 Tokens = Annotated[
     Path,
@@ -36,12 +41,13 @@ def serve(
     host: Annotated[str, Option(help="Address; others than localhost need --tokens.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, Option(help="Port; 0: any free port.")] = 8765,
-    workers: Annotated[int, Option(help="Server processes.")] = 1,
+    port: Annotated[int, Option(min=0, max=65_535, help="Port; 0: any free port.")] = 8765,
+    workers: Annotated[int, Option(min=1, help="Server processes.")] = 1,
     predict_workers: Annotated[
         int | None,
         Option(
-            help="Prediction processes per worker; 0: none. Default: 1 if a core is free, else 0."
+            min=0,
+            help="Prediction processes per worker; 0: none. Default: 1 if a core is free, else 0.",
         ),
     ] = None,
     search: Annotated[
@@ -52,26 +58,31 @@ def serve(
     ] = None,
     tokens: Annotated[Path | None, Option(help="File written by `fecam token add`.")] = None,
     encoder: Annotated[
-        str | None, Option("--encoder", "-e", help="Encoder of a new model.")
+        str | None, Option("--encoder", "-e", help="Encoder of a new model (`fecam encoders`).")
     ] = None,
     device: Device = None,
-    cors: Annotated[list[str] | None, Option(help="Allowed CORS origin; repeatable.")] = None,
+    cors: Annotated[
+        list[str] | None,
+        Option(metavar="ORIGIN", help="Web site whose pages may call the API; repeatable."),
+    ] = None,
     docs: Annotated[bool, Option("--docs", help="Serve API docs at /docs.")] = False,
-    max_mb: Annotated[float, Option(help="Maximum request size in MB.")] = 32,
-    max_items: Annotated[int, Option(help="Maximum items per request.")] = 1024,
-    max_pixels: Annotated[int, Option(help="Maximum pixels per image.")] = 25_000_000,
-    seconds: Annotated[float, Option(help="Timeout of a request in seconds.")] = 30.0,
-    queue: Annotated[int, Option(help="Maximum number of queued requests.")] = 64,
+    max_mb: Annotated[float, Option(min=0.001, help="Maximum request size in MB.")] = 32,
+    max_items: Annotated[int, Option(min=1, help="Maximum items per request.")] = 1024,
+    max_pixels: Annotated[int, Option(min=1, help="Maximum pixels per image.")] = 25_000_000,
+    seconds: Annotated[float, Option(min=0.001, help="Timeout of a request in seconds.")] = 30.0,
+    queue: Annotated[int, Option(min=1, help="Maximum number of queued requests.")] = 64,
     log_json: Annotated[
         bool, Option("--log-json", help="Log as JSON, one object per line.")
     ] = False,
     access_log: Annotated[bool, Option("--access-log", help="Log every request.")] = False,
     ray: Ray = None,
     replicas: Annotated[
-        int, Option(help="With --ray: number of prediction replicas, one CPU each.")
+        int, Option(min=1, help="With --ray: number of prediction replicas, one CPU each.")
     ] = 2,
 ) -> None:
-    """Serve a model: an HTTP API and a web page. The first training batch creates the file.
+    """Serve a model: an HTTP API and a web page. The first example creates a missing file.
+
+    Open the address that it prints in a browser. Ctrl-C stops it.
 
     Example: `fecam serve -m birds.fecam`
     """
@@ -105,11 +116,13 @@ def serve(
         run_on_ray(settings, ray, replicas)
 
 
-@tokens_app.command("add")
+@tokens_app.command("add", cls=Command)
 def add_token(
     name: Annotated[str, Argument(help="Name of the token, such as camera.")],
     tokens: Tokens,
-    scope: Annotated[str, Option(help="Scope: read, or teach, which includes read.")] = "read",
+    scope: Annotated[
+        str, Option(help="What it allows: read (predict), or teach (also learn and undo).")
+    ] = "read",
     as_json: AsJson = False,
 ) -> None:
     """Create a token. It is printed once; the file stores only its hash.
@@ -124,7 +137,7 @@ def add_token(
     console.print(text)
 
 
-@tokens_app.command("list")
+@tokens_app.command("list", cls=Command)
 def list_tokens(tokens: Tokens, as_json: AsJson = False) -> None:
     """List the names and scopes of tokens.
 
@@ -137,7 +150,7 @@ def list_tokens(tokens: Tokens, as_json: AsJson = False) -> None:
         show_table(["name", "scope", "made"], rows)
 
 
-@tokens_app.command("revoke")
+@tokens_app.command("revoke", cls=Command)
 def revoke_token(
     name: Annotated[str, Argument(help="Name, as listed by `fecam token list`.")],
     tokens: Tokens,

@@ -14,6 +14,7 @@ from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
 from fecam.cli.output import AsJson, console, parse_options, print_note, progress_bar
 from fecam.data import Dataset
 from fecam.errors import InputError, MissingPackageError
+from fecam.validation import counted
 
 
 def train(
@@ -34,7 +35,11 @@ def train(
     size: Annotated[int | None, Option(min=8, help="Image size in pixels.")] = None,
     plan: Annotated[
         list[str] | None,
-        Option("--plan", help="Setting of the training, such as learning_rate=0.05; repeatable."),
+        Option(
+            "--plan",
+            metavar="NAME=VALUE",
+            help="Setting of the training, such as learning_rate=0.05; repeatable.",
+        ),
     ] = None,
     root: Root = None,
     download: Download = False,
@@ -57,7 +62,7 @@ def train(
     if epochs is not None:
         settings = base_training.scale_schedule(settings, epochs)
     settings = settings.changed(parse_options(plan or []))
-    with progress_bar(f"{data.name}: {len(chosen)} classes", "batches") as bar:
+    with progress_bar(f"{data.name}: {counted(len(chosen), 'class')}", "batches") as bar:
         (task,) = bar.task_ids
 
         def report(now: records.Progress) -> None:

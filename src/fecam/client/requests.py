@@ -30,6 +30,7 @@ from fecam.results import (
     Step,
     from_json,
 )
+from fecam.validation import counted
 
 if TYPE_CHECKING:
     from fecam.client.client import AsyncClient, Client
@@ -317,7 +318,10 @@ def _labeled(items: Any, labels: Label | Sequence[Label]) -> dict[str, Any]:
         return {"label": _plain(labels), **as_json(items)}
     names = [_plain(label) for label in labels]
     if len(names) != len(items):
-        raise InputError(f"there are {len(items)} items but {len(names)} labels.")
+        raise InputError(
+            f"{counted(len(items), 'item')} but {counted(len(names), 'label')}: give one label "
+            "per item."
+        )
     return {"labels": names, **as_json(items)}
 
 

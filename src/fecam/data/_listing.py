@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fecam.data.images import IMAGE_SUFFIXES
 from fecam.errors import DatasetError
+from fecam.validation import counted
 
 _HIDDEN = re.compile(r"\.|__MACOSX$")
 
@@ -38,19 +39,22 @@ class File:
         return self.size >= 0
 
 
-HIDDEN = "hidden files or folders left out"
-OTHERS = "files left out whose names are not those of images"
-LOOPS = "links left out that lead back into a folder already read"
-UNCLASSIFIED = "images left out that are in no class folder"
+HIDDEN = "hidden file", "left out"
+OTHERS = "file", "left out, not named as an image"
+LOOPS = "link", "left out, back into a folder already read"
+UNCLASSIFIED = "image", "left out, in no class folder"
 
 
-class SkippedFiles(Counter[str]):
+class SkippedFiles(Counter[tuple[str, str]]):
     """Number of skipped files, by reason."""
 
     def notes(self) -> tuple[str, ...]:
         """Return a note for each reason."""
-        reasons = (HIDDEN, OTHERS, LOOPS, UNCLASSIFIED)
-        return tuple(f"{self[reason]} {reason}" for reason in reasons if self[reason])
+        return tuple(
+            f"{counted(self[noun, reason], noun)} {reason}"
+            for noun, reason in (HIDDEN, OTHERS, LOOPS, UNCLASSIFIED)
+            if self[noun, reason]
+        )
 
 
 def natural_key(name: str) -> tuple[list[str | tuple[int, str]], str]:

@@ -15,6 +15,7 @@ from fecam.data.dataset import Dataset
 from fecam.data.download import fetch, unpack
 from fecam.data.paths import data_folder
 from fecam.errors import DatasetError
+from fecam.validation import counted
 
 WNID = "n" + "[0-9]" * 8
 """Glob pattern of the class folders of ImageNet."""
@@ -114,7 +115,7 @@ def _absent(name: str, path: Path, releases: Sequence[Release], by_hand: str) ->
     else:
         _, i, folder = min(candidates, key=lambda candidate: candidate[:2])
         problem = f"{folder} lacks {listed(releases[i].missing(folder))}"
-    option = " download=True (--download on the command line), or" if releases[0].url else ""
+    option = " download=True (--download), or" if releases[0].url else ""
     return DatasetError(f"{name}: {problem}. Remedy:{option} {by_hand}")
 
 
@@ -146,7 +147,8 @@ def check_all_present(list_path: Path, folder: Path, missing: Sequence[str]) -> 
     """Raise if files that a list names are missing from a folder."""
     if missing:
         raise DatasetError(
-            f"{len(missing)} images that {list_path} names are not in {folder}: {listed(missing)}. "
+            f"{counted(len(missing), 'image')} of {list_path} not found in {folder}: "
+            f"{listed(missing)}. "
             "Remedy: unpack the whole archive again"
         )
 

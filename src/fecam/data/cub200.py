@@ -17,6 +17,7 @@ from fecam.data._official import (
 )
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
+from fecam.validation import counted
 
 _LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 
@@ -56,7 +57,9 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     missing = [name for name in images.values() if name not in files]
     check_all_present(folder / "images.txt", folder / "images", missing)
     unlisted = len(files) - len(set(images.values()))
-    notes = [f"{unlisted} images left out that images.txt does not name"] if unlisted else []
+    notes = (
+        [f"{counted(unlisted, 'image')} left out that images.txt does not name"] if unlisted else []
+    )
     return rows_dataset(
         "cub200",
         folder,

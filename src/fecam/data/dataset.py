@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fecam.errors import DatasetError
 from fecam.labels import LabelKind, parse_label
 from fecam.results import Label
+from fecam.validation import counted
 
 Kind = Literal["images", "texts", "features"]
 """Type of the items: 8-bit RGB arrays (height, width, 3), strings, or float32 vectors."""
@@ -77,11 +78,13 @@ class Dataset:
         for name, values in (("labels", labels), ("is_test", is_test), ("domains", self.domains)):
             if values is not None and len(values) != count:
                 raise DatasetError(
-                    f"the data set {self.name!r} has {count} items but {len(values)} {name}"
+                    f"the data set {self.name!r} has {counted(count, 'item')} but {len(values)} "
+                    f"{name}"
                 )
         if labels.min() < 0 or labels.max() >= len(self.label_names):
             raise DatasetError(
-                f"the data set {self.name!r} has {len(self.label_names)} classes but labels from "
+                f"the data set {self.name!r} has {counted(len(self.label_names), 'class')} but "
+                "labels from "
                 f"{labels.min()} to {labels.max()}"
             )
 

@@ -20,6 +20,7 @@ from fecam.data._listing import (
 )
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
+from fecam.validation import counted
 
 _TRAIN = frozenset({"train", "training"})
 _TEST = frozenset({"test", "testing"})
@@ -81,7 +82,7 @@ def load_folder(
     _check_images(root, folders, skipped, domains)
     empty = [str(folder.path.relative_to(root)) for folder in folders if not folder.files]
     if empty:
-        notes.append(f"{len(empty)} empty class folders left out: {listed(empty)}")
+        notes.append(f"{counted(len(empty), 'empty class folder')} left out: {listed(empty)}")
     folders = [folder for folder in folders if folder.files]
     if not domains and as_label is None:
         notes += _note_possible_domains(folders)
@@ -195,9 +196,9 @@ def _check_images(
     if skipped[UNCLASSIFIED]:
         level = "domain and class folders" if domains else "class folders"
         raise DatasetError(
-            f"{root} holds {skipped[UNCLASSIFIED]} images that are in no class folder, so their "
-            "class is unknown. Remedy: name the class of all with as_label (--as on the command "
-            f"line), or sort them into {level}:{tree}"
+            f"{root} holds {counted(skipped[UNCLASSIFIED], 'image')} in no class folder, so the "
+            "class is unknown. Remedy: name the class of all with as_label (--as LABEL), "
+            f"or sort them into {level}:{tree}"
         )
     reasons = "; ".join(skipped.notes())
     raise DatasetError(

@@ -54,7 +54,8 @@ def load(
         if missing:
             raise DatasetError(
                 f"{folder / part} lacks {len(missing)} of the {len(keys)} classes: "
-                f"{listed(missing)}. Remedy: unpack them, or choose others with wnids="
+                f"{listed(missing)}. Remedy: unpack them, or choose others with "
+                "wnids=... (--option wnids=[...])"
             )
     skipped = SkippedFiles()
     rows = [
@@ -86,7 +87,8 @@ def usual_classes(wnids: Sequence[str]) -> list[str]:
     if len(keys) != _ALL:
         raise DatasetError(
             f"the usual {CLASSES} classes are chosen out of ImageNet's {_ALL}, but there are "
-            f"{len(keys)} class folders. Remedy: name the classes with wnids="
+            f"{len(keys)} class folders. Remedy: name the classes with wnids=... (--option "
+            "wnids=[...])"
         )
     order = np.arange(_ALL)
     # The generator of the papers, which numpy keeps stable.

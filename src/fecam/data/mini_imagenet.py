@@ -21,6 +21,7 @@ from fecam.data._official import (
 from fecam.data.dataset import Dataset
 from fecam.data.table_columns import Options
 from fecam.data.table_csv import read_csv
+from fecam.validation import counted
 
 RELEASES = (
     Release("mini-imagenet", ("train.csv", "test.csv", "images")),
@@ -64,7 +65,7 @@ def load(
     if classes["train"] & classes.get("test", set()):
         rows = parts["train"] + [replace(row, for_test=True) for row in parts["test"]]
         if parts.get("val"):
-            notes.append(f"{len(parts['val'])} images of the validation part left out")
+            notes.append(f"{counted(len(parts['val']), 'image')} of the validation part left out")
     else:
         merged = [row for part in parts.values() for row in part]
         rows = split_rows(merged, test_share, seed)

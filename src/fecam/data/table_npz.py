@@ -88,8 +88,12 @@ class _Reader(dict[str, NDArray[Any]]):
 
     def rows(self, given: Options) -> Rows:
         items = given.features if isinstance(given.features, str) else given.text or given.image
-        first = self._find(items, "X", "features=")
-        label = self._find(given.label, "y", "label=") if given.labeled else None
+        first = self._find(items, "X", "features=... (--option features=ARRAY)")
+        label = (
+            self._find(given.label, "y", "label=... (--option label=ARRAY)")
+            if given.labeled
+            else None
+        )
         wanted = [name.removesuffix("_train") + "_test" for name in (first, label) if name]
         tests = [name for name in wanted if name in self.names]
         if 0 < len(tests) < len(wanted):

@@ -30,7 +30,7 @@ class Entry:
     """Features per item; None if it depends on the model."""
     description: str
     extra: str
-    """``pip install 'fecam[extra]'`` installs it."""
+    """The extra of the package that installs it."""
     installed: bool
 
 

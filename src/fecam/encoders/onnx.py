@@ -88,7 +88,7 @@ class OnnxEncoder(ImageEncoder):
         self._channels_last = _is_channels_last(self._input.shape)
         outputs = {node.name: node.shape for node in session.get_outputs()}
         listed = ", ".join(f"{key} {shape}" for key, shape in outputs.items())[:300]
-        remedy = f"Choose with output=... from {listed}."
+        remedy = f"Choose with output=... (--encoder-option output=NAME) from {listed}."
         if output not in (None, *outputs):
             raise EncoderError(f"{name} has no output {output!r}. {remedy}")
         self._output = output or (_OUTPUT if _OUTPUT in outputs else next(iter(outputs)))
@@ -198,7 +198,8 @@ def _session(content: bytes, name: str, device: Any) -> Any:
     if not providers:
         raise EncoderError(
             f"the device {str(device)!r} cannot be used for {name}: this onnxruntime runs on "
-            f"{', '.join(installed)}. Choose device='cpu', or pip install onnxruntime-gpu for cuda."
+            f"{', '.join(installed)}. Choose device='cpu' (--device cpu), "
+            "or pip install onnxruntime-gpu for cuda."
         )
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4  # errors are raised, not logged

@@ -31,7 +31,7 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         usable = ["cpu", *["cuda"] * torch.cuda.is_available(), *["mps"] * mps]
         raise EncoderError(
-            f"device={str(device)!r} cannot be used ({first_line(error)}). "
+            f"device={str(device)!r} (--device {device}) cannot be used ({first_line(error)}). "
             f"Choose from {', '.join(usable)}."
         ) from None
 
@@ -72,7 +72,8 @@ class TorchImageEncoder(ImageEncoder):
         on_cpu = self.device.type == "cpu"
         if half and on_cpu:
             raise EncoderError(
-                f"half=True for {name!r} needs a GPU: choose another device, or half=False."
+                f"half=True for {name!r} needs a GPU: choose another device, or half=False "
+                "(--encoder-option half=false)."
             )
         if half:  # it changes the features, and so the key of their cache
             fingerprint = fingerprint_of([fingerprint, "half"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,9 +14,11 @@ import numpy as np
 from joblib import cpu_count
 
 from fecam.data.dataset import Dataset, fingerprint_of
+from fecam.data.paths import ensure_writable
 from fecam.encoders.encoder import Encoder
-from fecam.errors import EncoderError, InputError, ItemError
+from fecam.errors import EncoderError, InputError, ItemError, SettingsError
 from fecam.features.store import FeatureStore, FeatureWriter, Rows
+from fecam.validation import counted
 
 READ_AHEAD = 4
 """Batches that are read before the network needs them."""
@@ -120,11 +123,15 @@ def extract(
     kept, reasons, notes = encoded.rows, list(encoded.failed.values()), dataset.notes
     if not kept:
         raise InputError(
-            f"none of the {len(dataset)} items of {dataset.name!r} can be read; the first: "
+            f"none of {counted(len(dataset), 'item')} of {dataset.name!r} can be read; the first: "
             f"{reasons[0]}"
         )
     if reasons:
-        notes = (*notes, f"{len(reasons)} of {len(dataset)} items could not be read", *reasons)
+        notes = (
+            *notes,
+            f"{len(reasons)} of {counted(len(dataset), 'item')} could not be read",
+            *reasons,
+        )
     return replace(
         dataset,
         name=f"{dataset.name} ({encoder.name})",
@@ -158,10 +165,14 @@ def encode_dataset(
             f"{dataset.name!r} holds {dataset.kind}. `fecam encoders` lists the encoders of each "
             "kind"
         )
-    if cache is False:
+
+    def without_cache() -> Encoded:
         memory = _MemoryWriter()
         _encode(memory, dataset.items, encoder, report, strict, batch)
         return memory.encoded(encoder.n_features)
+
+    if cache is False:
+        return without_cache()
     if not encoder.fingerprint:
         raise EncoderError(
             f"the encoder {encoder.name!r} has no fingerprint to identify its cached features. "
@@ -182,6 +193,11 @@ def encode_dataset(
         "items": len(dataset),
     }
     while stored is None:  # another process may remove it before it is read
+        try:
+            ensure_writable(cache.folder)
+        except SettingsError as error:
+            warnings.warn(f"features are not cached: {error}", stacklevel=3)
+            return without_cache()
         try:
             with cache.writer(key, len(dataset), encoder.n_features, about) as writer:
                 if writer is not None:
@@ -237,7 +253,7 @@ def _encode(
 def _check_none_skipped(skipped: Sequence[Sequence[Any]]) -> None:
     if skipped:
         raise InputError(
-            f"{len(skipped)} item{'s' if len(skipped) > 1 else ''} cannot be read, "
+            f"{counted(len(skipped), 'item')} cannot be read, "
             f"{skipped[0][1]}. Without strict such items are left out and counted"
         )
 

@@ -20,6 +20,7 @@ from fecam.errors import InputError
 from fecam.model_file.snapshot import ClassRow, row_hashes
 from fecam.model_file.writing import WorkingCopy
 from fecam.results import Label
+from fecam.validation import counted
 
 
 def add_samples(
@@ -121,7 +122,8 @@ def _check_disjoint(
     if any(shared.values()):
         label = max(shared, key=lambda label: shared[label])
         raise InputError(
-            f"{sum(shared.values())} samples were learned by both {paths[0]} and {paths[1]}, "
+            f"{paths[0]} and {paths[1]} have both learned "
+            f"{counted(sum(shared.values()), 'sample')}, "
             f"{shared[label]} of them of class {label!r}: merging would count them twice. Merge "
             "files that share no samples, or pass allow_duplicates=True (--allow-duplicates)."
         )

@@ -42,7 +42,7 @@ from fecam.model_file.file import ModelFile, translate_errors
 from fecam.model_file.snapshot import Snapshot, row_hashes
 from fecam.model_file.writing import WorkingCopy
 from fecam.results import Candidate, ClassRecord, Label, LearnResult, Prediction, Step
-from fecam.validation import check_int, suggestion
+from fecam.validation import check_int, counted, suggestion
 
 DEFAULT_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
 """The encoder of a new model, by the kind of its items."""
@@ -187,7 +187,7 @@ class Model:
                 return label
         raise UnknownLabelError(
             f"{self.path} has no class {text!r}.{suggestion(text, by_text)} "
-            f"`fecam classes -m {self.path}` lists its {len(by_text)} classes."
+            f"`fecam classes -m {self.path}` lists its {counted(len(by_text), 'class')}."
         )
 
     # ------------------------------------------------------------------ changes
@@ -543,7 +543,7 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        content = f"{len(self.classes)} classes" if self.exists else "not written yet"
+        content = counted(len(self.classes), "class") if self.exists else "not written yet"
         return f"<model {self.path}: {content}>"
 
     # ------------------------------------------------------------------ private
@@ -617,7 +617,10 @@ class Model:
         plain = as_labels(labels)
         check_same_kind(plain, [record.label for record in self.classes])
         if len(plain) != len(items):
-            raise InputError(f"there are {len(items)} items but {len(plain)} labels.")
+            raise InputError(
+                f"{counted(len(items), 'item')} but {counted(len(plain), 'label')}: give one "
+                "label per item."
+            )
         if not plain:
             raise InputError("there are no items. Give at least one.")
         return LabeledItems(kind, items, plain, content_hashes(items, kind))
@@ -666,7 +669,10 @@ class Model:
         for label in theirs.rows.keys() - rows.keys():
             classifier.forget(label)
         if not rows:
-            raise InputError(f"{other.path} has no class of {max(min_count, 1)} samples to merge.")
+            raise InputError(
+                f"{other.path} has no class of at least {counted(max(min_count, 1), 'sample')} "
+                "to merge."
+            )
         if self._file is None:
             working = WorkingCopy(classifier, encoder=theirs.encoder)
             copy_provenance(working, rows)

@@ -15,6 +15,7 @@ from fecam.files import write_atomically
 from fecam.report.layout import description_list, details, figures, page, section
 from fecam.report.tables import GAP, Table, text_table
 from fecam.report.text import markup, percent
+from fecam.validation import counted
 
 if TYPE_CHECKING:
     from fecam.report.gallery import Picture
@@ -69,7 +70,7 @@ def summary_sentence(evaluation: Evaluation) -> str:
     if evaluation.top_k > 1 and evaluation.top_k_accuracy is not None:
         top_k = f", {percent(evaluation.top_k_accuracy)} % in the top {evaluation.top_k}"
     correct = percent(evaluation.accuracy)
-    return f"{correct} % of {evaluation.count:,} samples classified correctly{top_k}."
+    return f"{correct} % of {counted(evaluation.count, 'sample')} classified correctly{top_k}."
 
 
 def novelty_sentences(evaluation: Evaluation) -> list[str]:
@@ -106,7 +107,9 @@ def results_table(evaluation: Evaluation) -> Table:
         "FPR at 95 % TPR %": evaluation.fpr_at_95_tpr,
     }
     rows = [(name, percent(value)) for name, value in metrics.items() if value is not None]
-    return text_table(("metric", "value"), rows, f"{evaluation.count:,} samples of known classes")
+    return text_table(
+        ("metric", "value"), rows, f"{counted(evaluation.count, 'sample')} of known classes"
+    )
 
 
 def classes_table(evaluation: Evaluation) -> Table:
@@ -150,7 +153,7 @@ def _classes(evaluation: Evaluation) -> str:
         return table.as_html()
     first = Table(table.header, table.rows[:MAX_ROWS], table.caption)
     others = Table(table.header, table.rows[MAX_ROWS:], "The other classes")
-    return first.as_html() + details(f"{len(others.rows):,} more classes", others.as_html())
+    return first.as_html() + details(counted(len(others.rows), "more class"), others.as_html())
 
 
 def _explanation(evaluation: Evaluation) -> str:

@@ -148,7 +148,7 @@ def _read_sizes(
     name, value = ("increment", increment) if base is None else ("base", base)
     first = check_int(name, value)
     if first > count:
-        raise SettingsError(f"{name}={first} is more than the {count} classes.")
+        raise SettingsError(f"{name}={first} is more than the number of classes, {count}.")
     if increment is None:
         if first < count:
             raise SettingsError(

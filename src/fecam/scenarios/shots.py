@@ -21,7 +21,7 @@ from fecam.scenarios.split import (
     split,
 )
 from fecam.scenarios.task import Scenario
-from fecam.validation import check_int, check_list
+from fecam.validation import check_int, check_list, counted
 
 Given = Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]]
 
@@ -102,7 +102,7 @@ def few_shot(
 
 def _sessions(count: int, base: int, ways: int) -> int:
     if base > count:
-        raise SettingsError(f"base={base} is more than the {count} classes.")
+        raise SettingsError(f"base={base} is more than the number of classes, {count}.")
     sessions, remainder = divmod(count - base, ways)
     if remainder:
         raise SettingsError(
@@ -115,7 +115,8 @@ def _sessions(count: int, base: int, ways: int) -> int:
 def _sampled(data: Dataset, label: int, rows: Rows, shots: int, seed: int) -> Rows:
     if len(rows) < shots:
         raise DatasetError(
-            f"shots={shots}, but {class_name(data, label)} of {data.name!r} has {len(rows)} rows "
+            f"shots={shots}, but {class_name(data, label)} of {data.name!r} has "
+            f"{counted(len(rows), 'row')} "
             "for training. Remedy: fewer shots, or an order without this label"
         )
     return choice_sorted(rows, shots, rng_for(seed, "shots", label))

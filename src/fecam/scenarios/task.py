@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fecam.errors import SettingsError
+from fecam.validation import counted
 
 Part = tuple[str, NDArray[np.intp]]
 
@@ -56,8 +57,8 @@ class Task:
 
     def __repr__(self) -> str:
         return (
-            f"Task({self.index}, {self.name!r}, {len(self.classes)} new classes, "
-            f"{len(self.train)} rows to learn, {len(self.test)} to test on)"
+            f"Task({self.index}, {self.name!r}, {counted(len(self.classes), 'new class')}, "
+            f"{counted(len(self.train), 'row')} to learn, {len(self.test)} to test on)"
         )
 
 
@@ -163,7 +164,10 @@ class Scenario(Sequence[Task]):
         }
 
     def __repr__(self) -> str:
-        return f"Scenario({self.kind!r}, {len(self)} tasks, {len(self.class_order)} classes)"
+        return (
+            f"Scenario({self.kind!r}, {counted(len(self), 'task')}, "
+            f"{counted(len(self.class_order), 'class')})"
+        )
 
 
 def _read_only(rows: ArrayLike) -> NDArray[np.intp]:
