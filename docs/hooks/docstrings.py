@@ -30,6 +30,8 @@ SYMBOLS = {
     r"\sum": "&sum;",
     r"\lVert": "&Vert;",
     r"\rVert": "&Vert;",
+    r"\kappa": "&kappa;",
+    r"\ell": "&#8467;",
     r"\log": "log ",
     r"\exp": "exp ",
     r"\cos": "cos ",
@@ -44,6 +46,8 @@ SYMBOLS = {
     r"\omega": "&omega;",
     r"\pm": "&plusmn;",
     r"\times": "&times;",
+    r"\to": "&rarr;",
+    r"\mid": "|",
     r"\in": "&isin;",
     r"\infty": "&infin;",
     r"\dots": "&hellip;",
@@ -66,7 +70,7 @@ def formula(latex: str) -> str:
     """
     html = latex.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
     html = re.sub(r"\\(?:mathrm|mathbf|text|operatorname)\{([^{}]*)\}", r"\1", html)
-    html = re.sub(r"\\(?:hat|tilde|bar)\{?(\w|\\\w+)\}?", r"\1", html)
+    html = re.sub(r"\\(?:hat|tilde|bar)[ {]?(\w|\\\w+)\}?", r"\1", html)
     for symbol in sorted(SYMBOLS, key=len, reverse=True):
         html = html.replace(symbol, SYMBOLS[symbol])
     html = re.sub(r"_(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sub>{m[1] or m[2]}</sub>", html)
@@ -88,7 +92,8 @@ def _paragraph(text: str) -> str:
     if text.lstrip().startswith(">>> "):
         return f"```pycon\n{text}\n```"
     if text.startswith(".. math::"):
-        return formula(" ".join(text.removeprefix(".. math::").split()))
+        formulas = text.split(".. math::")[1:]
+        return "<br>\n".join(formula(" ".join(part.split())) for part in formulas)
     return text
 
 

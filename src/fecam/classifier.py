@@ -761,12 +761,13 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             label: sample_distances(features, after.classes[label], metric, prior)
             for label, features in rows.items()
         }
+        after = after.with_measurements(moments, {})
         predictor = Predictor(after, metric, previous=previous, prior=prior, tuning=self._tuning)
         measured = {}
         with suppress(SingularMatrixError):  # predictions report it
             measured = predictor.measured_rows(rows)
         # Nothing below can fail, so an error above leaves the classifier unchanged.
-        self._state = after.with_measurements(moments, measured)
+        self._state = after.with_measurements({}, measured)
         self._predictor = predictor.with_state(self._state)
         return self
 

@@ -131,8 +131,9 @@ def test_relative_variance_and_temperature_by_hand():
     classes = [stats(1, 3), stats(6, 14), stats(5)]
     assert calibration.relative_variance(classes) == pytest.approx(value)
     assert calibration.relative_variance([stats(2, 2, 2)]) == calibration.DEFAULT_REL_VARIANCE
-    got = calibration.softmax_temperature([2.0, 4.0], 0.24)
-    assert got == pytest.approx(3 * np.sqrt(0.24 * calibration.REFERENCE_REL_VARIANCE))
+    sharpness = calibration.reference_sharpness(0.24)
+    assert sharpness == pytest.approx(2 / np.sqrt(0.24 * calibration.REFERENCE_REL_VARIANCE))
+    assert calibration.softmax_temperature([2.0, 4.0], 5.0) == pytest.approx(np.sqrt(3) / 5)
 
 
 @pytest.mark.parametrize("variant", [{}, {"pooling": 0.0}, {"covariance": "pooled"}])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fecam import FeCAMClassifier
+from fecam import FeCAMClassifier, classifier
 from fecam.core import calibration
 from fecam.core import search as search_module
 from fecam.core.precision import BlockCholesky, LowRankPrecision
@@ -73,24 +73,31 @@ def test_answers_are_those_of_exhaustive_search(name, counts):
     assert_same_answers(make(name).fit(X, y), close_queries(X))
 
 
+def make_less_certain(monkeypatch):
+    """Lower the sharpness of the softmax, so that several classes are likely."""
+    monkeypatch.setattr(classifier, "fitted_sharpness", lambda rows, reference: reference / 10)
+
+
 @pytest.mark.parametrize("k", [1, 4])
 @pytest.mark.parametrize("counts", COUNTS)
 @pytest.mark.parametrize("name", ["default", "paper", "unnormalized"])
 def test_probabilities_sum_over_all_classes_within_the_cutoff(name, counts, k, monkeypatch):
-    higher = 100 * calibration.REFERENCE_REL_VARIANCE  # so that several classes are likely
-    monkeypatch.setattr(calibration, "REFERENCE_REL_VARIANCE", higher)
+    make_less_certain(monkeypatch)
     X, y = samples(COUNTS[counts])
     clf, Q = make(name).fit(X, y), close_queries(X)
     distances, exhaustive = -clf.decision_function(Q).astype(np.float64), clf.predict_proba(Q)
     column = {label: i for i, label in enumerate(clf.classes_)}
-    variance = calibration.relative_variance(clf.state_.classes.values())
-    expected = clf.predictor_.expected_distances()
-    temperature = calibration.softmax_temperature(expected, variance)
+    temperature = calibration.softmax_temperature(
+        clf.predictor_.expected_distances(),
+        calibration.reference_sharpness(calibration.relative_variance(clf.state_.classes.values()))
+        / 10,
+    )
     n_likely = []
     for search in ("exhaustive", "exact", "auto"):
         predictions = clf.set_params(search=search).predict_detailed(Q, k)
         for row, shares in enumerate(predictions.probabilities):
-            excess = (distances[row] - distances[row].min()) / temperature
+            roots = np.sqrt(distances[row])
+            excess = (roots - roots.min()) / temperature
             weights = np.where(excess <= calibration.SOFTMAX_CUTOFF, np.exp(-excess), 0)
             n_likely.append(np.count_nonzero(weights))
             want = [weights[column[label]] / weights.sum() for label in predictions.labels[row]]
@@ -363,7 +370,8 @@ def test_approximate_search_at_the_prototypes(name, spread):
 
 @pytest.mark.parametrize("count", [30, 90, 300])
 @pytest.mark.parametrize("name", ["paper", "default"])
-def test_probabilities_of_an_approximate_search(name, count):
+def test_probabilities_of_an_approximate_search(name, count, monkeypatch):
+    make_less_certain(monkeypatch)
     X, y = samples([count] * 40)
     clf = make(name).fit(X, y)
     Q = np.mean([close_queries(X, 300, seed) for seed in range(4)], axis=0)  # amid many classes

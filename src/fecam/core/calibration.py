@@ -210,7 +210,7 @@ def novelty_zscore(distances: Array, expected: Array, variance: float) -> Array:
 def softmax_logits(distances: Array, temperature: float) -> Array:
     """Return the logarithm of unnormalized probabilities from squared distances, at most zero."""
     xp = namespace(distances)
-    return -xp.sqrt(xp.maximum(distances, 0 * distances)) / temperature
+    return -xp.sqrt(xp.maximum(distances, xp.zeros_like(distances))) / temperature
 
 
 def log_softmax(logits: Array) -> Array:

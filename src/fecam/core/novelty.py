@@ -3,14 +3,16 @@ r"""Novelty: a combination of four scores, with weights learned from samples lef
 With the squared distances :math:`d_c` of a row to the classes, the expected ones :math:`E_c`, and
 the distances :math:`P_c` under the pooled metric, nearest first in parentheses:
 
-.. math::
-   x_1 &= \log(d_{(1)} / E_{(1)}) \qquad x_2 = \log(d_{(1)} / \bar E) \\
-   x_3 &= -\log(\overline{\log P_{(2..J+1)}} - \log P_{(1)}), \quad J = \sqrt{C} \\
-   x_4 &= -\log\log(H / P_{(1)}),
+.. math:: x_1 = \log(d_{(1)} / E_{(1)})
+.. math:: x_2 = \log(d_{(1)} / \bar E)
+.. math:: x_3 = -\log(M - \log P_{(1)})
+.. math:: x_4 = -\log(\log H - \log P_{(1)})
 
-with the distance :math:`H` to the *background*: the mean of the class means, under the pooled
-covariance plus that of the class means (relative Mahalanobis distance). The first two grow if a row
-is far from its nearest class, the last two if that class is not much nearer than the others.
+with the mean :math:`M` of :math:`\log P_{(2)}, \dots, \log P_{(J+1)}` for :math:`J = \sqrt{C}`, and
+the distance :math:`H` to the *background*: the mean of the class means, under the pooled covariance
+plus that of the class means (relative Mahalanobis distance). The first two grow if a row is far
+from its nearest class, the last two if that class is not much nearer than the others. Small
+constants in :math:`x_3` and :math:`x_4` keep the logarithms finite.
 
 While a batch is learned, some of its rows are scored with the row left out (*known*) and with its
 whole class left out (*unknown*); `fecam.core.calibration_rows` holds the scores. The weights are
@@ -82,7 +84,7 @@ def fitted_scale(classes: Iterable[CalibrationRows | None], dof: int) -> Novelty
     mean_known, mean_unknown = (np.average(x, axis=0, weights=shares) for x in (known, unknown))
     within = sum(np.cov(x.T, aweights=shares, ddof=0) for x in (known, unknown)) / 2
     within = within + np.diag(RIDGE * np.diag(within) + 1e-12)
-    weights = np.asarray(np.linalg.solve(within, mean_unknown - mean_known), np.float64)
+    weights = _non_negative_discriminant(within, mean_unknown - mean_known)
     sums = known @ weights
     recency = np.concatenate([columns.dof for columns in measured]) / max(dof, 1)
     shares = shares * np.maximum(recency, 1e-3) ** 2
@@ -91,6 +93,22 @@ def fitted_scale(classes: Iterable[CalibrationRows | None], dof: int) -> Novelty
     std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
     zscores = norm.ppf(np.cumsum(shares) - shares / 2)
     return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
+
+
+def _non_negative_discriminant(within: Floats, difference: Floats) -> Floats:
+    """Return Fisher's discriminant without scores that would get a negative weight.
+
+    So novelty grows with every score, also far outside the range that was measured.
+    """
+    weights = np.zeros(len(difference))
+    kept = np.arange(len(difference))
+    while len(kept):
+        solution = np.linalg.solve(within[np.ix_(kept, kept)], difference[kept])
+        if np.all(solution >= 0):
+            weights[kept] = solution
+            break
+        kept = np.delete(kept, np.argmin(solution))
+    return weights
 
 
 class PooledSpace:

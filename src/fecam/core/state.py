@@ -66,12 +66,11 @@ class ClassifierState:
         """Return the state with these measurements of samples added."""
         classes = dict(self.classes)
         for label, moments in distance_moments.items():
-            stats = classes[label]
-            classes[label] = replace(
-                stats,
-                distance_moments=add_moments(stats.distance_moments, moments),
-                calibration=join_rows(stats.calibration, calibration.get(label)),
-            )
+            total = add_moments(classes[label].distance_moments, moments)
+            classes[label] = replace(classes[label], distance_moments=total)
+        for label, rows in calibration.items():
+            joined = join_rows(classes[label].calibration, rows)
+            classes[label] = replace(classes[label], calibration=joined)
         return replace(self, classes=classes)
 
     def unlearn(self, batch: BatchStatistics) -> ClassifierState:
