@@ -51,9 +51,10 @@ def learned(X: np.ndarray, y: np.ndarray, order: np.ndarray, lessons: int) -> Fe
 def former(clf: FeCAMClassifier, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities and novelty by the former definitions."""
     distances = -np.asarray(clf.decision_function(X), np.float64)
-    expected = np.asarray(clf.predictor_.expected_distances())
+    expected = np.asarray(clf.predictor_.expected_distances(range(len(clf.classes_))))
     variance = relative_variance(clf.state_.classes.values())
-    temperature = expected.mean() * np.sqrt(variance * REFERENCE_REL_VARIANCE)
+    usual = np.mean(clf.predictor_.expected_distances())
+    temperature = usual * np.sqrt(variance * REFERENCE_REL_VARIANCE)
     nearest = distances.argmin(axis=1)
     novelty = novelty_zscore(distances.min(axis=1), expected[nearest], variance)
     return softmax(-distances / temperature, axis=1), np.asarray(novelty)
@@ -116,7 +117,7 @@ def measure(data: Data, stream: str, lessons: int, *, others: bool = True) -> di
 
 
 def subset(data: feature_sets.FeatureSet, most: int) -> Data:
-    """Return at most so many classes of a set, chosen at random."""
+    """Return at most ``most`` classes of a set, chosen at random."""
     labels = np.random.default_rng(0).permutation(np.unique(data.y_train))[:most]
     train, test = np.isin(data.y_train, labels), np.isin(data.y_test, labels)
     return data.X_train[train], data.y_train[train], data.X_test[test], data.y_test[test]

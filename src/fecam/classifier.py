@@ -757,8 +757,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         previous = self._predictor if before is self._state else None
         old_prior = self._prior_under(metric) if before is self._state else None
         prior = Predictor(after, metric, prior=old_prior).updated_prior(may_lag=True)
+        dof = sum(stats.count - 1 for stats in after.classes.values())
         moments = {
-            label: sample_distances(features, after.classes[label], metric, prior)
+            label: sample_distances(features, after.classes[label], metric, prior, dof)
             for label, features in rows.items()
         }
         after = after.with_measurements(moments, {})

@@ -40,12 +40,14 @@ SOFTMAX_CUTOFF = 5.0
 The ratio of the probabilities is 1/148 there."""
 MEASURED_CLASSES = 32
 """Maximum number of classes of a batch whose rows are measured with the row left out."""
-MEASURED_ROWS = 256
-"""Number of such rows in a batch, if that is expensive."""
-CHEAP_FLOPS = 2e9
-"""Multiplications that take about a tenth of a second, a cheap measurement."""
-MEASUREMENT_GROWTH = 1.25
-"""Growth of the degrees of freedom after which even an expensive measurement is repeated."""
+MIN_MEASURED_ROWS = 4
+"""Minimum number of such rows per class, if they are expensive."""
+MAX_RIVALS = 16
+"""Number of nearest classes that such rows are compared with."""
+CHEAP_FLOPS = 1e9
+"""Multiplications that take a few hundredths of a second, a cheap measurement."""
+MEASUREMENT_GROWTH = 1.1
+"""Growth, in degrees of freedom or classes, after which rows are measured again."""
 CALIBRATION_ROWS = 32
 """Maximum number of rows per class and batch whose distances are measured."""
 N_PROBES = 32
@@ -66,12 +68,12 @@ matrices, so the measured variance does not include them."""
 
 
 def sample_distances(
-    features: Array, stats: ClassStatistics, metric: Metric, prior: Prior | None
+    features: Array, stats: ClassStatistics, metric: Metric, prior: Prior | None, dof: int
 ) -> tuple[int, float, float]:
     """Return number, sum and sum of squares of the distances of some rows of a batch.
 
     The metric is that of the prior, or Euclidean without one. Only ratios of distances within a
-    class are used.
+    class are used. A prior with fewer than ``dof`` degrees of freedom does not contain the rows.
     """
     if stats.count < 2:
         return 0, 0.0, 0.0
@@ -88,7 +90,8 @@ def sample_distances(
     else:
         z = xp.astype(z, prior.whitening.dtype)
         distances = _square_lengths(apply_whitening(z, prior.whitening)) * correction
-        if prior.whitening.ndim == 2:  # the leverage is negligible for a diagonal matrix
+        # The leverage is negligible for a diagonal matrix.
+        if prior.whitening.ndim == 2 and prior.dof == dof:
             own = _square_lengths(apply_whitening(z / prior.std, prior.whitening))
             leverage = own * (correction / max(prior.dof, 1))
             if float(xp.max(leverage)) > MAX_LEVERAGE:

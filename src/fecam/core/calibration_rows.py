@@ -4,8 +4,7 @@ While a batch is learned, some of its rows are measured under the model just upd
 not seen them. For each measured row its class keeps `N_COLUMNS` numbers:
 
 - the degrees of freedom and the number of classes of the model at the time;
-- the four scores of `fecam.core.novelty`, as a sample of a *known* class (the row itself left out)
-  and as one of an *unknown* class (its whole class left out), zero with fewer than three classes;
+- the four scores of `fecam.core.novelty`, zero with fewer than three classes;
 - the loss :math:`-\log p_y` for each value of `SHARPNESS_GRID`.
 
 A sample cannot be computed from them. Classes that are learned further or merged keep the rows of
@@ -15,7 +14,7 @@ both parts, at most `fecam.core.statistics.MAX_CALIBRATION_ROWS`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +28,12 @@ N_SCORES = 4
 """Number of novelty scores per row."""
 SHARPNESS_GRID: Floats = np.geomspace(2.0, 200.0, 12)
 """Values of the sharpness of the softmax at which losses are measured."""
-N_COLUMNS = 2 + 2 * N_SCORES + len(SHARPNESS_GRID)
+N_COLUMNS = 2 + N_SCORES + len(SHARPNESS_GRID)
 """Numbers per measured row."""
 PRIOR_ROWS = 20.0
 """Weight of the reference sharpness, in rows: a sharpness that differs by a factor of e costs as
 much as one nat of loss in each of them. On eight digits, 10 to 30 give nearly the same error."""
-_SPLITS = np.cumsum([1, 1, N_SCORES, N_SCORES])
+_SPLITS = np.cumsum([1, 1, N_SCORES])
 
 
 class Measurements(NamedTuple):
@@ -42,8 +41,7 @@ class Measurements(NamedTuple):
 
     dof: Floats
     n_classes: Floats
-    known: Floats
-    unknown: Floats
+    scores: Floats
     losses: Floats
 
 
@@ -53,12 +51,10 @@ def columns_of(rows: CalibrationRows) -> Measurements:
     return Measurements(dof[:, 0], n_classes[:, 0], *others)
 
 
-def pack_rows(
-    dof: int, n_classes: int, known: Floats, unknown: Floats, losses: Floats
-) -> CalibrationRows:
+def pack_rows(dof: int, n_classes: int, scores: Floats, losses: Floats) -> CalibrationRows:
     """Return measured rows of one class as one matrix; without rows that are not finite."""
     model = np.tile([float(dof), float(n_classes)], (len(losses), 1))
-    rows = np.concatenate([model, known, unknown, losses], axis=1).astype(np.float32)
+    rows = np.concatenate([model, scores, losses], axis=1).astype(np.float32)
     return rows[np.isfinite(rows).all(axis=1)]
 
 
@@ -95,8 +91,8 @@ def fitted_sharpness(classes: Iterable[CalibrationRows | None], reference: float
     return float(SHARPNESS_GRID[i] * math.exp(step * float(np.clip(offset, -1.0, 1.0))))
 
 
-def last_dof(classes: Sequence[CalibrationRows | None]) -> float:
-    """Return the degrees of freedom of the latest model that measured rows; 0 if none did."""
-    return max(
-        (float(rows[:, 0].max()) for rows in classes if rows is not None and len(rows)), default=0.0
-    )
+def last_model(classes: Iterable[CalibrationRows | None]) -> tuple[float, float]:
+    """Return degrees of freedom and number of classes of the latest model that measured rows."""
+    latest = [rows[:, :2].max(axis=0) for rows in classes if rows is not None and len(rows)]
+    dof, n_classes = np.max(latest, axis=0) if latest else (0, 0)
+    return float(dof), float(n_classes)

@@ -33,7 +33,7 @@ from fecam.core.prior import Prior
 from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import unit_length
 
-MAX_LEVERAGE = 0.9
+MAX_LEVERAGE = 0.999
 """Leverage at which the correction is cut off: it divides by 1 - leverage."""
 NEGLIGIBLE_LEVERAGE = 0.002
 """Mean leverage of a row on the prior below which the distances to rivals are not corrected."""
@@ -52,7 +52,8 @@ def left_out_distances(
 ) -> Floats:
     """Return the squared distances of rows of class ``own`` to each class, (rows, classes).
 
-    ``dof`` are the degrees of freedom of all classes, for a matrix that they share.
+    ``dof`` are the degrees of freedom of all classes. A prior with fewer lags behind and does not
+    contain the rows.
     """
     stats = classes[own]
     rows = to_float64(rows)
@@ -89,10 +90,11 @@ def _share(
     if metric.is_shared:
         return correction / max(dof, 1)
     pseudo_count = 0.0 if prior is None else prior.pseudo_count
-    in_prior = 0.0 if prior is None else pseudo_count / max(prior.dof, 1)
+    contains_rows = prior is not None and prior.dof == dof
+    in_prior = pseudo_count / max(dof, 1) if contains_rows else 0.0
     if is_own:
         return correction * (1 + in_prior) / (stats.count - 1 + pseudo_count)
-    if prior is None or prior.covariance.shape[0] < NEGLIGIBLE_LEVERAGE * prior.dof:
+    if not contains_rows or stats.mean.shape[0] < NEGLIGIBLE_LEVERAGE * dof:
         return 0.0
     return correction * in_prior / (other.count - 1 + pseudo_count)
 
@@ -113,10 +115,10 @@ def _downdated(
     xp = namespace(u)
     if metric.normalization == "correlation" and not metric.is_shared:
         differences = differences * xp.sqrt(xp.clip(1 - share * u**2, 1 - MAX_LEVERAGE, None))
-    stacked = xp.concat([differences, u, differences + u, differences - u], axis=0)
+    stacked = xp.concat([differences, u, differences + u], axis=0)
     squares = _squares(precision, stacked, stats.raw_mean.dtype)
-    square, leverage, plus, minus = np.split(squares, 4)
-    product = (plus - minus) / 4  # polarization
+    square, leverage, both = np.split(squares, 3)
+    product = (both - square - leverage) / 2  # polarization
     correction = share * product**2 / (1 - np.minimum(share * leverage, MAX_LEVERAGE))
     return np.asarray(square + correction)
 

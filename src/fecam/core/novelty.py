@@ -14,10 +14,10 @@ plus that of the class means (relative Mahalanobis distance). The first two grow
 from its nearest class, the last two if that class is not much nearer than the others. Small
 constants in :math:`x_3` and :math:`x_4` keep the logarithms finite.
 
-While a batch is learned, some of its rows are scored with the row left out (*known*) and with its
-whole class left out (*unknown*); `fecam.core.calibration_rows` holds the scores. The weights are
-those of Fisher's linear discriminant between the two; the scale is the distribution of the known
-rows.
+The novelty is their sum, each divided by its standard deviation over rows of known classes that
+were left out while they were learned (`fecam.core.calibration_rows`), on the scale of the
+distribution of that sum. Fixed weights separate unknown classes better than weights that a linear
+discriminant learns from rows whose class is left out.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ MIN_CLASSES = 3
 """Number of classes from which on a row can be compared with the classes beyond its nearest."""
 MAX_BACKGROUND_CLASSES = 64
 """Maximum number of class means in the background; more hardly change it."""
-RIDGE = 0.01
-"""Share of its own variance that is added to the variance of each score."""
+WEIGHTS = np.asarray([1.0, 2.0, 1.0, 1.0])
+"""Weights of the standardized scores. On four public sets, other small integers change the AUROC
+by 0.01 on average."""
 _CONTRAST_FLOOR, _RELATIVE_OFFSET, _RELATIVE_FLOOR = 0.001, 0.2, 0.02
-_MAX_LEVERAGE = 0.9
+_MAX_LEVERAGE = 0.999
 
 
 class NoveltyScale(NamedTuple):
@@ -78,14 +79,12 @@ def fitted_scale(classes: Iterable[CalibrationRows | None], dof: int) -> Novelty
             measured.append(columns)
     if len(measured) < MIN_CLASSES:
         return None
-    known = np.concatenate([columns.known for columns in measured])
-    unknown = np.concatenate([columns.unknown for columns in measured])
+    scores = np.concatenate([columns.scores for columns in measured])
     shares = np.concatenate([np.full(len(c.dof), 1 / len(c.dof)) for c in measured])
-    mean_known, mean_unknown = (np.average(x, axis=0, weights=shares) for x in (known, unknown))
-    within = sum(np.cov(x.T, aweights=shares, ddof=0) for x in (known, unknown)) / 2
-    within = within + np.diag(RIDGE * np.diag(within) + 1e-12)
-    weights = _non_negative_discriminant(within, mean_unknown - mean_known)
-    sums = known @ weights
+    mean = np.average(scores, axis=0, weights=shares)
+    variance = np.average((scores - mean) ** 2, axis=0, weights=shares)
+    weights = WEIGHTS / np.sqrt(variance + 1e-12)
+    sums = scores @ weights
     recency = np.concatenate([columns.dof for columns in measured]) / max(dof, 1)
     shares = shares * np.maximum(recency, 1e-3) ** 2
     order = np.argsort(sums, kind="stable")
@@ -93,22 +92,6 @@ def fitted_scale(classes: Iterable[CalibrationRows | None], dof: int) -> Novelty
     std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
     zscores = norm.ppf(np.cumsum(shares) - shares / 2)
     return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
-
-
-def _non_negative_discriminant(within: Floats, difference: Floats) -> Floats:
-    """Return Fisher's discriminant without scores that would get a negative weight.
-
-    So novelty grows with every score, also far outside the range that was measured.
-    """
-    weights = np.zeros(len(difference))
-    kept = np.arange(len(difference))
-    while len(kept):
-        solution = np.linalg.solve(within[np.ix_(kept, kept)], difference[kept])
-        if np.all(solution >= 0):
-            weights[kept] = solution
-            break
-        kept = np.delete(kept, np.argmin(solution))
-    return weights
 
 
 class PooledSpace:
@@ -132,8 +115,8 @@ class PooledSpace:
 
     def left_out_scores(
         self, rows: Floats, contributions: Floats | None, own: int, count: int, dof: int
-    ) -> tuple[Floats, Floats]:
-        """Return the scores of rows of a class, without the row and without the class.
+    ) -> Floats:
+        """Return the scores of rows of class ``own``, each as if it had not been learned.
 
         ``contributions`` are what the rows contribute to the pooled matrix, in these coordinates.
         """
@@ -149,18 +132,12 @@ class PooledSpace:
         distances = (np.sum(differences**2, axis=2) + correction) * scales
         means = self.means[self.background_indices]
         position = np.flatnonzero(self.background_indices == own)
-        without = Background(np.delete(means, position, axis=0))
-        unknown_background = without.downdated(rows, u, share)
-        known_background = np.empty(len(rows))
+        background = np.empty(len(rows))
         for i, row in enumerate(rows):
             if len(position):
                 means[position] = self.means[own] - (row - self.means[own]) / (count - 1)
-            slices = slice(i, i + 1)
-            known_background[i] = Background(means).downdated(rows[slices], u[slices], share)[0]
-        return (
-            contrast_scores(distances, known_background),
-            contrast_scores(np.delete(distances, own, axis=1), unknown_background),
-        )
+            background[i] = Background(means).downdated(row[None, :], u[i : i + 1], share)[0]
+        return contrast_scores(distances, background)
 
 
 class Background:

@@ -28,9 +28,10 @@ from fecam.core.arrays import (
 from fecam.core.bounds import CGBounds
 from fecam.core.calibration import (
     CHEAP_FLOPS,
+    MAX_RIVALS,
     MEASURED_CLASSES,
-    MEASURED_ROWS,
     MEASUREMENT_GROWTH,
+    MIN_MEASURED_ROWS,
     SOFTMAX_CUTOFF,
     expected_distances,
     has_variance,
@@ -43,7 +44,7 @@ from fecam.core.calibration import (
 from fecam.core.calibration_rows import (
     N_SCORES,
     Floats,
-    last_dof,
+    last_model,
     left_out_losses,
     pack_rows,
 )
@@ -162,6 +163,11 @@ class Predictor:
             only_variances=self.metric.covariance == "diagonal",
             may_lag=may_lag,
         )
+
+    @property
+    def _dof(self) -> int:
+        """The degrees of freedom of all classes."""
+        return sum(stats.count - 1 for stats in self._stats)
 
     @property
     def _class_prior(self) -> Prior | None:
@@ -446,9 +452,12 @@ class Predictor:
                 or (not new_basis and derived.axes is axes)
             ):
                 continue
-            low_rank = is_low_rank(stats, self.metric)
-            ranks.append(stats.count - 1 if low_rank else self.state.n_features)
+            ranks.append(self._rank(stats))
         return ranks
+
+    def _rank(self, stats: ClassStatistics) -> int:
+        """The rank of the matrix of a class, which the cost of its precision grows with."""
+        return stats.count - 1 if is_low_rank(stats, self.metric) else self.state.n_features
 
     # ------------------------------------------------------------------ expected distances
 
@@ -486,8 +495,7 @@ class Predictor:
         precision = self.precision_of(index)
         cached = self._own.get(label)
         if cached is None or cached[0] is not precision:
-            dof = sum(s.count - 1 for s in self._stats)
-            value = own_distance(stats, precision, self.metric, self._class_prior, dof)
+            value = own_distance(stats, precision, self.metric, self._class_prior, self._dof)
             cached = self._own[label] = (precision, value)
         return cached[1]
 
@@ -529,80 +537,84 @@ class Predictor:
     def measured_rows(self, batch: Mapping[Hashable, Array]) -> dict[Hashable, CalibrationRows]:
         """Measurements of some rows of a batch that was learned, see `fecam.core.calibration_rows`.
 
-        Empty if they would take long and the model has hardly grown since the last ones.
+        Empty if the model has hardly grown since the last ones.
         """
         pseudo_count = 0.0 if self._class_prior is None else self._class_prior.pseudo_count
         min_count = 2 if pseudo_count or self.metric.is_shared else 3
         usable = [label for label in batch if self.state.classes[label].count >= min_count]
-        if len(self.labels) < 2 or not usable:
+        last_dof, last_n_classes = last_model([stats.calibration for stats in self._stats])
+        has_grown = (
+            self._dof > MEASUREMENT_GROWTH * last_dof
+            or len(self.labels) > MEASUREMENT_GROWTH * last_n_classes
+        )
+        if len(self.labels) < 2 or not usable or not has_grown:
             return {}
         usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
         own = {label: self.labels.index(label) for label in usable}
-        reference = sorted({*strided_subset(range(len(self.labels))), *own.values()})
-        dof = sum(stats.count - 1 for stats in self._stats)
-        if not self._is_cheap(reference) and dof <= MEASUREMENT_GROWTH * last_dof(
-            [stats.calibration for stats in self._stats]
-        ):
-            return {}
-        if len(reference) == len(self.labels):
+        compared = {index: self._rivals(index) for index in own.values()}
+        needed = {i for indices in compared.values() for i in indices}
+        dof = self._dof
+        if len(needed) == len(self.labels):
             _ = self.precisions  # several threads
-        classes = [self._stats[i] for i in reference]
-        precisions = [self.precision_of(i) for i in reference]
-        expected = np.asarray(self.expected_distances(reference))
-        n_rows = self._measured_rows_per_class(len(usable), len(reference))
+        n_rows = self._measured_rows_per_class(len(usable))
         result = {}
         for label, index in own.items():
             features = batch[label]
             number = min(n_rows, features.shape[0])
             step = features.shape[0] // number
             rows = features[: number * step : step, :]
-            position = reference.index(index)
+            indices = compared[index]
             distances = left_out_distances(
-                rows, position, classes, precisions, self.metric, self._class_prior, dof
+                rows,
+                0,
+                [self._stats[i] for i in indices],
+                [self.precision_of(i) for i in indices],
+                self.metric,
+                self._class_prior,
+                dof,
             )
-            losses = left_out_losses(distances, position, self._mean_expected)
-            known = unknown = np.zeros((number, N_SCORES))
+            losses = left_out_losses(distances, 0, self._mean_expected)
+            scores = np.zeros((number, N_SCORES))
             if len(self.labels) >= MIN_CLASSES:
-                known, unknown = self._left_out_scores(rows, index, position, distances, expected)
-            result[label] = pack_rows(dof, len(self.labels), known, unknown, losses)
+                expected = np.asarray(self.expected_distances(indices))
+                scores = self._left_out_scores(rows, index, distances, expected)
+            result[label] = pack_rows(dof, len(self.labels), scores, losses)
         return result
 
-    def _is_cheap(self, reference: Sequence[int]) -> bool:
-        """Whether the precisions that a measurement lacks take about a tenth of a second."""
-        if self.metric.is_shared:
-            return True
-        missing = sum(self._valid(self.labels[i]) is None for i in reference)
-        return missing * self.state.n_features**3 <= CHEAP_FLOPS
+    def _rivals(self, index: int) -> list[int]:
+        """A class, and the classes whose prototypes are nearest to it in the pooled metric."""
+        means = self.pooled_space.means
+        squares = np.sum((means - means[index]) ** 2, axis=1)
+        squares[index] = -1.0
+        return [int(i) for i in np.argsort(squares, kind="stable")[: MAX_RIVALS + 1]]
 
-    def _measured_rows_per_class(self, n_measured: int, n_reference: int) -> int:
+    def _measured_rows_per_class(self, n_measured: int) -> int:
         """The number of rows to measure of each of ``n_measured`` classes."""
-        cheap = CHEAP_FLOPS / (n_measured * n_reference * self.state.n_features**2)
-        return max(1, min(MEASURED_ROWS // n_measured, 16), min(int(cheap), MAX_CALIBRATION_ROWS))
+        n_products = 3 * (min(MAX_RIVALS, len(self.labels) - 1) + 1)
+        cheap = CHEAP_FLOPS / (n_measured * n_products * self.state.n_features**2)
+        return max(MIN_MEASURED_ROWS, min(int(cheap), MAX_CALIBRATION_ROWS))
 
     def _left_out_scores(
-        self, rows: Array, index: int, position: int, distances: Floats, expected: Floats
-    ) -> tuple[Floats, Floats]:
-        """The novelty scores of rows of a class, without the row and without the class."""
+        self, rows: Array, index: int, distances: Floats, expected: Floats
+    ) -> Floats:
+        """The novelty scores of rows of a class, each as if it had not been learned."""
         stats, prior = self._stats[index], self.prior
         contributions = None
-        if prior is not None and prior.std is not None and prior.covariance.ndim == 2:
+        if (
+            prior is not None
+            and prior.std is not None
+            and prior.covariance.ndim == 2
+            and prior.dof == self._dof  # otherwise it lags behind and does not contain the rows
+        ):
             contributions = self.in_pooled_space((to_float64(rows) - stats.mean) / prior.std)
-        queries = unit_length(rows) if self.metric.unit_compare else rows
-        contrasts = self.pooled_space.left_out_scores(
-            self.in_pooled_space(queries),
-            contributions,
-            index,
-            stats.count,
-            0 if prior is None else prior.dof,
+        queries = self.in_pooled_space(unit_length(rows) if self.metric.unit_compare else rows)
+        contrast = self.pooled_space.left_out_scores(
+            queries, contributions, index, stats.count, self._dof
         )
-        without_own = np.delete(distances, position, axis=1), np.delete(expected, position)
-        scores = []
-        for (d, e), contrast in zip(((distances, expected), without_own), contrasts, strict=True):
-            nearest = np.argmin(d, axis=1)
-            smallest = np.take_along_axis(d, nearest[:, None], axis=1)[:, 0]
-            own = distance_scores(smallest, e[nearest], self._mean_expected)
-            scores.append(np.concatenate([own, contrast], axis=1))
-        return scores[0], scores[1]
+        nearest = np.argmin(distances, axis=1)
+        smallest = np.take_along_axis(distances, nearest[:, None], axis=1)[:, 0]
+        own = distance_scores(smallest, expected[nearest], self._mean_expected)
+        return np.concatenate([own, contrast], axis=1)
 
     def with_state(self, state: ClassifierState) -> Predictor:
         """The predictor of a state that differs in measurements of samples only."""

@@ -27,7 +27,7 @@ from fecam.core.scatter import (
 
 CalibrationRows = NDArray[np.float32]
 """Measured rows of a class, see `fecam.core.calibration_rows`."""
-MAX_CALIBRATION_ROWS = 64
+MAX_CALIBRATION_ROWS = 32
 """Maximum number of measured rows per class. They decide a quantile of 5 % over all classes."""
 ScatterKind = Literal["full", "diagonal", "none"]
 """The stored part of a class's scatter: the matrix, its diagonal, or nothing."""
