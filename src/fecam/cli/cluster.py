@@ -27,7 +27,6 @@ from fecam.labels import LabelKind, first_kind, parse_label
 from fecam.validation import counted
 
 if TYPE_CHECKING:
-    from fecam.bench.runner import Executor
     from fecam.data import Dataset
     from fecam.distributed import LearnSummary, PredictionSummary
 
@@ -97,7 +96,7 @@ def learn_on(
     parquet = [path for path in paths if as_label is None and _is_parquet(path)]
     others = [path for path in paths if path not in parquet]
     data = load_labeled(others, as_label, root, download, option) if others else []
-    _join(address)
+    join(address)
     columns = parse_options(option or []) if parquet else {}
     label_kind = _label_kind(model)
     kind = {"text": "texts", "image": "images"}.get(next(iter(columns.keys() - {"label"}), ""), "")
@@ -142,29 +141,19 @@ def predict_on(
     columns = parse_options(option or [])
     with open_existing(model) as opened:
         kind, width = opened.kind or "features", opened.classifier.n_features_in_
-    parquet = all(map(_is_parquet, paths))
-    items: list[tuple[str, Any]] = []
-    if not parquet:
-        bursts = iter_items(paths, kind, width, texts=texts, options=columns)
-        items = [item for burst in bursts for item in burst if not isinstance(item[1], ItemError)]
-    _join(address)
-    if parquet:
+    if all(map(_is_parquet, paths)):
+        join(address)
         rows, total = to_ray.read_parquet(paths), to_ray.count_parquet(paths)
         item = _item_column(columns)
     else:
+        groups = iter_items(paths, kind, width, texts=texts, options=columns)
+        items = [pair for group in groups for pair in group if not isinstance(pair[1], ItemError)]
+        join(address)
         names = [name for name, _ in items]
         rows, item, total = to_ray.as_dataset([x for _, x in items], {"name": names}), "item", None
     with encoding_bar(str(output), kind) as report:
-        return predict(
-            rows,
-            model,
-            output=output,
-            top=top,
-            reject=reject,
-            item=item,
-            total=total,
-            report=report,
-        )
+        options: dict[str, Any] = {"top": top, "reject": reject, "item": item, "total": total}
+        return predict(rows, model, output=output, report=report, **options)
 
 
 def evaluate_on(
@@ -181,25 +170,18 @@ def evaluate_on(
 
     cluster.require_ray()
     label_kind = _label_kind(model)
-    data = None if _is_parquet(dataset) else load_dataset(dataset, root, download, option)
-    _join(address)
-    if data is None:
+    if _is_parquet(dataset):
+        join(address)
         rows = _from_parquet(dataset, parse_options(option or []), label_kind)
     else:
+        data = load_dataset(dataset, root, download, option)
+        join(address)
         rows = _from_dataset(data, "test", label_kind)
     with encoding_bar(dataset, "items") as report:
         return evaluate(model=model, report=report, **rows)
 
 
-def executor_on(address: str) -> Executor:
-    """Return the executor that runs the jobs of an experiment on a cluster."""
-    from fecam.distributed.experiments import run_on_ray
-
-    _join(address)
-    return run_on_ray
-
-
-def _join(address: str) -> None:
+def join(address: str) -> None:
     """Join a cluster; what threads of Ray print is kept off the standard output."""
     from fecam.distributed import cluster
 
@@ -252,24 +234,18 @@ def _item_column(columns: dict[str, Any]) -> Any:
 
 def show_learned(summaries: Sequence[LearnSummary], model: Path, as_json: bool) -> None:
     """Print what was learned."""
-    learned: Counter[Any] = Counter()
-    for summary in summaries:
-        learned.update(summary.n_learned)
+    learned = sum((Counter(summary.n_learned) for summary in summaries), Counter[Any]())
     duplicates = sum(summary.n_duplicates for summary in summaries)
     unreadable = sum(summary.unreadable for summary in summaries)
     reasons = [reason for summary in summaries for reason in summary.reasons]
     seconds = sum(summary.seconds for summary in summaries)
-    values = {
-        "model": str(model),
-        "learned": {str(label): count for label, count in learned.items()},
-        "duplicates": duplicates,
-        "seconds": round(seconds, 3),
-    }
+    by_text = {str(label): count for label, count in learned.items()}
+    values = {"learned": by_text, "duplicates": duplicates, "seconds": round(seconds, 3)}
     text = (
         f"learned: {counted(learned.total(), 'sample')} of {counted(len(learned), 'class')} in "
         f"{seconds:.1f} s on a cluster; duplicates: {duplicates:,}"
     )
-    _show(values, text, unreadable, reasons, as_json)
+    _show({"model": str(model), **values}, text, unreadable, reasons, as_json)
 
 
 def show_predicted(summary: PredictionSummary, output: Path, as_json: bool) -> None:
@@ -286,10 +262,9 @@ def show_predicted(summary: PredictionSummary, output: Path, as_json: bool) -> N
 def show_evaluated(summary: PredictionSummary, model: Path, dataset: str, as_json: bool) -> None:
     """Print the accuracy of all classes, the worst first."""
     items: Counter[Any] = Counter()
-    correct: Counter[Any] = Counter()
-    for (label, predicted), count in summary.confusions.items():
+    for (label, _), count in summary.confusions.items():
         items[label] += count
-        correct[label] += count if label == predicted else 0
+    correct = {label: summary.confusions[label, label] for label in items}
     worst = sorted(items, key=lambda label: (correct[label] / items[label], str(label)))
     values = {
         "model": str(model),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,21 +45,12 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20
 """Number of classes that are printed; the JSON output and the page list all of them."""
-
-
 MAX_CLASSES = 100
 """Number of classes that `fecam classes` prints by default."""
 
 
-class Order(Enum):
-    """Sort keys of classes."""
-
-    label = "label"
-    count = "count"
-    batches = "batches"
-    learned = "learned"
-    changed = "changed"
-    bytes = "bytes"
+Order = StrEnum("Order", ["label", "count", "batches", "learned", "changed", "bytes"])
+"""Sort keys of classes."""
 
 
 # -- evaluate --------------------------------------------------------------------------------------
@@ -137,7 +128,10 @@ def evaluate(
         }
         others = None
         if unknown is not None:
-            unlabeled = _load_unknown(unknown, download, option if _is_table(dataset) else None)
+            # The labels do not matter; only a data set with a name has its own.
+            label = "unknown" if os.path.exists(os.path.expanduser(unknown)) else None
+            options = option if _is_table(dataset) and _is_table(unknown) else None
+            (unlabeled,) = load_labeled([unknown], label, None, download, options)
             encoded, reasons = _encode(opened, unlabeled, strict)
             others, unreadable = encoded.items, unreadable + reasons
             facts |= {"unknown items": f"{unlabeled.name}, {len(unlabeled):,}"}
@@ -157,14 +151,6 @@ def evaluate(
         if output is not None:
             print_note(f"page: {output}")
     exit_if_unreadable(len(unreadable))
-
-
-def _load_unknown(name: str, download: bool, option: list[str] | None) -> Dataset:
-    """Return all items of a path, or of a data set with a name; their labels do not matter."""
-    is_path = os.path.exists(os.path.expanduser(name))
-    options = option if _is_table(name) else None
-    (data,) = load_labeled([name], "unknown" if is_path else None, None, download, options)
-    return data
 
 
 def _is_table(path: str) -> bool:
@@ -356,17 +342,10 @@ def _settings(info: FileInfo) -> dict[str, Any]:
 def _as_dict(
     model: Path, info: FileInfo, pairs: list[Pair], weak: list[Weakness]
 ) -> dict[str, Any]:
-    sizes = (
-        "format_version",
-        "model_version",
-        "bytes",
-        "prior_bytes",
-        "history_bytes",
-        "free_bytes",
-    )
+    sizes = "format_version model_version bytes prior_bytes history_bytes free_bytes"
     return {
         "model": str(model),
-        **{name: getattr(info, name) for name in sizes},
+        **{name: getattr(info, name) for name in sizes.split()},
         "encoder": None if info.encoder is None else asdict(info.encoder),
         "settings": _settings(info),
         "features": info.settings["n_features_in_"],

@@ -65,19 +65,18 @@ def features(
     confirm_replacing(output, yes)
     data = load_dataset(dataset, root, download, option)
     chosen = load_encoder(encoder, device=device, **parse_options(encoder_option or []))
-    start, first = time.monotonic(), -1
+    start, done = time.monotonic(), list[int]()
     with encoding_bar(f"{data.name}: {chosen.name}", data.kind) as show:
 
         def report(progress: Progress) -> None:
-            nonlocal first
-            first = progress.done if first < 0 else first
+            done.append(progress.done)
             show(progress)
 
         result = extract(data, chosen, report=report, strict=strict, batch=batch)
     seconds = time.monotonic() - start
     if output is not None:
         save_features(result, output)
-    encoded = len(data) - first if first >= 0 else 0
+    encoded = len(data) - done[0] if done else 0
     _show(result, data, encoded, seconds, output, as_json)
 
 

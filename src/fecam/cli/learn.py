@@ -206,11 +206,8 @@ def _check_preset(model: Model, preset: str, settings: dict[str, Any]) -> None:
 
 
 def _show(model: Model, results: list[LearnResult], verb: str, as_json: bool) -> None:
-    learned: Counter[Any] = Counter()
-    duplicates: Counter[Any] = Counter()
-    for result in results:
-        learned.update(result.n_learned)
-        duplicates.update(result.n_duplicates)
+    learned = sum((Counter(result.n_learned) for result in results), Counter[Any]())
+    duplicates = sum((Counter(result.n_duplicates) for result in results), Counter[Any]())
     new = [label for result in results for label in result.new_classes]
     unreadable = [reason for result in results for reason in result.unreadable]
     steps = [result.step for result in results if result.step is not None]
@@ -235,13 +232,11 @@ def _show(model: Model, results: list[LearnResult], verb: str, as_json: bool) ->
     labels = sorted({*learned, *duplicates}, key=str)
     columns = {verb: learned, **({"duplicates": duplicates} if duplicates else {})}
     if labels:
-        show_table(
-            ["class", *columns, "samples now"],
-            [
-                [label, *(column[label] for column in columns.values()), counts.get(label, 0)]
-                for label in labels[:MAX_ROWS]
-            ],
-        )
+        rows = [
+            [label, *(column[label] for column in columns.values()), counts.get(label, 0)]
+            for label in labels[:MAX_ROWS]
+        ]
+        show_table(["class", *columns, "samples now"], rows)
     if len(labels) > MAX_ROWS:
         print_note(f"... and {counted(len(labels) - MAX_ROWS, 'class')} more (--json lists all)")
     if total := learned.total():

@@ -27,12 +27,8 @@ NONE = "none of these"
 _MAX_LABEL_WIDTH = 32
 
 
-class Format(StrEnum):
-    """Output format of predictions."""
-
-    table = "table"
-    csv = "csv"
-    jsonl = "jsonl"
+Format = StrEnum("Format", ["table", "csv", "jsonl"])
+"""Output format of predictions."""
 
 
 def format_of(output: Path | None) -> Format:

@@ -143,11 +143,12 @@ def list_tokens(tokens: Tokens, as_json: AsJson = False) -> None:
 
     Example: `fecam token list --tokens tokens.json`
     """
+    header = ["name", "scope", "made"]
     rows = [[token.name, token.scope, token.made] for token in _file(tokens).tokens()]
     if as_json:
-        show_json([dict(zip(["name", "scope", "made"], row, strict=True)) for row in rows])
+        show_json([dict(zip(header, row, strict=True)) for row in rows])
     else:
-        show_table(["name", "scope", "made"], rows)
+        show_table(header, rows)
 
 
 @tokens_app.command("revoke", cls=Command)

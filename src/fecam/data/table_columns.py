@@ -152,7 +152,9 @@ def _guess(
     """Return the possible kinds of items, from the names of the columns."""
     by_name = {name.strip().casefold(): name for name in names}
     usual: tuple[tuple[Kind, str], ...] = (("texts", "text"), ("images", "path"))
-    guesses = [(kind, (by_name[name],)) for kind, name in usual if name in by_name]
+    guesses: list[tuple[Kind, tuple[str, ...]]] = [
+        (kind, (by_name[name],)) for kind, name in usual if name in by_name
+    ]
     embeddings = [by_name[name] for name in _EMBEDDINGS if by_name.get(name) in lists]
     guesses += [("features", (name,)) for name in embeddings]
     if guesses:
