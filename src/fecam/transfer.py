@@ -342,9 +342,8 @@ def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, ClassifierS
         if part == "found":
             given = {f"{name}_": value for name, value in given.items()}
         for name in sorted(given.keys() ^ set(names)):
-            raise file_error(
-                f"{name[:80]!r} is missing in its {part}, or not known.", _EXPORT_AGAIN
-            )
+            problem = f"{name[:80]!r} is missing in its {part}, or not known."
+            raise file_error(problem, _EXPORT_AGAIN)
         values |= given
     settings = {name: json.dumps(value) for name, value in values.items()}
     classifier, empty = unpack_settings(settings)

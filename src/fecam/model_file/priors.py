@@ -38,14 +38,9 @@ def read_prior(db: sqlite3.Connection, prior_id: int, layout: Layout) -> Prior:
     if values is None:
         raise file_error("its prior is missing.")
     pseudo_count, dof, signed, blob = values
-    is_right = (
-        layout.scatter_kind != "none"
-        and isinstance(pseudo_count, float)
-        and 0 <= pseudo_count < math.inf
-        and type(dof) is int
-        and 0 <= dof <= MAX_COUNT
-        and blob is not None
-    )
+    is_right = blob is not None and layout.scatter_kind != "none"
+    is_right = is_right and isinstance(pseudo_count, float) and 0 <= pseudo_count < math.inf
+    is_right = is_right and type(dof) is int and 0 <= dof <= MAX_COUNT
     if not is_right or signed != _checksum(pseudo_count, dof, blob):
         raise file_error("its prior is damaged: a wrong number, or the checksum does not match.")
     numbers = np.frombuffer(blob, "<f8").astype(np.float64)
