@@ -57,9 +57,7 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     missing = [name for name in images.values() if name not in files]
     check_all_present(folder / "images.txt", folder / "images", missing)
     unlisted = len(files) - len(set(images.values()))
-    notes = (
-        [f"{counted(unlisted, 'image')} left out that images.txt does not name"] if unlisted else []
-    )
+    note = f"{counted(unlisted, 'image')} left out that images.txt does not name"
     return rows_dataset(
         "cub200",
         folder,
@@ -68,7 +66,7 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
         list(classes),
         words=classes,
         official=(5_994, 5_794, 200),
-        notes=[*notes, *skipped.notes()],
+        notes=[*[note] * bool(unlisted), *skipped.notes()],
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fecam.data._files import listed
-from fecam.data._listing import SkippedFiles, list_images, subfolders
+from fecam.data._listing import SkippedFiles, iter_images, subfolders
 from fecam.data._official import (
     WNID,
     Release,
@@ -62,7 +62,7 @@ def load(
         Row(file, key, part == "val")
         for part in ("train", "val")
         for key in keys
-        for file in list_images(folder / part / key, skipped)
+        for file in iter_images(folder / part / key, skipped)
     ]
     names = folder / "LOC_synset_mapping.txt"
     words, notes = word_names(names if names.exists() else folder / "words.txt", keys)
