@@ -72,7 +72,12 @@ def wrap(
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(function, torch.nn.Module)
     if is_module and fingerprint is None:
-        fingerprint = _module_fingerprint(function)
+        from fecam.encoders.torch_runtime import fingerprint_of_tensors
+
+        module: Any = function  # its layers are hashed as it prints them
+        named = f"{type(module).__module__}.{type(module).__qualname__}"
+        weights = fingerprint_of_tensors(module.state_dict())
+        fingerprint = fingerprint_of([named, repr(module), weights])
     if callable(encode := getattr(function, "encode", None)):
         function, is_module = encode, False
     if not callable(function):
@@ -157,14 +162,6 @@ def _image_module(
             f"{name!r} returns {encoder.n_features} features, not n_features={n_features}."
         )
     return encoder
-
-
-def _module_fingerprint(module: Any) -> str:
-    """Return a hash of a module's weights and of its layers as it prints them."""
-    from fecam.encoders.torch_runtime import fingerprint_of_tensors
-
-    named = f"{type(module).__module__}.{type(module).__qualname__}"
-    return fingerprint_of([named, repr(module), fingerprint_of_tensors(module.state_dict())])
 
 
 def _frozen(module: Any, kind: Kind, device: Any) -> Callable[[Any], Any]:

@@ -183,10 +183,8 @@ def _unusable(folder: Path, error: Exception) -> EncoderError:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Turn off the progress bar and the log of transformers; errors are raised."""
-    level, bar = (
-        transformers_logging.get_verbosity(),
-        transformers_logging.is_progress_bar_enabled(),
-    )
+    level = transformers_logging.get_verbosity()
+    bar = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:

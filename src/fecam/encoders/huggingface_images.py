@@ -48,7 +48,9 @@ def load_images(
     model, has_pooler = read_model(folder)
     model = getattr(model, "vision_model", model).eval()
     output = _probe_outputs(model, steps, folder)
-    n_prefix = _prefix_tokens(output, tower, steps.size)
+    n_prefix, patch = 0, getattr(tower, "patch_size", None)  # tokens before those of the patches
+    if output.last_hidden_state.ndim == 3 and isinstance(patch, int):
+        n_prefix = max(0, output.last_hidden_state.shape[1] - (steps.size // patch) ** 2)
     poolings = ["cls"] if n_prefix else []
     if has_pooler and output.get("pooler_output") is not None:
         poolings.append("pooler")
@@ -86,14 +88,6 @@ def _probe_outputs(model: Any, steps: ImagePreprocessing, folder: Path) -> Any:
             f"the model in {folder} rejects an image of {steps.size} x {steps.size} pixels, the "
             f"output of its preprocessing: {error}"
         ) from error
-
-
-def _prefix_tokens(output: Any, tower: Any, size: int) -> int:
-    """Return the number of tokens before those of the patches; 0 if there are none."""
-    patch = getattr(tower, "patch_size", None)
-    if output.last_hidden_state.ndim != 3 or not isinstance(patch, int):
-        return 0
-    return int(max(0, output.last_hidden_state.shape[1] - (size // patch) ** 2))
 
 
 class _Pooled(nn.Module):
