@@ -193,12 +193,7 @@ def rows_dataset(
         raise DatasetError(f"{name}: {root} holds no images. Remedy: unpack the whole archive")
     is_test = np.array([row.for_test for row in rows])
     counts = (int((~is_test).sum()), int(is_test.sum()), len(keys))
-    notes = list(notes)
-    if official is not None and counts != official:
-        notes.append(
-            "{} images for training, {} for testing, {} classes".format(*counts)
-            + "; the official set has {}, {} and {}".format(*official)
-        )
+    notes = [*notes, *note_sizes(counts, official or counts)]
     return files_dataset(
         name,
         root,
@@ -210,6 +205,13 @@ def rows_dataset(
         domain_names=domains,
         notes=notes,
     )
+
+
+def note_sizes(counts: tuple[int, int, int], official: tuple[int, int, int]) -> list[str]:
+    """Return a note if numbers of training images, test images and classes are not the official."""
+    actual = "{} images for training, {} for testing, {} classes".format(*counts)
+    expected = "the official set has {}, {} and {}".format(*official)
+    return [] if counts == official else [f"{actual}; {expected}"]
 
 
 def sorted_keys(keys: Iterable[str]) -> list[str]:

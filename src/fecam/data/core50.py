@@ -54,15 +54,9 @@ def load(
             rows += [Row(file, name, session in wanted, session) for file in files]
     present = {row.label for row in rows}
     names = CATEGORIES if categories else [_object(i) for i in range(50)]
-    return rows_dataset(
-        "core50",
-        folder,
-        rows,
-        [name for name in names if name in present],
-        domains=sessions,
-        official=(119_894, 44_972, len(names)),
-        notes=skipped.notes(),
-    )
+    keys = [name for name in names if name in present]
+    sizes, notes = (119_894, 44_972, len(names)), skipped.notes()
+    return rows_dataset("core50", folder, rows, keys, domains=sessions, official=sizes, notes=notes)
 
 
 def _number(letter: str, name: str) -> int:

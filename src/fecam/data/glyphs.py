@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset, fingerprint_of
-from fecam.errors import DatasetError, MissingPackageError, SettingsError
+from fecam.errors import DatasetError, SettingsError, needs_extra
 from fecam.validation import check_fraction, check_int
 
 CHARACTERS = (
@@ -208,13 +208,10 @@ def _font(file: str, pixels: int) -> Any:
 @lru_cache(maxsize=1)
 def _font_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the files of the fonts, and their SHA-256."""
-    try:
+    with needs_extra("the data set 'glyphs'", "glyphs"):
         import matplotlib
         import PIL  # noqa: F401  # needed for drawing, so reported now
         from fontTools.ttLib import TTFont
-    except ImportError as error:
-        package = "pillow" if error.name == "PIL" else error.name or "matplotlib"
-        raise MissingPackageError("the data set 'glyphs'", package, "glyphs") from error
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     files, hashes = [], []

@@ -9,17 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data.table_columns import Columns, Options, Rows, as_features, choose, row_name
-from fecam.errors import DatasetError, MissingPackageError
+from fecam.errors import DatasetError, needs_extra
 from fecam.labels import LabelKind
 
 
 def read_parquet(path: Path, given: Options) -> Rows:
     """Read the columns that are needed."""
-    try:
+    with needs_extra(f"reading {path}", "parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingPackageError(f"reading {path}", "pyarrow", "parquet") from None
     try:
         schema = pq.read_schema(path)
         kinds = {
