@@ -150,13 +150,9 @@ def _image_module(
             f"the module {name!r} needs images of one size: give a preprocessing, as in "
             "wrap(module, name=..., preprocessing=ImagePreprocessing(size=224))."
         )
-    encoder = TorchImageEncoder(
-        copy.deepcopy(module),
-        preprocessing,
-        name=name,
-        fingerprint=fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint]),
-        device=device,
-    )
+    key = fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint])
+    network = copy.deepcopy(module)
+    encoder = TorchImageEncoder(network, preprocessing, name=name, fingerprint=key, device=device)
     if n_features is not None and n_features != encoder.n_features:
         raise EncoderError(
             f"{name!r} returns {encoder.n_features} features, not n_features={n_features}."

@@ -7,7 +7,7 @@ ever opened, because both could run anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -193,10 +193,3 @@ def _quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(level)
         if bar:
             transformers_logging.enable_progress_bar()
-
-
-def processor_settings(folder: Path) -> Mapping[str, Any]:
-    """Return the settings of the image processor, from either of the two files that hold them."""
-    plain = read_json(folder / "preprocessor_config.json")
-    nested = read_json(folder / "processor_config.json").get("image_processor")
-    return plain or (nested if isinstance(nested, dict) else {})
