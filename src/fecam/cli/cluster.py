@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from fecam.cli.data import load_dataset
 from fecam.cli.help import Command
-from fecam.cli.items import iter_items, load_labeled
+from fecam.cli.items import iter_items
 from fecam.cli.model import encoding_bar, exit_if_unreadable, open_existing, print_unreadable
 from fecam.cli.output import (
     console,
@@ -77,45 +77,35 @@ def learn_on(
     address: str,
     paths: Sequence[str],
     model: Path,
-    *,
+    load: Callable[[list[str]], list[Dataset]],
+    columns: dict[str, Any] | None,
     encoder: str | None,
     settings: dict[str, Any] | None,
-    note: str,
-    allow_duplicates: bool,
-    as_label: str | None,
-    root: Path | None,
-    download: bool,
-    option: list[str] | None,
+    options: dict[str, Any],
 ) -> list[LearnSummary]:
-    """Learn data sets on a cluster, each as one batch."""
+    """Learn data sets on a cluster, each as one batch; without ``columns`` none is of Parquet."""
     from fecam import FeCAMClassifier
     from fecam.distributed import cluster, learn
     from fecam.model.model import DEFAULT_ENCODERS
 
     cluster.require_ray()  # raise the error of a missing package before data is loaded
-    parquet = [path for path in paths if as_label is None and _is_parquet(path)]
+    parquet = [path for path in paths if columns is not None and _is_parquet(path)]
     others = [path for path in paths if path not in parquet]
-    data = load_labeled(others, as_label, root, download, option) if others else []
+    data = load(others) if others else []
     join(address)
-    columns = parse_options(option or []) if parquet else {}
+    columns = columns or {}
     label_kind = _label_kind(model)
     kind = {"text": "texts", "image": "images"}.get(next(iter(columns.keys() - {"label"}), ""), "")
     work = [(path, kind, _from_parquet(path, columns, label_kind)) for path in parquet]
     work += [(x.name, x.kind, _from_dataset(x, "train", label_kind)) for x in data]
     summaries = []
     for name, kind, rows in work:
-        new = not model.exists()
+        rows["encoder"] = encoder
+        if not model.exists():
+            rows["encoder"] = encoder or DEFAULT_ENCODERS.get(kind)
+            rows["classifier"] = FeCAMClassifier(**(settings or {}))
         with encoding_bar(name, kind or "rows") as report:
-            summary = learn(
-                encoder=encoder or (DEFAULT_ENCODERS.get(kind) if new else None),
-                classifier=FeCAMClassifier(**(settings or {})) if new else None,
-                into=model,
-                note=note,
-                allow_duplicates=allow_duplicates,
-                report=report,
-                **rows,
-            )
-            summaries.append(summary)
+            summaries.append(learn(into=model, report=report, **options, **rows))
     return summaries
 
 

@@ -32,6 +32,7 @@ from fecam.cli.output import (
     show_table,
     strip_control,
 )
+from fecam.core.calibration import novelty_threshold
 from fecam.data.catalogue import TABLE_SUFFIXES
 from fecam.errors import InputError
 from fecam.validation import counted
@@ -90,8 +91,7 @@ def evaluate(
 
     Example: `fecam evaluate photos/ -m birds.fecam --output report.html`
     """
-    if not 0 < reject < 1:
-        raise InputError(f"--reject {reject} must be between 0 and 1, such as 0.05")
+    novelty_threshold(reject)  # raises now, before the work
     if output is not None and output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {output}: the file name must end in .html")
     if ray is not None:
@@ -245,21 +245,20 @@ def classes(
         show_json([asdict(record) for record in records])
         return
     shown = records if show_all else records[:limit]
-    show_table(
-        ["class", "samples", "batches", "learned (UTC)", "changed (UTC)", "size", "note"],
+    header = ["class", "samples", "batches", "learned (UTC)", "changed (UTC)", "size", "note"]
+    rows = [
         [
-            [
-                record.label,
-                f"{record.count:,}",
-                record.batches,
-                _minute(record.learned),
-                _minute(record.changed),
-                format_bytes(record.bytes),
-                record.note,
-            ]
-            for record in shown
-        ],
-    )
+            record.label,
+            f"{record.count:,}",
+            record.batches,
+            _minute(record.learned),
+            _minute(record.changed),
+            format_bytes(record.bytes),
+            record.note,
+        ]
+        for record in shown
+    ]
+    show_table(header, rows)
     if more := len(records) - len(shown):
         print_note(f"... and {counted(more, 'more class')} (--all prints all)")
     samples = counted(sum(record.count for record in records), "sample")
@@ -296,19 +295,15 @@ def inspect(
     _show_info(info)
     if pairs:
         console.print("\nClosest pairs, with the estimated probability of a confusion:")
-        show_table(
-            ["class", "and", "confused %", "distance"],
-            [
-                [pair.first, pair.second, f"{100 * pair.overlap:.1f}", f"{pair.apart:.2f}"]
-                for pair in pairs[:top]
-            ],
-        )
+        rows = [
+            [pair.first, pair.second, f"{100 * pair.overlap:.1f}", f"{pair.apart:.2f}"]
+            for pair in pairs[:top]
+        ]
+        show_table(["class", "and", "confused %", "distance"], rows)
     if weak:
         console.print("\nWeakest classes:")
-        show_table(
-            ["class", "samples", "reasons"],
-            [[each.label, f"{each.count:,}", "; ".join(each.reasons)] for each in weak[:top]],
-        )
+        rows = [[each.label, f"{each.count:,}", "; ".join(each.reasons)] for each in weak[:top]]
+        show_table(["class", "samples", "reasons"], rows)
     elif top:
         console.print("\nNo weak classes: none has few samples, overlaps or high variance.")
 

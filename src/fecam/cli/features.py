@@ -87,24 +87,22 @@ def _show(
     n_features = int(np.shape(result.items)[1])
     folder = FeatureStore().folder / result.fingerprint
     if as_json:
-        show_json(
-            {
-                "dataset": data.name,
-                "items": len(data),
-                "features": len(result),
-                "width": n_features,
-                "classes": len(result.label_names),
-                "test": len(result.test),
-                "unreadable": unreadable,
-                "encoded_now": encoded,
-                "seconds": round(seconds, 3),
-                "items_per_second": round(encoded / seconds, 1) if encoded else None,
-                "key": result.fingerprint,
-                "cached_in": str(folder) if folder.exists() else None,
-                "output": None if output is None else str(output),
-            }
-        )
-        return
+        document = {
+            "dataset": data.name,
+            "items": len(data),
+            "features": len(result),
+            "width": n_features,
+            "classes": len(result.label_names),
+            "test": len(result.test),
+            "unreadable": unreadable,
+            "encoded_now": encoded,
+            "seconds": round(seconds, 3),
+            "items_per_second": round(encoded / seconds, 1) if encoded else None,
+            "key": result.fingerprint,
+            "cached_in": str(folder) if folder.exists() else None,
+            "output": None if output is None else str(output),
+        }
+        return show_json(document)
     print_unreadable(unreadable)
     rate = f"{encoded:,} encoded in {seconds:.1f} s, {encoded / seconds:,.0f} per second"
     console.print(

@@ -13,7 +13,7 @@ from fecam.cli.data import Device
 from fecam.cli.help import Command
 from fecam.cli.model import ModelPath
 from fecam.cli.output import AsJson, console, print_note, show_json, show_result, show_table
-from fecam.errors import MissingPackageError, SettingsError
+from fecam.errors import SettingsError, needs_extra
 
 if TYPE_CHECKING:
     from fecam.service.tokens import TokenFile
@@ -86,12 +86,10 @@ def serve(
 
     Example: `fecam serve -m birds.fecam`
     """
-    try:
+    with needs_extra("serving a model", "serve"):
         from fecam.service.cluster import run_on_ray
         from fecam.service.run import run
         from fecam.service.settings import Limits, ServiceSettings
-    except ModuleNotFoundError as error:
-        raise MissingPackageError("serving a model", str(error.name), "serve") from None
     settings = ServiceSettings(
         model=model,
         host=host,

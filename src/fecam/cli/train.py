@@ -12,7 +12,7 @@ from typer import Option
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
 from fecam.cli.output import AsJson, console, parse_options, print_note, progress_bar
 from fecam.data import Dataset
-from fecam.errors import InputError, MissingPackageError
+from fecam.errors import InputError, needs_extra
 from fecam.scenarios import class_order
 from fecam.validation import counted
 
@@ -52,10 +52,8 @@ def train(
     Example: `fecam train glyphs --classes 60 --width 16 --epochs 10 --output glyph-net`,
     then `fecam features glyphs --encoder resnet18:glyph-net/encoder.safetensors`
     """
-    try:
+    with needs_extra("training a network", "images"):
         from fecam.training import base_training, records
-    except ModuleNotFoundError as error:
-        raise MissingPackageError("training a network", error.name or "torch", "images") from None
     data = load_dataset(dataset, root, download, option)
     chosen = _chosen(data, classes, order_seed)
     settings = base_training.plan_for(data.name, base_training.image_size(data, size))
