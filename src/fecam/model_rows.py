@@ -155,8 +155,8 @@ def pack_class(
         pack_scatter(stats.domain_mean_covariance, layout),
     )
     numbers = (stats.count, stats.n_batches, task, *stats.distance_moments)
-    means = _to_bytes(stats.raw_mean, layout.dtype), _to_bytes(stats.mean, "float64")
-    measured = None if stats.calibration is None else _to_bytes(stats.calibration, "float32")
+    means = to_bytes(stats.raw_mean, layout.dtype), to_bytes(stats.mean, "float64")
+    measured = None if stats.calibration is None else to_bytes(stats.calibration, "float32")
     row = signed_row(json.dumps(label), numbers, provenance, means, matrices, measured)
     check_row(row, layout)
     check_matrices(row, matrices, layout)
@@ -272,7 +272,7 @@ def parse_json(name: str, text: Any, remedy: str = RESTORE, max_length: float = 
 
 def pack_scatter(scatter: Scatter | None, layout: Layout) -> bytes | None:
     """Return a diagonal, the rows R of a low-rank matrix, or an upper triangle as bytes."""
-    return None if scatter is None else _to_bytes(scatter.data, layout.dtype)
+    return None if scatter is None else to_bytes(scatter.data, layout.dtype)
 
 
 def unpack_scatter(blob: bytes | None, layout: Layout) -> Scatter | None:
@@ -285,8 +285,10 @@ def unpack_scatter(blob: bytes | None, layout: Layout) -> Scatter | None:
     return Scatter(numbers, storage, layout.n_features)
 
 
-def _to_bytes(x: Array, dtype: str) -> bytes:
-    return np.ascontiguousarray(to_numpy(x), np.dtype(dtype).newbyteorder("<")).tobytes()
+def to_bytes(x: Array, dtype: Any = None) -> bytes:
+    """Return the little-endian bytes of an array, by default in its own dtype."""
+    array = np.asarray(to_numpy(x), dtype)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 def _view(blob: bytes, dtype: str) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from fecam.core.arrays import to_numpy
 from fecam.core.prior import Prior, derive_prior
 from fecam.core.scatter import Scatter, to_dense
-from fecam.model_rows import MAX_COUNT, Layout, checksum, file_error
+from fecam.model_rows import MAX_COUNT, Layout, checksum, file_error, to_bytes
 
 
 def insert_prior(db: sqlite3.Connection, prior_id: int, prior: Prior) -> None:
@@ -20,7 +20,7 @@ def insert_prior(db: sqlite3.Connection, prior_id: int, prior: Prior) -> None:
     covariance = np.asarray(to_numpy(prior.covariance), np.float64)
     if covariance.ndim == 2:
         covariance = covariance[np.triu_indices(len(covariance))]
-    blob = covariance.astype("<f8").tobytes()
+    blob = to_bytes(covariance)
     signed = _checksum(prior.pseudo_count, prior.dof, blob)
     values = (prior_id, prior.pseudo_count, prior.dof, signed, blob)
     db.execute("INSERT INTO priors VALUES (?, ?, ?, ?, ?)", values)
