@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,17 @@ class MissingPackageError(FecamError):
             f"Remedy: {install_command(extra)}"
         )
         self.package, self.extra = package, extra
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Raise an import error as a `MissingPackageError` that names the extra."""
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or extra).partition(".")[0]
+        package = "pillow" if package == "PIL" else package
+        raise MissingPackageError(what, package, extra) from None
 
 
 def install_command(extra: str) -> str:

@@ -21,7 +21,6 @@ from fecam.core.scatter import Scatter, Storage, diagonal_of
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import (
     MAX_CALIBRATION_ROWS,
-    CalibrationRows,
     ClassStatistics,
     ScatterKind,
 )
@@ -156,9 +155,9 @@ def pack_class(
         pack_scatter(stats.domain_mean_covariance, layout),
     )
     numbers = (stats.count, stats.n_batches, task, *stats.distance_moments)
-    means = _to_bytes(stats.raw_mean, layout.dtype), _to_bytes(stats.mean, "float64")
-    sums = pack_calibration(stats)
-    row = signed_row(json.dumps(label), numbers, provenance, means, matrices, sums)
+    means = to_bytes(stats.raw_mean, layout.dtype), to_bytes(stats.mean, "float64")
+    measured = None if stats.calibration is None else to_bytes(stats.calibration, "float32")
+    row = signed_row(json.dumps(label), numbers, provenance, means, matrices, measured)
     check_row(row, layout)
     check_matrices(row, matrices, layout)
     return row, matrices
@@ -180,18 +179,6 @@ def signed_row(
     return row._replace(checksum=row_checksum(row))
 
 
-def pack_calibration(stats: ClassStatistics) -> bytes | None:
-    """Return the measured rows of a class as bytes, if it has any."""
-    return None if stats.calibration is None else _to_bytes(stats.calibration, "float32")
-
-
-def unpack_calibration(blob: bytes | None) -> CalibrationRows | None:
-    """Return the measured rows that `pack_calibration` packed."""
-    if blob is None:
-        return None
-    return np.frombuffer(blob, "<f4").astype(np.float32).reshape(-1, N_COLUMNS)
-
-
 def unpack_class(
     row: Row, layout: Layout, read_matrices: Callable[[], Sequence[Scatter | None]]
 ) -> tuple[int | str, ClassStatistics, int]:
@@ -200,6 +187,9 @@ def unpack_class(
     if row.checksum != row_checksum(row):
         raise file_error(f"class {row.label} is damaged: its checksum does not match.")
     scatter, averaged = read_matrices()
+    measured = None
+    if row.calibration is not None:
+        measured = _from_bytes(row.calibration, "float32").reshape(-1, N_COLUMNS)
     statistics = ClassStatistics(
         count=row.n_samples,
         raw_mean=_from_bytes(row.raw_mean, layout.dtype),
@@ -208,7 +198,7 @@ def unpack_class(
         n_batches=row.n_batches,
         distance_moments=(row.distance_count, row.distance_sum, row.distance_squares),
         domain_mean_covariance=averaged,
-        calibration=unpack_calibration(row.calibration),
+        calibration=measured,
     )
     return label, statistics, row.task
 
@@ -237,12 +227,8 @@ def check_row(row: Row, layout: Layout) -> int | str:
         and hashes >= 0
         and hashes % HASH_BYTES == 0
         and calibration in CALIBRATION_LENGTHS
-        and (
-            row.scatter_bytes is None
-            if layout.scatter_kind == "none"
-            else layout.is_scatter(row[7])
-        )
-        and (row.averaged_bytes is None or layout.is_scatter(row.averaged_bytes))
+        and (row.scatter_bytes is None) == (layout.scatter_kind == "none")
+        and all(n is None or layout.is_scatter(n) for n in (row.scatter_bytes, row.averaged_bytes))
     )
     if not is_right:
         raise file_error(f"class {row.label}: an array is missing or has a wrong length.")
@@ -286,7 +272,7 @@ def parse_json(name: str, text: Any, remedy: str = RESTORE, max_length: float = 
 
 def pack_scatter(scatter: Scatter | None, layout: Layout) -> bytes | None:
     """Return a diagonal, the rows R of a low-rank matrix, or an upper triangle as bytes."""
-    return None if scatter is None else _to_bytes(scatter.data, layout.dtype)
+    return None if scatter is None else to_bytes(scatter.data, layout.dtype)
 
 
 def unpack_scatter(blob: bytes | None, layout: Layout) -> Scatter | None:
@@ -299,8 +285,10 @@ def unpack_scatter(blob: bytes | None, layout: Layout) -> Scatter | None:
     return Scatter(numbers, storage, layout.n_features)
 
 
-def _to_bytes(x: Array, dtype: str) -> bytes:
-    return np.ascontiguousarray(to_numpy(x), np.dtype(dtype).newbyteorder("<")).tobytes()
+def to_bytes(x: Array, dtype: Any = None) -> bytes:
+    """Return the little-endian bytes of an array, by default in its own dtype."""
+    array = np.asarray(to_numpy(x), dtype)
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 def _view(blob: bytes, dtype: str) -> np.ndarray[Any, Any]:

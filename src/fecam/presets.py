@@ -7,11 +7,9 @@ one with gamma * (2 + gamma), which is what ``shrinkage`` holds: (3, 3) for two 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
-from fecam.errors import SettingsError
-from fecam.validation import unknown
+from fecam.registry import Registry
 
 _PAPER: dict[str, Any] = {
     "covariance": "class",
@@ -34,7 +32,8 @@ _VIT: dict[str, Any] = {
 }
 _TWICE = {"shrinkage": (3.0, 3.0), "off_diagonal": "nonzero-twice"}
 
-PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+PRESETS: Registry[Mapping[str, Any]] = Registry(
+    "preset",
     {
         "paper": _PAPER,
         "few-shot": {**_PAPER, "shrinkage": (100.0, 100.0)},
@@ -49,7 +48,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "l2": None,
             "prototype": "mean-of-transforms",
         },
-    }
+    },
 )
 """The parameters of each preset."""
 
@@ -77,7 +76,4 @@ def preset(name: str) -> dict[str, Any]:
     >>> preset("few-shot")["shrinkage"]
     (100.0, 100.0)
     """
-    try:
-        return dict(PRESETS[name])
-    except (KeyError, TypeError):
-        raise SettingsError(f"there is no preset {unknown(name, PRESETS)}") from None
+    return dict(PRESETS[name])

@@ -27,18 +27,12 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
 PARAMETERS = ("tukey", "shrinkage", "pooling", "mean_uncertainty", *CHOICES)
 """The names of all parameters."""
 
-_INCLUDED: Mapping[ScatterKind, tuple[ScatterKind, ...]] = {
-    "full": ("full", "diagonal", "none"),
-    "diagonal": ("diagonal", "none"),
-    "none": ("none",),
-}
-"""The kinds of scatter that each kind includes."""
 _STORED: Mapping[ScatterKind, str] = {
-    "full": "matrices",
-    "diagonal": "only variances",
     "none": "only means",
+    "diagonal": "only variances",
+    "full": "matrices",
 }
-"""What a model with each kind of scatter stores per class, for messages."""
+"""What a model with each kind of scatter stores per class. Each kind includes those before it."""
 
 
 def read_metric(params: Mapping[str, Any]) -> Metric:
@@ -81,7 +75,8 @@ def check_compatible(params: Mapping[str, Any], metric: Metric, state: Classifie
         raise _cannot_change("l2", params["l2"], "'features'" if unit else "another value")
     if not str(state.like.dtype).endswith(params["dtype"]):
         raise _cannot_change("dtype", params["dtype"], str(state.like.dtype))
-    if metric.scatter_kind not in _INCLUDED[state.scatter_kind]:
+    kinds = list(_STORED)
+    if kinds.index(metric.scatter_kind) > kinds.index(state.scatter_kind):
         raise SettingsError(
             f"covariance={metric.covariance!r} needs {_STORED[metric.scatter_kind]} per class, but "
             f"this model stores {_STORED[state.scatter_kind]}. Learn a new model."

@@ -25,7 +25,7 @@ from fecam.core.calibration_rows import N_COLUMNS
 from fecam.core.compression import compressed
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import MAX_CALIBRATION_ROWS, ClassStatistics
-from fecam.errors import MissingPackageError, ModelFileError, SettingsError
+from fecam.errors import ModelFileError, SettingsError, needs_extra
 from fecam.model_file.creation import atomic_file, create_file
 from fecam.model_file.file import translate_errors
 from fecam.model_file.records import EncoderRecord
@@ -48,6 +48,7 @@ from fecam.model_rows import (
     file_error,
     parse_json,
     signed_row,
+    to_bytes,
     unpack_class,
 )
 
@@ -204,12 +205,9 @@ def import_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
 
 def _safetensors() -> Any:
-    try:
+    with needs_extra("exchanging models with other programs", "export"):
         import safetensors
         import safetensors.numpy
-    except ModuleNotFoundError as error:
-        what = "exchanging models with other programs"
-        raise MissingPackageError(what, error.name or "safetensors", "export") from None
     return safetensors
 
 
@@ -300,7 +298,7 @@ def _read(file: Any) -> ImportedModel:
     classes = []
     for i, label in enumerate(map(json.dumps, labels)):
         scatter, averaged, measured = (
-            _to_bytes(file.get_tensor(f"{name}.{i}")) if f"{name}.{i}" in names else None
+            to_bytes(file.get_tensor(f"{name}.{i}")) if f"{name}.{i}" in names else None
             for name in _OPTIONAL
         )
         values = {name: column[i] for name, column in table.items()}
@@ -342,9 +340,8 @@ def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, ClassifierS
         if part == "found":
             given = {f"{name}_": value for name, value in given.items()}
         for name in sorted(given.keys() ^ set(names)):
-            raise file_error(
-                f"{name[:80]!r} is missing in its {part}, or not known.", _EXPORT_AGAIN
-            )
+            problem = f"{name[:80]!r} is missing in its {part}, or not known."
+            raise file_error(problem, _EXPORT_AGAIN)
         values |= given
     settings = {name: json.dumps(value) for name, value in values.items()}
     classifier, empty = unpack_settings(settings)
@@ -388,10 +385,6 @@ def _check_tensor(file: Any, name: str, dtype: str, shapes: list[tuple[int, ...]
         )
 
 
-def _to_bytes(array: NDArray[Any]) -> bytes:
-    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-
-
 def _unpack(
     label: str,
     values: Mapping[str, NDArray[Any]],
@@ -401,6 +394,6 @@ def _unpack(
 ) -> tuple[int | str, ClassStatistics, int]:
     """Return label, statistics and task of a class, checked as those of a ``.fecam`` file are."""
     numbers = (*(int(values[name]) for name in _COUNTS), *map(float, values["sampled"]))
-    means = _to_bytes(values["raw_mean"]), _to_bytes(values["mean"])
+    means = to_bytes(values["raw_mean"]), to_bytes(values["mean"])
     row = signed_row(label, numbers, Provenance("", "", "", b""), means, matrices, calibration)
     return unpack_class(row, layout, lambda: check_matrices(row, matrices, layout))

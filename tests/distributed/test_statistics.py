@@ -70,10 +70,7 @@ def test_sum_does_not_depend_on_blocks_or_order(seed, count, partitions, fan_in)
         items = stats.items
         parts = partition(partials, partitions)
         assert sum(map(len, parts)) == len(partials)
-        merged = {}
-        for part in parts:
-            merge(merged, part)
-        tables = [*tables[fan_in:], to_table((merged, stats))]
+        tables = [*tables[fan_in:], to_table((merge(*parts), stats))]
     total, stats = from_tables(tables)
     assert stats.items == len(Y) and items in (0, len(Y))
     expected = summarize_batch(group_by_label(X, Y, STATE.transform), "full", np.float32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fecam.bench.metrics import auroc, calibration_error, confidence_bins, fpr_at_tpr
 from fecam.classifier import FeCAMClassifier
-from fecam.errors import InputError
+from fecam.core.calibration import novelty_threshold
 
 BATCH_SIZE = 1024
 """Samples per prediction."""
@@ -141,9 +140,7 @@ class Evaluation:
             {"label": label, "predicted": predicted, "count": count}
             for label, predicted, count in self.confusions
         ]
-        values["unknown"] = [
-            {"label": label, "count": count} for label, count in self.unknown.items()
-        ]
+        values["unknown"] = [{"label": label, "count": n} for label, n in self.unknown.items()]
         return values
 
 
@@ -212,16 +209,9 @@ def evaluate_classifier(
                 confidence.append(batch.probabilities[:, 0])
             if report is not None:
                 report(first + start + len(batch.novelty), len(X) + n_unknown)
-    scores = np.concatenate(novelty)
-    return evaluate(
-        y,
-        np.reshape(nearest, (-1, k)),
-        np.concatenate(confidence),
-        scores[: len(X)],
-        classes,
-        reject=reject,
-        unknown=scores[len(X) :],
-    )
+    scores = np.split(np.concatenate(novelty), [len(X)])
+    order, confidences = np.reshape(nearest, (-1, k)), np.concatenate(confidence)
+    return evaluate(y, order, confidences, scores[0], classes, reject=reject, unknown=scores[1])
 
 
 def evaluate(
@@ -270,11 +260,7 @@ def evaluate(
     >>> result.n_correct, result.count, result.confusions, result.unknown, result.novelty_auroc
     (2, 3, (('a', 'b', 1),), {'z': 1}, 1.0)
     """
-    if not 0 < reject < 1:
-        raise InputError(
-            f"reject={reject} must be between 0 and 1: the share of samples of learned classes "
-            "that may be rejected, such as 0.05."
-        )
+    threshold = novelty_threshold(reject)
     index = {label: i for i, label in enumerate(classes)}
     true = np.asarray([index.get(label, -1) for label in expected], dtype=np.int64)
     order = np.asarray(nearest, dtype=np.int64).reshape(len(true), -1)
@@ -284,7 +270,7 @@ def evaluate(
     correct = predicted == labels
     confusions = _confusions(labels, predicted, classes)
     scores = novelty[known], np.concatenate([novelty[~known], np.asarray(unknown, float)])
-    rejected, unknown_rejected = (x > -NormalDist().inv_cdf(reject) for x in scores)
+    rejected, unknown_rejected = (x > threshold for x in scores)
     measured = [x[~np.isnan(x)] for x in scores]
     both = all(map(len, measured))
     return Evaluation(

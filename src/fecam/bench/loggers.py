@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fecam.data.dataset import fingerprint_of
-from fecam.errors import MissingPackageError, SpecError
-from fecam.validation import unknown
+from fecam.errors import SpecError, needs_extra
+from fecam.registry import Registry
 
 Record = dict[str, Any]
 Logger = Callable[[Record, Path], None]
@@ -27,19 +27,14 @@ def make(name: str) -> Logger:
     A resumed run logs its earlier records again: the log of a head and a seed is replaced. Raises
     `SpecError` for an unknown name, `MissingPackageError` if the package is not installed.
     """
-    loggers: dict[str, Callable[[], Logger]] = {"tensorboard": tensorboard, "mlflow": mlflow}
-    if name not in loggers:
-        raise SpecError(f"there is no logger {unknown(name, loggers)}")
-    return loggers[name]()
+    loggers = {"tensorboard": tensorboard, "mlflow": mlflow}
+    return Registry("logger", loggers, error=SpecError)[name]()
 
 
 def tensorboard() -> Logger:
     """Return a logger of scalars by task, one run per head and seed."""
-    try:
+    with needs_extra("logging to TensorBoard", "loggers"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        package = "torch" if error.name == "torch" else "tensorboard"
-        raise MissingPackageError("logging to TensorBoard", package, "loggers") from None
     writers: dict[Path, Any] = {}
 
     def log(record: Record, folder: Path) -> None:
@@ -62,12 +57,10 @@ def tensorboard() -> Logger:
 
 def mlflow() -> Logger:
     """Return a logger of metrics by task to ``MLFLOW_TRACKING_URI``, or to ``RUN/mlflow.db``."""
-    try:
+    with needs_extra("logging to MLflow", "loggers"):
         from mlflow.tracking import MlflowClient  # isort: skip
         import alembic  # noqa: F401  # its database needs both
         import sqlalchemy  # noqa: F401
-    except ImportError as error:
-        raise MissingPackageError("logging to MLflow", error.name or "mlflow", "loggers") from None
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table it creates
     clients: dict[Path, tuple[Any, str]] = {}
     opened: dict[tuple[Path, str, int], str] = {}

@@ -108,10 +108,8 @@ def _ranked(known_scores: ArrayLike, novel_scores: ArrayLike) -> tuple[NDArray[A
     """Return whether each input is novel, and the rank of its score, which may be infinite."""
     known, novel = np.ravel(known_scores).astype(float), np.ravel(novel_scores).astype(float)
     if not len(known) or not len(novel):
-        raise InputError(
-            f"a ROC curve compares known with novel inputs; got {len(known)} and {len(novel)} "
-            "scores"
-        )
+        counts = f"{len(known)} and {len(novel)} scores"
+        raise InputError(f"a ROC curve compares known with novel inputs; got {counts}")
     if np.isnan(known).any() or np.isnan(novel).any():
         raise InputError("a score is NaN, so it cannot be ranked")
     ranks = rankdata(np.concatenate([known, novel]))
@@ -181,9 +179,8 @@ def mean_std(values: Sequence[float]) -> MeanStd:
     """
     if not len(values):
         raise InputError("there are no values: a mean needs at least one")
-    return MeanStd(
-        float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
-    )
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return MeanStd(float(np.mean(values)), deviation)
 
 
 def group_by_run(records: Iterable[Record]) -> dict[str, dict[int, list[Record]]]:

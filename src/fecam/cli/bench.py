@@ -76,6 +76,8 @@ def bench(
     """
     from fecam.bench import loggers, runner
     from fecam.bench import spec as specs
+    from fecam.bench.results import RECORDS
+    from fecam.distributed.experiments import run_on_ray
 
     if listing:
         bundled = [specs.load(name) for name in specs.available()]
@@ -92,17 +94,19 @@ def bench(
     experiments = [specs.load(name, changes) for name in spec]
     if head:
         experiments = [experiment.select_heads(head) for experiment in experiments]
-    if show and as_json:
-        show_json([x.as_dict() for x in experiments])
-    elif show:
-        print("\n".join(experiment.as_toml() for experiment in experiments), end="")
     if show:
+        if as_json:
+            show_json([x.as_dict() for x in experiments])
+        else:
+            print("\n".join(x.as_toml() for x in experiments), end="")
         return
     if ray is not None and workers is not None:
         raise InputError("--workers is for this machine. Remedy: leave it out, for --ray")
-    for experiment in experiments if restart else []:
-        _confirm_restart(output / experiment.name, yes)
-    executor = None if ray is None else cluster.executor_on(ray)
+    for folder in [output / experiment.name for experiment in experiments] if restart else []:
+        if (folder / RECORDS).exists():
+            confirm(f"Remove the records of the earlier run in {folder}?", yes)
+    if ray is not None:
+        cluster.join(ray)
     log_records = [loggers.make(name) for name in log or []]
     for experiment in experiments:
         folder = output / experiment.name
@@ -115,7 +119,7 @@ def bench(
                     download=download,
                     restart=restart,
                     workers=workers,
-                    executor=executor,
+                    executor=None if ray is None else run_on_ray,
                     device=device,
                     progress=_stage_bars(bar, experiment.name),
                 ):
@@ -193,20 +197,10 @@ def list_heads(as_json: AsJson = False) -> None:
     )
 
 
-def _confirm_restart(folder: Path, yes: bool) -> None:
-    """Ask, or raise, before the records of an earlier run are removed."""
-    from fecam.bench.results import RECORDS
-
-    if (folder / RECORDS).exists():
-        confirm(f"Remove the records of the earlier run in {folder}?", yes)
-
-
 def _features_by(spec: Spec) -> str:
-    if spec.encoder is not None:
-        return spec.encoder.name
     if spec.first_task is not None:
         return f"resnet18, width {spec.first_task.width}, trained first"
-    return ""
+    return "" if spec.encoder is None else spec.encoder.name
 
 
 def _show_report(folder: Path, as_json: bool) -> None:

@@ -38,34 +38,30 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     entries = store.entries()
     total = sum(entry.bytes for entry in entries)
     if as_json:
-        show_json(
-            {
-                "folder": str(store.folder),
-                "bytes": total,
-                "limit": store.limit,
-                "unfinished": [str(path) for path in store.unfinished()],
-                "entries": [
-                    {"key": entry.key, "bytes": entry.bytes, "used": entry.used, **entry.about}
-                    for entry in entries
-                ],
-            }
-        )
-        return
-    if entries:
-        show_table(
-            ["key", "data set", "encoder", "items", "size", "last used"],
-            [
-                [
-                    entry.key,
-                    entry.about.get("dataset", "?"),
-                    entry.about.get("encoder", "?"),
-                    f"{entry.about.get('items', 0):,}",
-                    format_bytes(entry.bytes),
-                    time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used)),
-                ]
+        document = {
+            "folder": str(store.folder),
+            "bytes": total,
+            "limit": store.limit,
+            "unfinished": [str(path) for path in store.unfinished()],
+            "entries": [
+                {"key": entry.key, "bytes": entry.bytes, "used": entry.used, **entry.about}
                 for entry in entries
             ],
-        )
+        }
+        return show_json(document)
+    if entries:
+        rows = [
+            [
+                entry.key,
+                entry.about.get("dataset", "?"),
+                entry.about.get("encoder", "?"),
+                f"{entry.about.get('items', 0):,}",
+                format_bytes(entry.bytes),
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used)),
+            ]
+            for entry in entries
+        ]
+        show_table(["key", "data set", "encoder", "items", "size", "last used"], rows)
     print_note(
         f"{counted(len(entries), 'feature set')}, {format_bytes(total)} (limit "
         f"{format_bytes(store.limit)}), in {store.folder}"

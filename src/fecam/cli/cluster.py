@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from fecam.cli.data import load_dataset
 from fecam.cli.help import Command
-from fecam.cli.items import iter_items, load_labeled
+from fecam.cli.items import iter_items
 from fecam.cli.model import encoding_bar, exit_if_unreadable, open_existing, print_unreadable
 from fecam.cli.output import (
     console,
@@ -27,7 +27,6 @@ from fecam.labels import LabelKind, first_kind, parse_label
 from fecam.validation import counted
 
 if TYPE_CHECKING:
-    from fecam.bench.runner import Executor
     from fecam.data import Dataset
     from fecam.distributed import LearnSummary, PredictionSummary
 
@@ -78,45 +77,35 @@ def learn_on(
     address: str,
     paths: Sequence[str],
     model: Path,
-    *,
+    load: Callable[[list[str]], list[Dataset]],
+    columns: dict[str, Any] | None,
     encoder: str | None,
     settings: dict[str, Any] | None,
-    note: str,
-    allow_duplicates: bool,
-    as_label: str | None,
-    root: Path | None,
-    download: bool,
-    option: list[str] | None,
+    options: dict[str, Any],
 ) -> list[LearnSummary]:
-    """Learn data sets on a cluster, each as one batch."""
+    """Learn data sets on a cluster, each as one batch; without ``columns`` none is of Parquet."""
     from fecam import FeCAMClassifier
     from fecam.distributed import cluster, learn
     from fecam.model.model import DEFAULT_ENCODERS
 
     cluster.require_ray()  # raise the error of a missing package before data is loaded
-    parquet = [path for path in paths if as_label is None and _is_parquet(path)]
+    parquet = [path for path in paths if columns is not None and _is_parquet(path)]
     others = [path for path in paths if path not in parquet]
-    data = load_labeled(others, as_label, root, download, option) if others else []
-    _join(address)
-    columns = parse_options(option or []) if parquet else {}
+    data = load(others) if others else []
+    join(address)
+    columns = columns or {}
     label_kind = _label_kind(model)
     kind = {"text": "texts", "image": "images"}.get(next(iter(columns.keys() - {"label"}), ""), "")
     work = [(path, kind, _from_parquet(path, columns, label_kind)) for path in parquet]
     work += [(x.name, x.kind, _from_dataset(x, "train", label_kind)) for x in data]
     summaries = []
     for name, kind, rows in work:
-        new = not model.exists()
+        rows["encoder"] = encoder
+        if not model.exists():
+            rows["encoder"] = encoder or DEFAULT_ENCODERS.get(kind)
+            rows["classifier"] = FeCAMClassifier(**(settings or {}))
         with encoding_bar(name, kind or "rows") as report:
-            summary = learn(
-                encoder=encoder or (DEFAULT_ENCODERS.get(kind) if new else None),
-                classifier=FeCAMClassifier(**(settings or {})) if new else None,
-                into=model,
-                note=note,
-                allow_duplicates=allow_duplicates,
-                report=report,
-                **rows,
-            )
-            summaries.append(summary)
+            summaries.append(learn(into=model, report=report, **options, **rows))
     return summaries
 
 
@@ -142,29 +131,19 @@ def predict_on(
     columns = parse_options(option or [])
     with open_existing(model) as opened:
         kind, width = opened.kind or "features", opened.classifier.n_features_in_
-    parquet = all(map(_is_parquet, paths))
-    items: list[tuple[str, Any]] = []
-    if not parquet:
-        bursts = iter_items(paths, kind, width, texts=texts, options=columns)
-        items = [item for burst in bursts for item in burst if not isinstance(item[1], ItemError)]
-    _join(address)
-    if parquet:
+    if all(map(_is_parquet, paths)):
+        join(address)
         rows, total = to_ray.read_parquet(paths), to_ray.count_parquet(paths)
         item = _item_column(columns)
     else:
+        groups = iter_items(paths, kind, width, texts=texts, options=columns)
+        items = [pair for group in groups for pair in group if not isinstance(pair[1], ItemError)]
+        join(address)
         names = [name for name, _ in items]
         rows, item, total = to_ray.as_dataset([x for _, x in items], {"name": names}), "item", None
     with encoding_bar(str(output), kind) as report:
-        return predict(
-            rows,
-            model,
-            output=output,
-            top=top,
-            reject=reject,
-            item=item,
-            total=total,
-            report=report,
-        )
+        options: dict[str, Any] = {"top": top, "reject": reject, "item": item, "total": total}
+        return predict(rows, model, output=output, report=report, **options)
 
 
 def evaluate_on(
@@ -181,25 +160,18 @@ def evaluate_on(
 
     cluster.require_ray()
     label_kind = _label_kind(model)
-    data = None if _is_parquet(dataset) else load_dataset(dataset, root, download, option)
-    _join(address)
-    if data is None:
+    if _is_parquet(dataset):
+        join(address)
         rows = _from_parquet(dataset, parse_options(option or []), label_kind)
     else:
+        data = load_dataset(dataset, root, download, option)
+        join(address)
         rows = _from_dataset(data, "test", label_kind)
     with encoding_bar(dataset, "items") as report:
         return evaluate(model=model, report=report, **rows)
 
 
-def executor_on(address: str) -> Executor:
-    """Return the executor that runs the jobs of an experiment on a cluster."""
-    from fecam.distributed.experiments import run_on_ray
-
-    _join(address)
-    return run_on_ray
-
-
-def _join(address: str) -> None:
+def join(address: str) -> None:
     """Join a cluster; what threads of Ray print is kept off the standard output."""
     from fecam.distributed import cluster
 
@@ -252,24 +224,18 @@ def _item_column(columns: dict[str, Any]) -> Any:
 
 def show_learned(summaries: Sequence[LearnSummary], model: Path, as_json: bool) -> None:
     """Print what was learned."""
-    learned: Counter[Any] = Counter()
-    for summary in summaries:
-        learned.update(summary.n_learned)
+    learned = sum((Counter(summary.n_learned) for summary in summaries), Counter[Any]())
     duplicates = sum(summary.n_duplicates for summary in summaries)
     unreadable = sum(summary.unreadable for summary in summaries)
     reasons = [reason for summary in summaries for reason in summary.reasons]
     seconds = sum(summary.seconds for summary in summaries)
-    values = {
-        "model": str(model),
-        "learned": {str(label): count for label, count in learned.items()},
-        "duplicates": duplicates,
-        "seconds": round(seconds, 3),
-    }
+    by_text = {str(label): count for label, count in learned.items()}
+    values = {"learned": by_text, "duplicates": duplicates, "seconds": round(seconds, 3)}
     text = (
         f"learned: {counted(learned.total(), 'sample')} of {counted(len(learned), 'class')} in "
         f"{seconds:.1f} s on a cluster; duplicates: {duplicates:,}"
     )
-    _show(values, text, unreadable, reasons, as_json)
+    _show({"model": str(model), **values}, text, unreadable, reasons, as_json)
 
 
 def show_predicted(summary: PredictionSummary, output: Path, as_json: bool) -> None:
@@ -286,10 +252,9 @@ def show_predicted(summary: PredictionSummary, output: Path, as_json: bool) -> N
 def show_evaluated(summary: PredictionSummary, model: Path, dataset: str, as_json: bool) -> None:
     """Print the accuracy of all classes, the worst first."""
     items: Counter[Any] = Counter()
-    correct: Counter[Any] = Counter()
-    for (label, predicted), count in summary.confusions.items():
+    for (label, _), count in summary.confusions.items():
         items[label] += count
-        correct[label] += count if label == predicted else 0
+    correct = {label: summary.confusions[label, label] for label in items}
     worst = sorted(items, key=lambda label: (correct[label] / items[label], str(label)))
     values = {
         "model": str(model),

@@ -79,18 +79,18 @@ def doctor(
 
 
 def _check_file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
+    from fecam.model_file import integrity
     from fecam.model_file.header import wal_size
-    from fecam.model_file.integrity import check, file_info
 
     name = str(path)
-    problems = check(path)
+    problems = integrity.check(path)
     for problem in problems:
         yield Finding(name, problem.removeprefix(f"{path}: "), problem=True)
     if problems:
         if compact:
             print_note("not compacted, because the file is damaged")
         return
-    info = file_info(path)
+    info = integrity.file_info(path)
     yield Finding(
         name,
         f"{counted(len(info.classes), 'class')}, {format_bytes(info.bytes)}; all checksums match",
@@ -109,7 +109,9 @@ def _check_file(path: Path, compact: bool, yes: bool) -> Iterator[Finding]:
     if info.encoder is not None:
         yield _check_encoder(path, info.encoder.name)
     if compact:
-        yield _compact(path, yes)
+        confirm(f"Compact {path}? This removes the undo history.", yes)
+        before, after = integrity.compact(path)
+        yield Finding("compact", f"{format_bytes(before)} before, {format_bytes(after)} now")
 
 
 def _check_encoder(path: Path, name: str) -> Finding:
@@ -123,14 +125,6 @@ def _check_encoder(path: Path, name: str) -> Finding:
     return Finding(
         "encoder", f"{name}, {counted(n_features, 'feature')}: the same as in the model file"
     )
-
-
-def _compact(path: Path, yes: bool) -> Finding:
-    from fecam.model_file.integrity import compact
-
-    confirm(f"Compact {path}? This removes the undo history.", yes)
-    before, after = compact(path)
-    return Finding("compact", f"{format_bytes(before)} before, {format_bytes(after)} now")
 
 
 # -- the installation ------------------------------------------------------------------------------
@@ -179,12 +173,12 @@ def _check_loading(name: str) -> Finding:
 
 def _check_cache() -> Finding:
     """Return whether the cache folder is writable and has free space."""
-    folder = cache_folder()
+    name = f"cache {cache_folder()}"
     try:
-        free = shutil.disk_usage(ensure_writable(folder)).free
+        free = shutil.disk_usage(ensure_writable(cache_folder())).free
     except FecamError as error:
-        return Finding(f"cache {folder}", str(error), problem=True)
+        return Finding(name, str(error), problem=True)
+    state = f"{format_bytes(free)} free on its disk"
     if free < MIN_FREE_BYTES:
-        remedy = f"only {format_bytes(free)} free on its disk; `fecam cache clear` frees space"
-        return Finding(f"cache {folder}", remedy, problem=True)
-    return Finding(f"cache {folder}", f"{format_bytes(free)} free on its disk")
+        return Finding(name, f"only {state}; `fecam cache clear` frees space", problem=True)
+    return Finding(name, state)

@@ -13,7 +13,8 @@ import fecam
 from fecam.cli import completion
 from fecam.cli.confirmation import Yes, confirm
 from fecam.cli.model import ModelPath, open_existing, quoted, undo_command
-from fecam.cli.output import AsJson, print_note, show_json, show_table, single_line
+from fecam.cli.output import AsJson, print_note, show_json, show_result, show_table, single_line
+from fecam.data._files import listed
 from fecam.errors import FecamError, InputError
 from fecam.results import to_json
 from fecam.validation import counted
@@ -43,28 +44,24 @@ def forget(
     with open_existing(model, readonly=False) as opened:
         labels = list(dict.fromkeys(opened.label_of(text) for text in label))
         counts = {record.label: record.count for record in opened.classes}
-        listed = ", ".join(
+        names = ", ".join(
             f"{single_line(str(label))} ({counted(counts[label], 'sample')})" for label in labels
         )
         undoing = "This cannot be undone" if purge else "`fecam undo` restores them"
-        confirm(f"Forget {listed}? {undoing}.", yes, reversible=not purge)
+        confirm(f"Forget {names}? {undoing}.", yes, reversible=not purge)
         steps = [opened.forget(label, purge=purge, note=note) for label in labels]
         left = len(opened.classes)
-    if as_json:
-        show_json(
-            {
-                "model": str(model),
-                "forgotten": {str(label): counts[label] for label in labels},
-                "purge": purge,
-                "steps": [step.number for step in steps],
-                "classes": left,
-            }
-        )
-        return
+    document = {
+        "model": str(model),
+        "forgotten": {str(label): counts[label] for label in labels},
+        "purge": purge,
+        "steps": [step.number for step in steps],
+        "classes": left,
+    }
     names = ", ".join(map(str, labels))
-    print_note(f"forgotten: {names}; {model} now has {counted(left, 'class')}")
-    if not purge:
-        print_note(f"{undo_command(model, len(steps))} undoes that")
+    note = f"forgotten: {names}; {model} now has {counted(left, 'class')}"
+    note += "" if purge else f"\n{undo_command(model, len(steps))} undoes that"
+    show_result(document, note, as_json)
 
 
 def merge(
@@ -110,25 +107,23 @@ def merge(
             added.update(step.counts)
         after = [record.label for record in opened.classes]
     new = [label for label in after if label not in before]
-    if as_json:
-        show_json(
-            {
-                "model": str(model),
-                "added": {str(label): count for label, count in added.items()},
-                "new_classes": new,
-                "skipped": skipped,
-                "steps": steps,
-                "classes": len(after),
-            }
-        )
-        return
+    document = {
+        "model": str(model),
+        "added": {str(label): count for label, count in added.items()},
+        "new_classes": new,
+        "skipped": skipped,
+        "steps": steps,
+        "classes": len(after),
+    }
+    note = ""
     for file, classes in skipped.items():
         names = ", ".join(f"{name} ({count})" for name, count in classes.items())
-        print_note(f"skipped from {file}, fewer than {counted(min_count, 'sample')}: {names}")
-    print_note(
+        note += f"skipped from {file}, fewer than {counted(min_count, 'sample')}: {names}\n"
+    note += (
         f"{counted(sum(added.values()), 'sample')} of {counted(len(added), 'class')} added, "
         f"{len(new)} of them new; {model} now has {counted(len(after), 'class')}"
     )
+    show_result(document, note, as_json)
 
 
 def undo(
@@ -149,15 +144,14 @@ def undo(
             )
         undone = opened.undo(steps)
         left = len(opened.classes)
-    if as_json:
-        steps_as_json = [to_json(step) for step in undone]
-        show_json({"model": str(model), "undone": steps_as_json, "classes": left})
-        return
+    note = ""
     for step in undone:
         samples = counted(abs(sum(step.counts.values())), "sample")
-        names = _abbreviate(list(step.counts))
-        print_note(f"undone: step {step.number}, {step.what} of {samples}: {names}")
-    print_note(f"{model} now has {counted(left, 'class')}")
+        names = listed(step.counts, 5)
+        note += f"undone: step {step.number}, {step.what} of {samples}: {names}\n"
+    note += f"{model} now has {counted(left, 'class')}"
+    steps_as_json = [to_json(step) for step in undone]
+    show_result({"model": str(model), "undone": steps_as_json, "classes": left}, note, as_json)
 
 
 def history(model: ModelPath, as_json: AsJson = False) -> None:
@@ -170,23 +164,16 @@ def history(model: ModelPath, as_json: AsJson = False) -> None:
     if as_json:
         show_json([to_json(step) for step in steps])
         return
-    show_table(
-        ["step", "time (UTC)", "what", "samples", "classes", "note", ""],
+    rows = [
         [
-            [
-                step.number,
-                step.time[:16].replace("T", " "),
-                step.what,
-                f"{sum(step.counts.values()):+,}",
-                _abbreviate(list(step.counts)),
-                step.note,
-                "undone" if step.undone else "can be undone" if step.can_undo else "",
-            ]
-            for step in steps
-        ],
-    )
-
-
-def _abbreviate(labels: list[Any], max_shown: int = 5) -> str:
-    shown = ", ".join(map(str, labels[:max_shown]))
-    return shown if len(labels) <= max_shown else f"{shown} and {len(labels) - max_shown} more"
+            step.number,
+            step.time[:16].replace("T", " "),
+            step.what,
+            f"{sum(step.counts.values()):+,}",
+            listed(step.counts, 5),
+            step.note,
+            "undone" if step.undone else "can be undone" if step.can_undo else "",
+        ]
+        for step in steps
+    ]
+    show_table(["step", "time (UTC)", "what", "samples", "classes", "note", ""], rows)

@@ -25,19 +25,17 @@ def list_encoders(as_json: AsJson = False) -> None:
     if as_json:
         show_json([asdict(entry) for entry in entries])
         return
-    show_table(
-        ["encoder", "input", "features", "description", "installed"],
+    rows = [
         [
-            [
-                entry.name,
-                entry.kind,
-                entry.features or "",
-                entry.description,
-                "yes" if entry.installed else f"no: extra {entry.extra}",
-            ]
-            for entry in entries
-        ],
-    )
+            entry.name,
+            entry.kind,
+            entry.features or "",
+            entry.description,
+            "yes" if entry.installed else f"no: extra {entry.extra}",
+        ]
+        for entry in entries
+    ]
+    show_table(["encoder", "input", "features", "description", "installed"], rows)
     for extra in dict.fromkeys(entry.extra for entry in entries if not entry.installed):
         print_note(f"extra {extra}: {install_command(extra)}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +32,7 @@ from fecam.cli.output import (
     show_table,
     strip_control,
 )
+from fecam.core.calibration import novelty_threshold
 from fecam.data.catalogue import TABLE_SUFFIXES
 from fecam.errors import InputError
 from fecam.validation import counted
@@ -45,21 +46,12 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20
 """Number of classes that are printed; the JSON output and the page list all of them."""
-
-
 MAX_CLASSES = 100
 """Number of classes that `fecam classes` prints by default."""
 
 
-class Order(Enum):
-    """Sort keys of classes."""
-
-    label = "label"
-    count = "count"
-    batches = "batches"
-    learned = "learned"
-    changed = "changed"
-    bytes = "bytes"
+Order = StrEnum("Order", ["label", "count", "batches", "learned", "changed", "bytes"])
+"""Sort keys of classes."""
 
 
 # -- evaluate --------------------------------------------------------------------------------------
@@ -99,8 +91,7 @@ def evaluate(
 
     Example: `fecam evaluate photos/ -m birds.fecam --output report.html`
     """
-    if not 0 < reject < 1:
-        raise InputError(f"--reject {reject} must be between 0 and 1, such as 0.05")
+    novelty_threshold(reject)  # raises now, before the work
     if output is not None and output.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--output {output}: the file name must end in .html")
     if ray is not None:
@@ -137,7 +128,10 @@ def evaluate(
         }
         others = None
         if unknown is not None:
-            unlabeled = _load_unknown(unknown, download, option if _is_table(dataset) else None)
+            # The labels do not matter; only a data set with a name has its own.
+            label = "unknown" if os.path.exists(os.path.expanduser(unknown)) else None
+            options = option if _is_table(dataset) and _is_table(unknown) else None
+            (unlabeled,) = load_labeled([unknown], label, None, download, options)
             encoded, reasons = _encode(opened, unlabeled, strict)
             others, unreadable = encoded.items, unreadable + reasons
             facts |= {"unknown items": f"{unlabeled.name}, {len(unlabeled):,}"}
@@ -157,14 +151,6 @@ def evaluate(
         if output is not None:
             print_note(f"page: {output}")
     exit_if_unreadable(len(unreadable))
-
-
-def _load_unknown(name: str, download: bool, option: list[str] | None) -> Dataset:
-    """Return all items of a path, or of a data set with a name; their labels do not matter."""
-    is_path = os.path.exists(os.path.expanduser(name))
-    options = option if _is_table(name) else None
-    (data,) = load_labeled([name], "unknown" if is_path else None, None, download, options)
-    return data
 
 
 def _is_table(path: str) -> bool:
@@ -259,21 +245,20 @@ def classes(
         show_json([asdict(record) for record in records])
         return
     shown = records if show_all else records[:limit]
-    show_table(
-        ["class", "samples", "batches", "learned (UTC)", "changed (UTC)", "size", "note"],
+    header = ["class", "samples", "batches", "learned (UTC)", "changed (UTC)", "size", "note"]
+    rows = [
         [
-            [
-                record.label,
-                f"{record.count:,}",
-                record.batches,
-                _minute(record.learned),
-                _minute(record.changed),
-                format_bytes(record.bytes),
-                record.note,
-            ]
-            for record in shown
-        ],
-    )
+            record.label,
+            f"{record.count:,}",
+            record.batches,
+            _minute(record.learned),
+            _minute(record.changed),
+            format_bytes(record.bytes),
+            record.note,
+        ]
+        for record in shown
+    ]
+    show_table(header, rows)
     if more := len(records) - len(shown):
         print_note(f"... and {counted(more, 'more class')} (--all prints all)")
     samples = counted(sum(record.count for record in records), "sample")
@@ -310,19 +295,15 @@ def inspect(
     _show_info(info)
     if pairs:
         console.print("\nClosest pairs, with the estimated probability of a confusion:")
-        show_table(
-            ["class", "and", "confused %", "distance"],
-            [
-                [pair.first, pair.second, f"{100 * pair.overlap:.1f}", f"{pair.apart:.2f}"]
-                for pair in pairs[:top]
-            ],
-        )
+        rows = [
+            [pair.first, pair.second, f"{100 * pair.overlap:.1f}", f"{pair.apart:.2f}"]
+            for pair in pairs[:top]
+        ]
+        show_table(["class", "and", "confused %", "distance"], rows)
     if weak:
         console.print("\nWeakest classes:")
-        show_table(
-            ["class", "samples", "reasons"],
-            [[each.label, f"{each.count:,}", "; ".join(each.reasons)] for each in weak[:top]],
-        )
+        rows = [[each.label, f"{each.count:,}", "; ".join(each.reasons)] for each in weak[:top]]
+        show_table(["class", "samples", "reasons"], rows)
     elif top:
         console.print("\nNo weak classes: none has few samples, overlaps or high variance.")
 
@@ -356,17 +337,10 @@ def _settings(info: FileInfo) -> dict[str, Any]:
 def _as_dict(
     model: Path, info: FileInfo, pairs: list[Pair], weak: list[Weakness]
 ) -> dict[str, Any]:
-    sizes = (
-        "format_version",
-        "model_version",
-        "bytes",
-        "prior_bytes",
-        "history_bytes",
-        "free_bytes",
-    )
+    sizes = "format_version model_version bytes prior_bytes history_bytes free_bytes"
     return {
         "model": str(model),
-        **{name: getattr(info, name) for name in sizes},
+        **{name: getattr(info, name) for name in sizes.split()},
         "encoder": None if info.encoder is None else asdict(info.encoder),
         "settings": _settings(info),
         "features": info.settings["n_features_in_"],

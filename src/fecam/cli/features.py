@@ -65,19 +65,18 @@ def features(
     confirm_replacing(output, yes)
     data = load_dataset(dataset, root, download, option)
     chosen = load_encoder(encoder, device=device, **parse_options(encoder_option or []))
-    start, first = time.monotonic(), -1
+    start, done = time.monotonic(), list[int]()
     with encoding_bar(f"{data.name}: {chosen.name}", data.kind) as show:
 
         def report(progress: Progress) -> None:
-            nonlocal first
-            first = progress.done if first < 0 else first
+            done.append(progress.done)
             show(progress)
 
         result = extract(data, chosen, report=report, strict=strict, batch=batch)
     seconds = time.monotonic() - start
     if output is not None:
         save_features(result, output)
-    encoded = len(data) - first if first >= 0 else 0
+    encoded = len(data) - done[0] if done else 0
     _show(result, data, encoded, seconds, output, as_json)
 
 
@@ -88,24 +87,22 @@ def _show(
     n_features = int(np.shape(result.items)[1])
     folder = FeatureStore().folder / result.fingerprint
     if as_json:
-        show_json(
-            {
-                "dataset": data.name,
-                "items": len(data),
-                "features": len(result),
-                "width": n_features,
-                "classes": len(result.label_names),
-                "test": len(result.test),
-                "unreadable": unreadable,
-                "encoded_now": encoded,
-                "seconds": round(seconds, 3),
-                "items_per_second": round(encoded / seconds, 1) if encoded else None,
-                "key": result.fingerprint,
-                "cached_in": str(folder) if folder.exists() else None,
-                "output": None if output is None else str(output),
-            }
-        )
-        return
+        document = {
+            "dataset": data.name,
+            "items": len(data),
+            "features": len(result),
+            "width": n_features,
+            "classes": len(result.label_names),
+            "test": len(result.test),
+            "unreadable": unreadable,
+            "encoded_now": encoded,
+            "seconds": round(seconds, 3),
+            "items_per_second": round(encoded / seconds, 1) if encoded else None,
+            "key": result.fingerprint,
+            "cached_in": str(folder) if folder.exists() else None,
+            "output": None if output is None else str(output),
+        }
+        return show_json(document)
     print_unreadable(unreadable)
     rate = f"{encoded:,} encoded in {seconds:.1f} s, {encoded / seconds:,.0f} per second"
     console.print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -101,29 +102,20 @@ def learn(
     Example: `fecam learn photos/ -m birds.fecam`, `fecam learn *.jpg --as robin -m birds.fecam`,
     `fecam learn s3://bucket/embeddings/ -m birds.fecam --ray auto`
     """
+    load = partial(load_labeled, as_label=as_label, root=root, download=download, options=option)
     name = _encoder_name(encoder, encoder_option)
     settings = None if preset is None else settings_of(preset)
     if ray is not None:
         if strict or device is not None:
             raise InputError("--ray takes neither --strict nor --device. Remedy: omit them")
-        learned = cluster.learn_on(
-            ray,
-            paths,
-            model,
-            encoder=name,
-            settings=settings,
-            note=note,
-            allow_duplicates=allow_duplicates,
-            as_label=as_label,
-            root=root,
-            download=download,
-            option=option,
-        )
+        columns = parse_options(option or []) if as_label is None else None
+        options = {"note": note, "allow_duplicates": allow_duplicates}
+        learned = cluster.learn_on(ray, paths, model, load, columns, name, settings, options)
         return cluster.show_learned(learned, model, as_json)
     with fecam.open(model, encoder=name, device=device, settings=settings) as opened:
         if settings is not None and opened.exists:
             _check_preset(opened, str(preset), settings)
-        data = load_labeled(paths, as_label, root, download, option)
+        data = load(paths)
         results = _process(
             opened,
             data,
@@ -206,42 +198,35 @@ def _check_preset(model: Model, preset: str, settings: dict[str, Any]) -> None:
 
 
 def _show(model: Model, results: list[LearnResult], verb: str, as_json: bool) -> None:
-    learned: Counter[Any] = Counter()
-    duplicates: Counter[Any] = Counter()
-    for result in results:
-        learned.update(result.n_learned)
-        duplicates.update(result.n_duplicates)
+    learned = sum((Counter(result.n_learned) for result in results), Counter[Any]())
+    duplicates = sum((Counter(result.n_duplicates) for result in results), Counter[Any]())
     new = [label for result in results for label in result.new_classes]
     unreadable = [reason for result in results for reason in result.unreadable]
     steps = [result.step for result in results if result.step is not None]
     seconds = sum(result.seconds for result in results)
     counts = {record.label: record.count for record in model.classes}
     if as_json:
-        show_json(
-            {
-                "model": str(model.path),
-                verb: {str(label): count for label, count in learned.items()},
-                "duplicates": {str(label): count for label, count in duplicates.items()},
-                "new_classes": new,
-                "unreadable": unreadable,
-                "steps": steps,
-                "classes": len(counts),
-                "samples": sum(counts.values()),
-                "seconds": round(seconds, 3),
-            }
-        )
-        return
+        document = {
+            "model": str(model.path),
+            verb: {str(label): count for label, count in learned.items()},
+            "duplicates": {str(label): count for label, count in duplicates.items()},
+            "new_classes": new,
+            "unreadable": unreadable,
+            "steps": steps,
+            "classes": len(counts),
+            "samples": sum(counts.values()),
+            "seconds": round(seconds, 3),
+        }
+        return show_json(document)
     print_unreadable(unreadable)
     labels = sorted({*learned, *duplicates}, key=str)
     columns = {verb: learned, **({"duplicates": duplicates} if duplicates else {})}
     if labels:
-        show_table(
-            ["class", *columns, "samples now"],
-            [
-                [label, *(column[label] for column in columns.values()), counts.get(label, 0)]
-                for label in labels[:MAX_ROWS]
-            ],
-        )
+        rows = [
+            [label, *(column[label] for column in columns.values()), counts.get(label, 0)]
+            for label in labels[:MAX_ROWS]
+        ]
+        show_table(["class", *columns, "samples now"], rows)
     if len(labels) > MAX_ROWS:
         print_note(f"... and {counted(len(labels) - MAX_ROWS, 'class')} more (--json lists all)")
     if total := learned.total():

@@ -17,6 +17,7 @@ from fecam.cli.items import NamedItem, iter_items
 from fecam.cli.model import ModelPath, exit_if_unreadable, open_existing, require_classes
 from fecam.cli.output import AsJson, parse_options, print_note
 from fecam.cli.prediction_formats import Format, format_of, open_writer
+from fecam.core.calibration import novelty_threshold
 from fecam.errors import InputError, ItemError
 from fecam.features.extraction import encode_readable
 from fecam.validation import counted
@@ -75,8 +76,8 @@ def predict(
     Example: `fecam predict new/*.jpg -m birds.fecam --top 3`,
     `find new -name '*.jpg' | fecam predict - -m birds.fecam --format csv`
     """
-    if reject is not None and not 0 < reject < 1:
-        raise InputError(f"--reject {reject} must be between 0 and 1, such as 0.05")
+    if reject is not None:
+        novelty_threshold(reject)  # raises now, before the work
     if ray is not None:
         predicted = cluster.predict_on(
             ray, paths, model, output=output, top=top, reject=reject, texts=text, option=option

@@ -27,12 +27,8 @@ NONE = "none of these"
 _MAX_LABEL_WIDTH = 32
 
 
-class Format(StrEnum):
-    """Output format of predictions."""
-
-    table = "table"
-    csv = "csv"
-    jsonl = "jsonl"
+Format = StrEnum("Format", ["table", "csv", "jsonl"])
+"""Output format of predictions."""
 
 
 def format_of(output: Path | None) -> Format:
@@ -79,12 +75,8 @@ def _document(name: str, result: Result) -> dict[str, Any]:
     if isinstance(result, ItemError):
         return {"item": name, "error": str(result)}
     nearest = [
-        {
-            "label": candidate.label,
-            "probability": _number(candidate.probability),
-            "distance": _number(candidate.distance),
-        }
-        for candidate in result.nearest
+        {"label": x.label, "probability": _number(x.probability), "distance": _number(x.distance)}
+        for x in result.nearest
     ]
     novelty = _number(result.novelty)
     return {"item": name, "label": result.label, "novelty": novelty, "nearest": nearest}

@@ -13,7 +13,7 @@ from fecam.cli.data import Device
 from fecam.cli.help import Command
 from fecam.cli.model import ModelPath
 from fecam.cli.output import AsJson, console, print_note, show_json, show_result, show_table
-from fecam.errors import MissingPackageError, SettingsError
+from fecam.errors import SettingsError, needs_extra
 
 if TYPE_CHECKING:
     from fecam.service.tokens import TokenFile
@@ -86,12 +86,10 @@ def serve(
 
     Example: `fecam serve -m birds.fecam`
     """
-    try:
+    with needs_extra("serving a model", "serve"):
         from fecam.service.cluster import run_on_ray
         from fecam.service.run import run
         from fecam.service.settings import Limits, ServiceSettings
-    except ModuleNotFoundError as error:
-        raise MissingPackageError("serving a model", str(error.name), "serve") from None
     settings = ServiceSettings(
         model=model,
         host=host,
@@ -143,11 +141,12 @@ def list_tokens(tokens: Tokens, as_json: AsJson = False) -> None:
 
     Example: `fecam token list --tokens tokens.json`
     """
+    header = ["name", "scope", "made"]
     rows = [[token.name, token.scope, token.made] for token in _file(tokens).tokens()]
     if as_json:
-        show_json([dict(zip(["name", "scope", "made"], row, strict=True)) for row in rows])
+        show_json([dict(zip(header, row, strict=True)) for row in rows])
     else:
-        show_table(["name", "scope", "made"], rows)
+        show_table(header, rows)
 
 
 @tokens_app.command("revoke", cls=Command)

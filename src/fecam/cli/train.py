@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from typer import Option
 
 from fecam.cli.data import Device, Download, Name, Options, Root, load_dataset
 from fecam.cli.output import AsJson, console, parse_options, print_note, progress_bar
 from fecam.data import Dataset
-from fecam.errors import InputError, MissingPackageError
+from fecam.errors import InputError, needs_extra
+from fecam.scenarios import class_order
 from fecam.validation import counted
 
 
@@ -52,10 +52,8 @@ def train(
     Example: `fecam train glyphs --classes 60 --width 16 --epochs 10 --output glyph-net`,
     then `fecam features glyphs --encoder resnet18:glyph-net/encoder.safetensors`
     """
-    try:
+    with needs_extra("training a network", "images"):
         from fecam.training import base_training, records
-    except ModuleNotFoundError as error:
-        raise MissingPackageError("training a network", error.name or "torch", "images") from None
     data = load_dataset(dataset, root, download, option)
     chosen = _chosen(data, classes, order_seed)
     settings = base_training.plan_for(data.name, base_training.image_size(data, size))
@@ -99,17 +97,15 @@ def _show(record: Any, as_json: bool) -> None:
 
 def _chosen(data: Dataset, classes: str, order_seed: int | None) -> list[int]:
     """Return the labels of the classes to train on, in the order of the tasks."""
-    order = np.arange(len(data.label_names))
-    if order_seed is not None:
-        order = np.random.RandomState(order_seed).permutation(len(order))
+    order = list(class_order(len(data.label_names), order_seed))
     if classes == "all":
-        return [int(label) for label in order]
+        return order
     if classes.isdigit():
         if not 2 <= int(classes) <= len(order):
             raise InputError(
                 f"--classes {classes} must be from 2 to {len(order)} (the classes of {data.name!r})"
             )
-        return [int(label) for label in order[: int(classes)]]
+        return order[: int(classes)]
     names = [name.strip() for name in classes.split(",")]
     if unknown := [name for name in names if name not in data.label_names]:
         examples = ", ".join(data.label_names[:8])

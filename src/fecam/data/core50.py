@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fecam.data._files import listed
-from fecam.data._listing import SkippedFiles, list_images, subfolders
+from fecam.data._listing import SkippedFiles, iter_images, subfolders
 from fecam.data._official import Release, Row, find, rows_dataset, sorted_keys
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
@@ -50,19 +50,13 @@ def load(
     for session in sessions:
         for path in subfolders(folder / session, skipped):
             name = _name(path, categories)
-            files = list_images(path, skipped)
+            files = iter_images(path, skipped)
             rows += [Row(file, name, session in wanted, session) for file in files]
     present = {row.label for row in rows}
     names = CATEGORIES if categories else [_object(i) for i in range(50)]
-    return rows_dataset(
-        "core50",
-        folder,
-        rows,
-        [name for name in names if name in present],
-        domains=sessions,
-        official=(119_894, 44_972, len(names)),
-        notes=skipped.notes(),
-    )
+    keys = [name for name in names if name in present]
+    sizes, notes = (119_894, 44_972, len(names)), skipped.notes()
+    return rows_dataset("core50", folder, rows, keys, domains=sessions, official=sizes, notes=notes)
 
 
 def _number(letter: str, name: str) -> int:

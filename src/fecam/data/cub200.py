@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fecam.data import _official as official
 from fecam.data._files import listed
 from fecam.data._listing import SkippedFiles
-from fecam.data._official import (
-    Release,
-    Row,
-    check_all_present,
-    files_by_name,
-    find,
-    read_lines,
-    rows_dataset,
-)
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
 from fecam.validation import counted
@@ -22,7 +14,7 @@ from fecam.validation import counted
 _LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 
 RELEASES = (
-    Release(
+    official.Release(
         "CUB_200_2011",
         (*_LISTS, "images"),
         "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
@@ -39,7 +31,7 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
 
     ``root`` is the folder ``CUB_200_2011``, its parent, or the archive (1.1 GB).
     """
-    folder, _ = find("cub200", root, RELEASES, download, _PAGE)
+    folder, _ = official.find("cub200", root, RELEASES, download, _PAGE)
     images, labels, split, classes = (_numbered(folder / name) for name in _LISTS)
     for name, table in zip(_LISTS[1:3], (labels, split), strict=True):
         difference = sorted(images.keys() ^ table.keys(), key=int)
@@ -53,29 +45,27 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     if set(split.values()) - {"0", "1"}:
         raise DatasetError(f"{folder / _LISTS[2]} has other values than 0 and 1. {_REMEDY}")
     skipped = SkippedFiles()
-    files = files_by_name(folder / "images", skipped)
+    files = official.files_by_name(folder / "images", skipped)
     missing = [name for name in images.values() if name not in files]
-    check_all_present(folder / "images.txt", folder / "images", missing)
+    official.check_all_present(folder / "images.txt", folder / "images", missing)
     unlisted = len(files) - len(set(images.values()))
-    notes = (
-        [f"{counted(unlisted, 'image')} left out that images.txt does not name"] if unlisted else []
-    )
-    return rows_dataset(
+    note = f"{counted(unlisted, 'image')} left out that images.txt does not name"
+    return official.rows_dataset(
         "cub200",
         folder,
         # 1 is for training.
-        [Row(files[name], labels[key], split[key] == "0") for key, name in images.items()],
+        [official.Row(files[name], labels[key], split[key] == "0") for key, name in images.items()],
         list(classes),
         words=classes,
         official=(5_994, 5_794, 200),
-        notes=[*notes, *skipped.notes()],
+        notes=[*[note] * bool(unlisted), *skipped.notes()],
     )
 
 
 def _numbered(path: Path) -> dict[str, str]:
     """Return the values of a file with a number and a value per line, ordered by number."""
     pairs: dict[str, str] = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(official.read_lines(path), 1):
         cells = line.split(maxsplit=1)
         if len(cells) != 2 or not cells[0].isdecimal() or cells[0] in pairs:
             raise DatasetError(f"{path}, line {number}: no distinct number with a value. {_REMEDY}")

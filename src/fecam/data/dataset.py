@@ -84,8 +84,7 @@ class Dataset:
         if labels.min() < 0 or labels.max() >= len(self.label_names):
             raise DatasetError(
                 f"the data set {self.name!r} has {counted(len(self.label_names), 'class')} but "
-                "labels from "
-                f"{labels.min()} to {labels.max()}"
+                f"labels from {labels.min()} to {labels.max()}"
             )
 
     def __len__(self) -> int:
@@ -121,11 +120,10 @@ class Dataset:
         """
         rows = np.asarray(rows)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        items = self.items
         return replace(
             self,
-            items=self.items[rows]
-            if isinstance(self.items, np.ndarray)
-            else _Subset(self.items, rows),
+            items=items[rows] if isinstance(items, np.ndarray) else _Subset(items, rows),
             labels=self.labels[rows],
             is_test=np.asarray(self.is_test)[rows],
             domains=None if self.domains is None else self.domains[rows],

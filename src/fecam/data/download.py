@@ -184,20 +184,16 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 def _check_address(url: str) -> None:
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host)):
+    try:
+        is_local = ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        is_local = parts.hostname == "localhost"
+    if parts.scheme == "https" or (parts.scheme == "http" and is_local):
         return
     raise DatasetError(
         f"{url!r} is not downloaded: only https is permitted. Remedy: give an https address, or "
         "download it by hand"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _verify(path: Path, checksums: dict[str, str], remedy: str, url: str | None = None) -> None:

@@ -15,7 +15,7 @@ from fecam.data._listing import (
     File,
     SkippedFiles,
     existing_folder,
-    list_images,
+    iter_images,
     subfolders,
 )
 from fecam.data.dataset import Dataset
@@ -174,7 +174,7 @@ def _class_folders(
         domain = readable(upper.name) if domains else ""
         for folder in subfolders(upper, skipped) if as_label is None else [upper]:
             label = readable(folder.name) if as_label is None else as_label
-            yield ClassFolder(label, domain, for_test, list_images(folder, skipped), folder)
+            yield ClassFolder(label, domain, for_test, list(iter_images(folder, skipped)), folder)
 
 
 def _note_one_sided(folders: list[ClassFolder]) -> list[str]:

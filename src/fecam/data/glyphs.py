@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset, fingerprint_of
-from fecam.errors import DatasetError, MissingPackageError, SettingsError
+from fecam.errors import DatasetError, SettingsError, needs_extra
 from fecam.validation import check_fraction, check_int
 
 CHARACTERS = (
@@ -82,7 +82,15 @@ def load(
     suffice for encoders that were trained on photographs and scale down well to the 32 of a small
     network; the time per drawing grows with ``size`` squared.
     """
-    _check(per_class, test_share, size, seed)
+    check_int("per_class", per_class)
+    check_int("size", size, _MIN_SIZE)
+    check_int("seed", seed, 0)
+    check_fraction("test_share", test_share)
+    if round(per_class * test_share) == per_class:
+        raise SettingsError(
+            f"per_class={per_class} and test_share={test_share} leave no drawing to learn from. "
+            "Remedy: a larger per_class or a smaller test_share"
+        )
     files, hashes = _font_files()
     tests = round(per_class * test_share)
     turns = np.concatenate([np.arange(per_class - tests), np.arange(tests)])
@@ -100,34 +108,18 @@ def load(
     # The first drawings detect what no version number shows: another build of Pillow, or a numpy
     # whose generators draw other numbers.
     sample = np.stack(drawings[: len(TYPEFACES)])
+    recipe = ("glyphs", _RECIPE, CHARACTERS, int(per_class), tests, int(size), int(seed))
     return Dataset(
         name="glyphs",
         kind="images",
         items=drawings,
         labels=drawings.labels,
         label_names=tuple(CHARACTERS),
-        fingerprint=fingerprint_of(
-            [
-                *("glyphs", _RECIPE, CHARACTERS, int(per_class), tests, int(size), int(seed)),
-                *(*hashes, *_versions(), sample),
-            ]
-        ),
+        fingerprint=fingerprint_of([*recipe, *hashes, *_versions(), sample]),
         is_test=is_test,
         domains=domains,
         domain_names=tuple(TYPEFACES),
     )
-
-
-def _check(per_class: int, test_share: float, size: int, seed: int) -> None:
-    check_int("per_class", per_class)
-    check_int("size", size, _MIN_SIZE)
-    check_int("seed", seed, 0)
-    check_fraction("test_share", test_share)
-    if round(per_class * test_share) == per_class:
-        raise SettingsError(
-            f"per_class={per_class} and test_share={test_share} leave no drawing to learn from. "
-            "Remedy: a larger per_class or a smaller test_share"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +165,8 @@ def draw(character: str, font: Any, size: int, rng: np.random.Generator) -> NDAr
     rotation = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
     forward = rotation @ np.array([[1.0, shear], [0.0, 1.0]])
     # Half the size of the distorted bounding box, and its limit.
-    reach, limit = (
-        np.abs(forward) @ [(right - left) / 2, (bottom - top) / 2],
-        (0.5 - _MARGIN) * side,
-    )
+    reach = np.abs(forward) @ [(right - left) / 2, (bottom - top) / 2]
+    limit = (0.5 - _MARGIN) * side
     scale = min(rng.uniform(*_SCALES), limit / reach.max())
     forward *= scale
     shift = rng.uniform(-1, 1, size=2) * np.minimum(limit - scale * reach, _MAX_SHIFT * side)
@@ -218,13 +208,10 @@ def _font(file: str, pixels: int) -> Any:
 @lru_cache(maxsize=1)
 def _font_files() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the files of the fonts, and their SHA-256."""
-    try:
+    with needs_extra("the data set 'glyphs'", "glyphs"):
         import matplotlib
         import PIL  # noqa: F401  # needed for drawing, so reported now
         from fontTools.ttLib import TTFont
-    except ImportError as error:
-        package = "pillow" if error.name == "PIL" else error.name or "matplotlib"
-        raise MissingPackageError("the data set 'glyphs'", package, "glyphs") from error
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     files, hashes = [], []

@@ -9,27 +9,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fecam.data import _official as official
 from fecam.data._listing import SkippedFiles
-from fecam.data._official import (
-    WNID,
-    Release,
-    find,
-    rows_dataset,
-    sorted_keys,
-    split_rows,
-    tree_rows,
-    word_names,
-)
 from fecam.data.dataset import Dataset
 
 RELEASES = (
-    Release(
+    official.Release(
         "imagenet-r",
-        (f"{WNID}/",),
+        (f"{official.WNID}/",),
         "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
         "a61312130a589d0ca1a8fca1f2bd3337",
     ),
-    Release("imagenet-r", (f"train/{WNID}/", f"test/{WNID}/")),
+    official.Release("imagenet-r", (f"train/{official.WNID}/", f"test/{official.WNID}/")),
 )
 
 _PAGE = "https://github.com/hendrycks/imagenet-r"
@@ -48,23 +39,18 @@ def load(
     (2.2 GB); or a folder with ``train/`` and ``test/`` of class folders. Otherwise ``seed`` chooses
     ``test_share`` of each class for testing.
     """
-    folder, release = find("imagenet-r", root, RELEASES, download, _PAGE)
+    folder, release = official.find("imagenet-r", root, RELEASES, download, _PAGE)
     skipped = SkippedFiles()
     if release is RELEASES[0]:
-        rows = split_rows(tree_rows(folder, skipped), test_share, seed)
+        rows = official.split_rows(official.tree_rows(folder, skipped), test_share, seed)
     else:
-        rows = tree_rows(folder / "train", skipped)
-        rows += tree_rows(folder / "test", skipped, for_test=True)
-    keys = sorted_keys({row.label for row in rows})
-    words, notes = word_names(folder / "README.txt", keys)
+        rows = official.tree_rows(folder / "train", skipped)
+        rows += official.tree_rows(folder / "test", skipped, for_test=True)
+    keys = official.sorted_keys({row.label for row in rows})
+    words, notes = official.word_names(folder / "README.txt", keys)
+    notes += skipped.notes()
     test = sum(row.for_test for row in rows)
-    return rows_dataset(
-        "imagenet-r",
-        folder,
-        rows,
-        keys,
-        words=words,
-        # The split is not official, only the sum.
-        official=(30_000 - test, test, 200),
-        notes=[*notes, *skipped.notes()],
+    sizes = (30_000 - test, test, 200)  # the split is not official, only the sum
+    return official.rows_dataset(
+        "imagenet-r", folder, rows, keys, words=words, official=sizes, notes=notes
     )

@@ -12,22 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fecam.data import _official as official
 from fecam.data._files import listed
-from fecam.data._listing import SkippedFiles, list_images, subfolders
-from fecam.data._official import (
-    WNID,
-    Release,
-    Row,
-    find,
-    read_lines,
-    rows_dataset,
-    sorted_keys,
-    word_names,
-)
+from fecam.data._listing import SkippedFiles, iter_images, subfolders
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
 
-RELEASES = (Release("imagenet", (f"train/{WNID}", f"val/{WNID}")),)
+RELEASES = (official.Release("imagenet", (f"train/{official.WNID}", f"val/{official.WNID}")),)
 
 CLASSES = 100
 _ALL, _SEED = 1000, 1993
@@ -46,7 +37,7 @@ def load(
     the WordNet IDs of the classes in their order, or a file with one per line; by default the usual
     100 (see above), or all classes if there are 100 or fewer.
     """
-    folder, _ = find("imagenet-subset", root, RELEASES, download, _PAGE)
+    folder, _ = official.find("imagenet-subset", root, RELEASES, download, _PAGE)
     present = [path.name for path in subfolders(folder / "train")]
     keys = usual_classes(present) if wnids is None else _read_wnids(wnids)
     for part in ("train", "val"):
@@ -59,29 +50,24 @@ def load(
             )
     skipped = SkippedFiles()
     rows = [
-        Row(file, key, part == "val")
+        official.Row(file, key, part == "val")
         for part in ("train", "val")
         for key in keys
-        for file in list_images(folder / part / key, skipped)
+        for file in iter_images(folder / part / key, skipped)
     ]
     names = folder / "LOC_synset_mapping.txt"
-    words, notes = word_names(names if names.exists() else folder / "words.txt", keys)
+    words, notes = official.word_names(names if names.exists() else folder / "words.txt", keys)
+    notes += skipped.notes()
     # The classes differ in their number of training images.
-    train = sum(not row.for_test for row in rows)
-    return rows_dataset(
-        "imagenet-subset",
-        folder,
-        rows,
-        keys,
-        words=words,
-        official=(train, 50 * len(keys), CLASSES),
-        notes=[*notes, *skipped.notes()],
+    sizes = (sum(not row.for_test for row in rows), 50 * len(keys), CLASSES)
+    return official.rows_dataset(
+        "imagenet-subset", folder, rows, keys, words=words, official=sizes, notes=notes
     )
 
 
 def usual_classes(wnids: Sequence[str]) -> list[str]:
     """Return the usual 100 of 1000 classes, or all if there are 100 or fewer."""
-    keys = sorted_keys(wnids)
+    keys = official.sorted_keys(wnids)
     if len(keys) <= CLASSES:
         return keys
     if len(keys) != _ALL:
@@ -99,10 +85,10 @@ def usual_classes(wnids: Sequence[str]) -> list[str]:
 def _read_wnids(wnids: Sequence[str] | Path | str) -> list[str]:
     if isinstance(wnids, (str, Path)):
         source = str(wnids)
-        keys = [line.split()[0] for line in read_lines(Path(wnids).expanduser())]
+        keys = [line.split()[0] for line in official.read_lines(Path(wnids).expanduser())]
     else:
         source, keys = "wnids", [str(key) for key in wnids]
-    wrong = [key for key in keys if not re.fullmatch(WNID, key)]
+    wrong = [key for key in keys if not re.fullmatch(official.WNID, key)]
     if wrong or not keys or len(set(keys)) < len(keys):
         what = f"{listed(wrong)} are not WordNet IDs" if wrong else "no class, or one twice"
         raise DatasetError(f"{source}: {what}. Remedy: classes such as n01440764, each once")

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.errors import ItemError, MissingPackageError
+from fecam.errors import ItemError, needs_extra
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -123,10 +123,8 @@ class ImageArrays(Images):
 
 
 def _pillow() -> Any:
-    try:
+    with needs_extra("reading images", "images"):
         from PIL import Image
-    except ImportError:
-        raise MissingPackageError("reading images", "pillow", "images") from None
     return Image
 
 

@@ -60,7 +60,7 @@ def load_table(
     if no others are, and left out otherwise. ``delimiter`` separates the cells of a ``.csv`` file.
     """
     table = existing_table(path)
-    given = Options(label, text, image, _names(features), split, domain, as_label is None)
+    given = Options(label, text, image, features, split, domain, as_label is None)
     rows = _read(table, given, delimiter)
     if as_label is not None:
         labels = [as_label] * len(rows.items)
@@ -84,7 +84,7 @@ def table_items(
 ) -> Rows:
     """Return all rows of a table; labels are optional. See `load_table`."""
     table = existing_table(path)
-    given = Options(label, text, image, _names(features), labeled=False)
+    given = Options(label, text, image, features, labeled=False)
     rows = _read(table, given, delimiter)
     if rows.kind == "images" and not isinstance(rows.items, np.ndarray):
         rows.items = [table.parent / str(item) for item in rows.items]
@@ -98,10 +98,6 @@ def existing_table(path: str | os.PathLike[str]) -> Path:
         return table
     problem = "is a folder" if table.exists() else "does not exist"
     raise DatasetError(f"{table} {problem}. Remedy: give the path of a table")
-
-
-def _names(features: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
-    return features if features is None or isinstance(features, str) else (*features,)
 
 
 def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
@@ -137,38 +133,20 @@ def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
     if rows.domains is not None:
         _check_filled(path, rows, rows.domains, "domain")
         domains, domain_names = enumerated(rows.domains)
-    if rows.kind == "images" and not isinstance(rows.items, np.ndarray):
+    is_array = isinstance(rows.items, np.ndarray)
+    options: dict[str, Any] = {"is_test": is_test, "domains": domains, "domain_names": domain_names}
+    if rows.kind == "images" and not is_array:
         files = _files(path, rows, notes)
-        data = files_dataset(
-            name,
-            path.parent,
-            files,
-            labels,
-            label_names,
-            is_test=is_test,
-            domains=domains,
-            domain_names=domain_names,
-            notes=notes,
-        )
+        data = files_dataset(name, path.parent, files, labels, label_names, notes=notes, **options)
     else:
         if rows.kind == "texts":
             _check_filled(path, rows, rows.items, "text")
         about = [*label_names, labels, is_test, *domain_names]
         about += [] if domains is None else [domains]
-        is_array = isinstance(rows.items, np.ndarray)
-        content = [rows.items] if is_array else rows.items
+        fingerprint = fingerprint_of([*about, *([rows.items] if is_array else rows.items)])
         items: Any = ImageArrays(rows.items) if rows.kind == "images" else rows.items
         data = Dataset(
-            name,
-            rows.kind,
-            items,
-            labels,
-            label_names,
-            fingerprint_of([*about, *content]),
-            is_test,
-            domains,
-            domain_names,
-            tuple(notes),
+            name, rows.kind, items, labels, label_names, fingerprint, notes=tuple(notes), **options
         )
     data = replace(data, label_kind=rows.label_kind)
     return data if keep.all() else data.subset(keep)

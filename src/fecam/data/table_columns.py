@@ -34,7 +34,7 @@ class Options:
     label: str | None = None
     text: str | None = None
     image: str | None = None
-    features: str | tuple[str, ...] | None = None
+    features: str | Sequence[str] | None = None
     split: str | None = None
     domain: str | None = None
     labeled: bool = True
@@ -123,13 +123,12 @@ def choose(
     label = find("label", required=given.labeled)
     split, domain = find("split"), find("domain")
     others = [name for name in names if name not in {label, split, domain, _PANDAS_INDEX}]
-    features = (given.features,) if isinstance(given.features, str) else given.features
-    named: list[tuple[Kind, Any]] = [
-        ("texts", given.text and (given.text,)),
-        ("images", given.image and (given.image,)),
-        ("features", features),
+    named = (("texts", given.text), ("images", given.image), ("features", given.features))
+    options: list[tuple[Any, tuple[str, ...]]] = [
+        (kind, (names,) if isinstance(names, str) else tuple(names))
+        for kind, names in named
+        if names is not None
     ]
-    options = [(kind, values) for kind, values in named if values is not None]
     options = options or _guess(subject, others, lists, numbers)
     if len(options) > 1:
         several = " and ".join(
@@ -153,11 +152,13 @@ def _guess(
     """Return the possible kinds of items, from the names of the columns."""
     by_name = {name.strip().casefold(): name for name in names}
     usual: tuple[tuple[Kind, str], ...] = (("texts", "text"), ("images", "path"))
-    guesses = [(kind, (by_name[name],)) for kind, name in usual if name in by_name]
+    guesses: list[tuple[Kind, tuple[str, ...]]] = [
+        (kind, (by_name[name],)) for kind, name in usual if name in by_name
+    ]
     embeddings = [by_name[name] for name in _EMBEDDINGS if by_name.get(name) in lists]
     guesses += [("features", (name,)) for name in embeddings]
     if guesses:
-        return guesses  # type: ignore[return-value]
+        return guesses
     vector = [name for name in names if numbers is None or name in numbers]
     counters = [repr(name) for name in vector if name.strip().casefold() in _COUNTERS]
     if counters:

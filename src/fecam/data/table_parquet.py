@@ -9,20 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.data.table_columns import Columns, Options, Rows, as_features, choose, row_name
-from fecam.errors import DatasetError, MissingPackageError
+from fecam.errors import DatasetError, needs_extra
 from fecam.labels import LabelKind
 
 
 def read_parquet(path: Path, given: Options) -> Rows:
     """Read the columns that are needed."""
-    try:
+    with needs_extra(f"reading {path}", "parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingPackageError(f"reading {path}", "pyarrow", "parquet") from None
     try:
         schema = pq.read_schema(path)
-        kinds = dict(zip(schema.names, schema.types, strict=True))
+        kinds = {
+            name: kind.value_type if pa.types.is_dictionary(kind) else kind
+            for name, kind in zip(schema.names, schema.types, strict=True)
+        }
         lists = [n for n, kind in kinds.items() if is_list(kind) and is_number(kind.value_type)]
         numbers = [name for name, kind in kinds.items() if is_number(kind)]
         columns = choose(path, schema.names, given, lists=lists, numbers=numbers)
@@ -68,7 +69,6 @@ def _label_kind(kinds: dict[str, Any], columns: Columns) -> LabelKind:
     from pyarrow import types
 
     kind = kinds.get(columns.label or "")
-    kind = kind.value_type if kind is not None and types.is_dictionary(kind) else kind
     if kind is None or is_text(kind):
         return "strings"
     return "booleans" if types.is_boolean(kind) else "integers"
@@ -77,24 +77,20 @@ def _label_kind(kinds: dict[str, Any], columns: Columns) -> LabelKind:
 def _check_types(path: Path, kinds: dict[str, Any], columns: Columns) -> None:
     from pyarrow import types
 
-    def check(name: str, is_valid: bool, wanted: str) -> None:
-        if not is_valid:
+    def is_name(kind: Any) -> bool:
+        return bool(is_text(kind) or types.is_integer(kind) or types.is_boolean(kind))
+
+    checks = [(name, is_name, "text, integers or booleans") for name in columns.about]
+    if columns.kind != "features":
+        checks.append((columns.values[0], is_name, "text"))
+    elif not columns.is_list:
+        checks += [(name, is_number, "numbers or lists of numbers") for name in columns.values]
+    for name, is_valid, wanted in checks:
+        if not is_valid(kinds[name]):
             raise DatasetError(
                 f"{path}: the column {name!r} is of type {kinds[name]}, not {wanted}. Remedy: "
                 "convert it, or name another column"
             )
-
-    def is_name(name: str) -> bool:
-        kind = kinds[name].value_type if types.is_dictionary(kinds[name]) else kinds[name]
-        return is_text(kind) or (is_number(kind) and not types.is_floating(kind))
-
-    for name in columns.about:
-        check(name, is_name(name), "text, integers or booleans")
-    for name in columns.values:
-        if columns.kind != "features":
-            check(name, is_name(name), "text")
-        elif not columns.is_list:
-            check(name, is_number(kinds[name]), "numbers or lists of numbers")
 
 
 def _features(path: Path, table: Any, columns: Columns) -> NDArray[np.float32]:

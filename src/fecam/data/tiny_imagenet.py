@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fecam.data import _official as official
 from fecam.data._files import listed
 from fecam.data._listing import SkippedFiles
-from fecam.data._official import (
-    Release,
-    Row,
-    check_all_present,
-    files_by_name,
-    find,
-    read_lines,
-    rows_dataset,
-    sorted_keys,
-    tree_rows,
-    word_names,
-)
 from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError
 
 RELEASES = (
-    Release(
+    official.Release(
         "tiny-imagenet-200",
         ("train", "val"),
         "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
@@ -38,48 +27,38 @@ def load(root: Path | str | None = None, *, download: bool = False) -> Dataset:
     the folder ``tiny-imagenet-200``, its parent, or the archive (237 MB). The validation images may
     be in class folders.
     """
-    folder, _ = find(
-        "tiny-imagenet",
-        root,
-        RELEASES,
-        download,
-        "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    )
+    folder, _ = official.find("tiny-imagenet", root, RELEASES, download, RELEASES[0].url)
     skipped = SkippedFiles()
-    train = tree_rows(folder / "train", skipped)
-    keys = sorted_keys({row.label for row in train})
+    train = official.tree_rows(folder / "train", skipped)
+    keys = official.sorted_keys({row.label for row in train})
     listing = folder / "val" / "val_annotations.txt"
     if listing.exists():
         test = _listed_rows(listing, skipped)
     else:
-        test = tree_rows(folder / "val", skipped, for_test=True)
+        test = official.tree_rows(folder / "val", skipped, for_test=True)
     unexpected = sorted({row.label for row in test} - set(keys))
     if unexpected:
         raise DatasetError(
             f"{folder / 'val'} has images of classes that train lacks: {listed(unexpected)}. "
             "Remedy: unpack the whole archive again"
         )
-    words, notes = word_names(folder / "words.txt", keys)
-    return rows_dataset(
-        "tiny-imagenet",
-        folder,
-        train + test,
-        keys,
-        words=words,
-        official=(100_000, 10_000, 200),
-        notes=notes,  # not on skipped files: each class has a file of bounding boxes
+    # No notes on skipped files: each class has a file of bounding boxes.
+    words, notes = official.word_names(folder / "words.txt", keys)
+    rows, sizes = train + test, (100_000, 10_000, 200)
+    return official.rows_dataset(
+        "tiny-imagenet", folder, rows, keys, words=words, official=sizes, notes=notes
     )
 
 
-def _listed_rows(listing: Path, skipped: SkippedFiles) -> list[Row]:
+def _listed_rows(listing: Path, skipped: SkippedFiles) -> list[official.Row]:
     """Return the validation images with the classes of the listing."""
     folder = listing.parent / "images"
-    files = files_by_name(folder, skipped)
+    files = official.files_by_name(folder, skipped)
     pairs = []
-    for number, line in enumerate(read_lines(listing), 1):
+    for number, line in enumerate(official.read_lines(listing), 1):
         cells = line.split("\t")
         if len(cells) < 2:
             raise DatasetError(f"{listing}, line {number}: no file and class with a tab between")
         pairs.append((cells[0], cells[1].strip()))
-    check_all_present(listing, folder, [name for name, _ in pairs if name not in files])
-    return [Row(files[name], wnid, True) for name, wnid in pairs]
+    official.check_all_present(listing, folder, [name for name, _ in pairs if name not in files])
+    return [official.Row(files[name], wnid, True) for name, wnid in pairs]

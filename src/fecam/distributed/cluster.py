@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fecam.encoders.encoder import first_line  # errors of Ray include stack traces
-from fecam.errors import ClusterError, MissingPackageError
+from fecam.errors import ClusterError, needs_extra
 
 
 def require_ray() -> Any:
     """Return the package ray, with its data sets."""
-    try:
+    with needs_extra("working on a cluster", "ray"):
         import ray
         import ray.data
-    except ImportError:
-        raise MissingPackageError("working on a cluster", "ray", "ray") from None
     return ray
 
 

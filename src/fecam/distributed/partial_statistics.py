@@ -84,10 +84,13 @@ def _sample(raw: NDArray[Any], features: NDArray[Any], dtype: Any) -> NDArray[An
     return np.concatenate([ranks[:, None], features], axis=1, dtype=dtype, casting="same_kind")
 
 
-def merge(total: Partials, other: Partials) -> None:
-    """Add the statistics of other blocks to ``total``."""
-    for label, partial in other.items():
-        total[label] = total[label].add(partial) if label in total else partial
+def merge(*results: Partials) -> Partials:
+    """Return the statistics over the blocks of all results."""
+    total = Partials()
+    for result in results:
+        for label, partial in result.items():
+            total[label] = total[label].add(partial) if label in total else partial
+    return total
 
 
 def partition(partials: Partials, count: int) -> list[Partials]:
@@ -100,9 +103,8 @@ def partition(partials: Partials, count: int) -> list[Partials]:
 
 def from_tables(tables: Iterable[Any]) -> tuple[Partials, ReadStats]:
     """Return the merged results of the workers that computed `partial_statistics`."""
-    total, stats = Partials(), ReadStats()
-    for table in tables:
-        for partials, counts in from_table(table):
-            merge(total, partials)
-            stats.add(counts)
-    return total, stats
+    results = [result for table in tables for result in from_table(table)]
+    stats = ReadStats()
+    for _, counts in results:
+        stats.add(counts)
+    return merge(*(partials for partials, _ in results)), stats

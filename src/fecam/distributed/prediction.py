@@ -22,14 +22,7 @@ from fecam.classifier import FeCAMClassifier
 from fecam.core.calibration import novelty_threshold
 from fecam.data.content_hashes import content_hashes
 from fecam.data.table_parquet import is_text
-from fecam.distributed.cluster import (
-    from_table,
-    iter_blocks,
-    map_blocks,
-    require_ray,
-    row_count,
-    to_table,
-)
+from fecam.distributed import cluster
 from fecam.distributed.columns import item_columns, items_of
 from fecam.distributed.output_folder import OutputFolder
 from fecam.distributed.reading import Block, ProgressReporter, ReadStats, Source, read_block
@@ -38,6 +31,7 @@ from fecam.errors import ClusterError, FecamError, InputError, ModelFileError
 from fecam.features.extraction import Report
 from fecam.labels import kind_of_label
 from fecam.model import Model, Prediction, predictions_of
+from fecam.validation import check_int
 
 REQUEST_FILE = "_answers.json"
 """Model and options of the predictions in a folder. Readers of Parquet folders skip such names."""
@@ -140,14 +134,13 @@ def predict(
     ClusterError
         If results are lost with a machine.
     """
-    if type(top) is not int or top < 1:
-        raise InputError(f"top={top!r} must be an integer of at least 1.")
+    check_int("top", top, error=InputError)
     folder = OutputFolder(str(output))
     model_ref, checksum = _put_model(model)
     _claim(folder, {"model": checksum, "top": top, "reject": reject})
     summary, names = PredictionSummary(), Counter[str]()
     arguments = (model_ref, encoder, Source(None, None, item), top, reject, folder)
-    reporter = ProgressReporter(report, total or row_count(dataset))
+    reporter = ProgressReporter(report, total or cluster.row_count(dataset))
     for name, is_reused in _run(dataset, arguments, concurrency, gpus, summary, reporter):
         summary.reused += is_reused
         names[name] += 1
@@ -192,7 +185,7 @@ def evaluate(
     model_ref, _ = _put_model(model)
     summary = PredictionSummary()
     arguments = (model_ref, encoder, Source(None, label, item), 1, reject, None)
-    reporter = ProgressReporter(report, total or row_count(dataset))
+    reporter = ProgressReporter(report, total or cluster.row_count(dataset))
     for pairs in _run(dataset, arguments, concurrency, gpus, summary, reporter):
         summary.confusions.update(pairs)
     return summary
@@ -207,15 +200,15 @@ def _run(
     reporter: ProgressReporter,
 ) -> Iterator[Any]:
     """Yield the result of each block; the summary gets the counts of all."""
-    ray, total, reject = require_ray(), ReadStats(), arguments[4]
+    ray, total, reject = cluster.require_ray(), ReadStats(), arguments[4]
     if reject is not None:
         novelty_threshold(reject)  # raises an error if it is invalid
-    stage = map_blocks(
+    stage = cluster.map_blocks(
         dataset, _PredictWorker, *arguments, actors=True, concurrency=concurrency, gpus=gpus
     )
     try:
-        for block in iter_blocks(stage):
-            for result, stats in from_table(ray.get(block)):
+        for block in cluster.iter_blocks(stage):
+            for result, stats in cluster.from_table(ray.get(block)):
                 total.add(stats)
                 if total.error:
                     raise InputError(total.error)
@@ -272,7 +265,7 @@ def _put_model(model: str | os.PathLike[str] | FeCAMClassifier) -> tuple[Any, st
         copy = Path(directory) / "model.fecam"
         with closing(sqlite3.connect(model)) as db, closing(sqlite3.connect(copy)) as target:
             db.backup(target)
-        return require_ray().put(copy.read_bytes()), checksum
+        return cluster.require_ray().put(copy.read_bytes()), checksum
 
 
 class _PredictWorker:
@@ -289,7 +282,7 @@ class _PredictWorker:
     ) -> None:
         self._directory = tempfile.TemporaryDirectory()
         path = Path(self._directory.name) / "model.fecam"
-        path.write_bytes(require_ray().get(model_ref))
+        path.write_bytes(cluster.require_ray().get(model_ref))
         self._model = Model(path, encoder=encoder, readonly=True)
         self._encoder = self._model.encoder  # loaded once, before the first block
         self._source, self._top, self._reject, self._folder = source, top, reject, folder
@@ -304,7 +297,7 @@ class _PredictWorker:
                 result = self._write(table, self._folder, stats)
         except FecamError as error:
             stats.error = str(error)
-        return to_table((result, stats))
+        return cluster.to_table((result, stats))
 
     def _predict(self, table: Any, stats: ReadStats) -> tuple[Block, list[Prediction]]:
         """Return the readable items, and their predictions."""

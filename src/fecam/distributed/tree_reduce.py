@@ -1,4 +1,4 @@
-"""Tree reduction of per-block statistics on the cluster.
+"""Reduction of per-block statistics on the cluster, by tasks of a few inputs each.
 
 The driver holds references only. Ray recomputes a task that is lost with its node from the same
 inputs; its result is counted once, because it is the same object. Classes are partitioned, so no
@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from fecam.distributed.cluster import require_ray
-from fecam.distributed.partial_statistics import Partials, from_tables, merge, partition
+from fecam.distributed.partial_statistics import from_tables, merge, partition
 from fecam.distributed.reading import ReadStats
 
 FAN_IN = 8
@@ -30,19 +30,10 @@ def tree_reduce(
     ray = require_ray()
     options: dict[str, Any] = {"max_retries": -1, "scheduling_strategy": "SPREAD"}
     read = ray.remote(num_returns=partitions + 1, num_cpus=cpus, **options)(_read)
-    merge_all = ray.remote(num_cpus=cpus, **options)(_merge)
-    levels: list[list[list[Any]]] = [[] for _ in range(partitions)]
+    merge_all = ray.remote(num_cpus=cpus, **options)(merge)
+    unmerged: list[list[Any]] = [[] for _ in range(partitions)]
     pending: list[Any] = []
     total = ReadStats()
-
-    def push(levels: list[list[Any]], result: Any, level: int = 0) -> None:
-        """Add a result to a level; a full level is merged into the next, like a carry."""
-        if level == len(levels):
-            levels.append([])
-        levels[level].append(result)
-        if len(levels[level]) == FAN_IN:
-            full, levels[level] = levels[level], []
-            push(levels, merge_all.remote(*full), level + 1)
 
     def collect(limit: int) -> None:
         """Add the counts that have arrived; block while more than ``limit`` are pending."""
@@ -55,17 +46,14 @@ def tree_reduce(
 
     while group := list(islice(blocks, FAN_IN)):
         *results, stats = read.remote(partitions, *group)
-        for own, result in zip(levels, results, strict=True):
-            push(own, result)
+        for own, result in zip(unmerged, results, strict=True):
+            own.append(result)
+            if len(own) == FAN_IN:
+                own[:] = [merge_all.remote(*own)]
         pending.append(stats)
         collect(limit=4 * partitions)
     collect(limit=0)
-    merged = []
-    for own in levels:
-        left = [result for level in own for result in level]
-        while len(left) > 1:
-            left = [*left[FAN_IN:], merge_all.remote(*left[:FAN_IN])]
-        merged += left
+    merged = [own[0] if len(own) == 1 else merge_all.remote(*own) for own in unmerged if own]
     return merged, total
 
 
@@ -73,10 +61,3 @@ def _read(partitions: int, *tables: Any) -> list[Any]:
     """Return the merged statistics of some blocks per partition, and their `ReadStats`."""
     partials, stats = from_tables(tables)
     return [*partition(partials, partitions), stats]
-
-
-def _merge(*results: Partials) -> Partials:
-    merged: Partials = {}
-    for result in results:
-        merge(merged, result)
-    return merged

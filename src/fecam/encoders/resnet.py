@@ -156,13 +156,9 @@ def load_encoder(path: PathLike, *, device: Any = None, half: bool = False) -> R
             f"{path} is not a ResNet-18 that save_encoder wrote: {reason}. Train it again."
         ) from None
     network.load_state_dict(weights, assign=True)
+    fused, name = fuse_batchnorm(network), f"resnet18:{os.fspath(path)}"
     encoder = ResNetEncoder(
-        fuse_batchnorm(network),
-        preprocessing,
-        name=f"resnet18:{os.fspath(path)}",
-        fingerprint=fingerprint,
-        device=device,
-        half=half,
+        fused, preprocessing, name=name, fingerprint=fingerprint, device=device, half=half
     )
     encoder.class_names = tuple(class_names)
     return encoder

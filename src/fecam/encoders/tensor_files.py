@@ -62,16 +62,15 @@ def layer_difference(
     """Return a description of the first layer that differs in dtype or shape, or None."""
     expected = {**required, **optional}
     for name in (*required, *(saved.keys() - required.keys())):
-        theirs, ours = (_layout(tensors.get(name)) for tensors in (saved, expected))
+        theirs, ours = (
+            f"{str(tensors[name].dtype).removeprefix('torch.')} {tuple(tensors[name].shape)}"
+            if name in tensors
+            else "none"
+            for tensors in (saved, expected)
+        )
         if theirs != ours:
             return f"the layer {name} ({theirs} in the file, {ours} expected)"
     return None
-
-
-def _layout(tensor: Tensor | None) -> str:
-    if tensor is None:
-        return "none"
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def _checksum(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:

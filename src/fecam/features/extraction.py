@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,11 +127,8 @@ def extract(
             f"{reasons[0]}"
         )
     if reasons:
-        notes = (
-            *notes,
-            f"{len(reasons)} of {counted(len(dataset), 'item')} could not be read",
-            *reasons,
-        )
+        count = f"{len(reasons)} of {counted(len(dataset), 'item')} could not be read"
+        notes = (*notes, count, *reasons)
     return replace(
         dataset,
         name=f"{dataset.name} ({encoder.name})",
@@ -198,21 +195,15 @@ def encode_dataset(
         except SettingsError as error:
             warnings.warn(f"features are not cached: {error}", stacklevel=3)
             return without_cache()
-        try:
-            with cache.writer(key, len(dataset), encoder.n_features, about) as writer:
-                if writer is not None:
-                    _encode(writer, dataset.items, encoder, report, strict, batch)
-                    if len(writer.skipped) == len(dataset):
-                        raise _NothingReadable(dict(writer.skipped))
-        except _NothingReadable as error:
-            return Encoded(np.zeros((0, encoder.n_features), np.float32), [], error.args[0])
+        with cache.writer(key, len(dataset), encoder.n_features, about) as writer:
+            if writer is not None:
+                _encode(writer, dataset.items, encoder, report, strict, batch)
+        if writer is not None and writer.is_empty:
+            features = np.zeros((0, encoder.n_features), np.float32)
+            return Encoded(features, [], dict(writer.skipped))
         cache.shrink(keep=key)
         stored = cache.find(key)
     return Encoded(stored.features, stored.kept.tolist(), dict(stored.about["skipped"]))
-
-
-class _NothingReadable(Exception):
-    """Ends a run without completing its set; the argument is why each item cannot be read."""
 
 
 def encode_readable(items: Sequence[Any], encoder: Encoder) -> Encoded:
@@ -253,8 +244,8 @@ def _encode(
 def _check_none_skipped(skipped: Sequence[Sequence[Any]]) -> None:
     if skipped:
         raise InputError(
-            f"{counted(len(skipped), 'item')} cannot be read, "
-            f"{skipped[0][1]}. Without strict such items are left out and counted"
+            f"{counted(len(skipped), 'item')} cannot be read, {skipped[0][1]}. Without strict such "
+            "items are left out and counted"
         )
 
 
@@ -281,19 +272,17 @@ def _read(
         except ItemError as error:
             return error
 
-    pending: deque[tuple[list[int], list[Future[Any]]]] = deque()
+    pending: deque[tuple[list[int], Iterator[Any]]] = deque()
     threads = min(THREADS, cpu_count())
     with ThreadPoolExecutor(threads, thread_name_prefix="fecam-read") as pool:
         try:
             for first in range(start, len(items), batch):
                 rows = list(range(first, min(first + batch, len(items))))
-                pending.append((rows, [pool.submit(read, row) for row in rows]))
+                pending.append((rows, pool.map(read, rows)))
                 if len(pending) > READ_AHEAD:
-                    rows, futures = pending.popleft()
-                    yield rows, [future.result() for future in futures]
-            while pending:
-                rows, futures = pending.popleft()
-                yield rows, [future.result() for future in futures]
+                    rows, prepared = pending.popleft()
+                    yield rows, list(prepared)
+            yield from ((rows, list(prepared)) for rows, prepared in pending)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -8,7 +8,7 @@ from typing import IO
 import numpy as np
 
 from fecam.data.dataset import Dataset
-from fecam.errors import InputError, MissingPackageError
+from fecam.errors import InputError, needs_extra
 from fecam.files import atomic_file
 
 
@@ -39,11 +39,9 @@ def _write_npz(features: Dataset, file: IO[bytes]) -> None:
 
 
 def _write_parquet(features: Dataset, file: IO[bytes]) -> None:
-    try:
+    with needs_extra("writing .parquet", "parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ModuleNotFoundError as error:
-        raise MissingPackageError("writing .parquet", error.name or "pyarrow", "parquet") from None
     X, classes = np.asarray(features.items), features.classes
     columns = {
         "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), X.shape[1]),

@@ -104,7 +104,8 @@ class FeatureStore:
                     writer.save()
                 raise
             else:
-                writer.finish(self.folder / key)
+                if not writer.is_empty:
+                    writer.finish(self.folder / key)
             finally:
                 writer.close()
         finally:
@@ -224,6 +225,11 @@ class FeatureWriter:
             return False
         self.done, self.skipped = done, skipped
         return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no item can be read; then there is no set to complete."""
+        return len(self.skipped) == self.count
 
     def add(self, features: Rows, end: int, skipped: list[tuple[int, str]]) -> None:
         """Append the features of the items up to ``end``, except those skipped."""

@@ -63,17 +63,12 @@ class RehearsalHead(Head[RehearsalState[M]], Generic[M]):
         train_X, train_y = X[rows], y[rows]
         if memory is not None:
             pseudo_X, pseudo_y = self._pseudo_samples(memory, X, y, rng)
-            train_X, train_y = (
-                np.concatenate([pseudo_X, train_X]),
-                np.concatenate([pseudo_y, train_y]),
-            )
+            train_X = np.concatenate([pseudo_X, train_X])
+            train_y = np.concatenate([pseudo_y, train_y])
         linear = fit_linear(train_X, train_y, self.classifier)
         return RehearsalState(self._update_memory(memory, X, y), linear, n_tasks + 1)
 
-    def _is_logistic(self) -> bool:
-        return self.classifier == "linear"
-
-    @available_if(_is_logistic)  # type: ignore[untyped-decorator]
+    @available_if(lambda head: head.classifier == "linear")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """Return class probabilities; only with ``classifier="linear"``."""
         return self._softmax(X)

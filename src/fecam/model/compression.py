@@ -21,29 +21,7 @@ def compress_file(
     *,
     replace: bool = False,
 ) -> CompressionEstimate:
-    """Write a compressed copy of a model, without its history.
-
-    Parameters
-    ----------
-    model : Model
-        An open model; it does not change.
-    path : str or os.PathLike
-        The file to write.
-    n_components : int or "auto", default="auto"
-        Number of directions, as for `FeCAMClassifier.compress`.
-    replace : bool, default=False
-        Whether an existing file is replaced.
-
-    Returns
-    -------
-    CompressionEstimate
-        The expected loss and the sizes.
-
-    Raises
-    ------
-    InputError
-        If the file exists, or the model cannot be compressed.
-    """
+    """Write a compressed copy of a model, without its history; return the expected loss."""
     if os.path.lexists(path) and not replace:
         raise InputError(
             f"{path} exists already. Remedy: another name with --output, or --force to replace it"

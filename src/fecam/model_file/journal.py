@@ -11,15 +11,9 @@ import sqlite3
 from typing import Any
 
 from fecam.errors import ModelFileError, UndoError
+from fecam.model_file import writing
 from fecam.model_file.projections import drop_projections
 from fecam.model_file.snapshot import Snapshot
-from fecam.model_file.writing import (
-    UNDO_STEPS,
-    current_checksums,
-    now,
-    set_current,
-    write_settings,
-)
 from fecam.model_rows import MAX_TEXT, file_error, parse_json
 from fecam.results import Label, Step
 
@@ -74,8 +68,8 @@ def undo_step(db: sqlite3.Connection, before: Snapshot) -> int:
     changes = db.execute(query, (step,)).fetchall()
     if not changes and settings is None:
         raise UndoError(
-            f"step {step} cannot be undone: it is older than the last {UNDO_STEPS} steps, was "
-            "purged, or the history was dropped."
+            f"step {step} cannot be undone: it is older than the last {writing.UNDO_STEPS} steps, "
+            "was purged, or the history was dropped."
         )
     old_settings = {} if settings is None else parse_json(f"settings of step {step}", settings)
     is_right = isinstance(old_settings, dict) and old_settings.keys() <= before.settings.keys()
@@ -86,15 +80,15 @@ def undo_step(db: sqlite3.Connection, before: Snapshot) -> int:
             query = "SELECT label FROM records WHERE id = ?"
             if db.execute(query, (old_id,)).fetchone() != (label,):
                 raise _damaged(step)
-        set_current(db, label, old_id)
+        writing.set_current(db, label, old_id)
         _drop_record(db, new_id)
     db.execute("DELETE FROM changes WHERE step = ?", (step,))
-    db.execute("UPDATE steps SET undone = ? WHERE number = ?", (now(), step))
+    db.execute("UPDATE steps SET undone = ? WHERE number = ?", (writing.now(), step))
     has_prior = db.execute("SELECT 1 FROM priors WHERE id = ?", (prior_id,)).fetchone()
     after = {**before.settings, **old_settings}
     after["version_"] = json.dumps(before.version + 1)
     after["prior_"] = json.dumps(prior_id if has_prior else None)
-    write_settings(db, after, current_checksums(db))
+    writing.write_settings(db, after, writing.current_checksums(db))
     _drop_unused(db)
     return int(step)
 
@@ -106,7 +100,7 @@ def _damaged(step: int) -> ModelFileError:
     )
 
 
-def prune_history(db: sqlite3.Connection, keep: int = UNDO_STEPS) -> None:
+def prune_history(db: sqlite3.Connection, keep: int = writing.UNDO_STEPS) -> None:
     """Drop what is needed only to undo older steps."""
     old = db.execute(
         "SELECT number FROM steps WHERE undone IS NULL AND (settings IS NOT NULL OR "

@@ -18,7 +18,7 @@ from fecam.core.scatter import Scatter
 from fecam.errors import ModelFileError
 from fecam.model_file.connection import open_for_reading
 from fecam.model_file.descriptors import descriptor_of
-from fecam.model_rows import Layout, Matrices, Row, check_matrices, file_error
+from fecam.model_rows import RESTORE, Layout, Matrices, Row, check_matrices, file_error
 
 CACHE_BYTES = 64 * 2**20
 """Limit of the cache of matrices, which are often needed twice in a row."""
@@ -63,7 +63,15 @@ class LazyMatrixStore:
             if self._process != os.getpid():  # a connection must not be used after a fork
                 self._finalizer.detach()
                 self._open()
-            blobs = self._fetch(record_id, row)
+            try:
+                blobs = fetch(self.db, record_id, row)
+            except sqlite3.Error as error:
+                closed = isinstance(error, sqlite3.ProgrammingError)
+                raise file_error(
+                    f"{self.path}: the matrix of class {row.label} cannot be read: "
+                    f"{'the file was closed' if closed else error}.",
+                    "Open it again." if closed else RESTORE,
+                ) from None
             self._reads += 1
             if self._reads == READAHEAD_AFTER:
                 threading.Thread(target=_read_ahead, args=(self.path,), daemon=True).start()
@@ -75,19 +83,6 @@ class LazyMatrixStore:
             while self._bytes > CACHE_BYTES and len(self._cache) > 1:
                 self._bytes -= self._cache.popitem(last=False)[1][1]
         return pair
-
-    def _fetch(self, record_id: int, row: Row) -> Matrices:
-        try:
-            return fetch(self.db, record_id, row)
-        except sqlite3.ProgrammingError:
-            raise file_error(
-                f"the matrix of class {row.label} cannot be read: {self.path} was closed.",
-                "Open it again.",
-            ) from None
-        except sqlite3.Error as error:
-            raise file_error(
-                f"{self.path}: the matrix of class {row.label} cannot be read: {error}."
-            ) from None
 
 
 def _read_ahead(path: Path) -> None:

@@ -18,13 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fecam.model_file.connection import (
-    close_writer,
-    open_for_reading,
-    open_for_writing,
-    set_limits,
-    transaction,
-)
+from fecam.model_file import connection, writing
 from fecam.model_file.header import OLDEST_READ_IN_PLACE, VERSION
 from fecam.model_file.schema import TABLES, check_schema, user_version
 from fecam.model_file.settings import (
@@ -35,14 +29,6 @@ from fecam.model_file.settings import (
     read_settings,
     setting_names,
     unpack_settings,
-)
-from fecam.model_file.writing import (
-    STEP_BITS,
-    current_checksums,
-    insert,
-    now,
-    set_current,
-    write_settings,
 )
 from fecam.model_rows import Layout, Matrices, Provenance, Row, checksum, file_error, signed_row
 
@@ -59,10 +45,11 @@ _old_checksum = partial(checksum, algorithm=partial(blake2b, digest_size=16))
 @contextmanager
 def migrated_copy(path: Path, size: int) -> Iterator[sqlite3.Connection]:
     """Yield an upgraded copy of an older file, in memory."""
-    source, copy = open_for_reading(path, size), sqlite3.connect(":memory:", isolation_level=None)
+    source = connection.open_for_reading(path, size)
+    copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
         source.backup(copy)
-        set_limits(copy, size)
+        connection.set_limits(copy, size)
         copy.execute("PRAGMA trusted_schema = OFF")
         _upgrade(copy, size)
         yield copy
@@ -73,9 +60,9 @@ def migrated_copy(path: Path, size: int) -> Iterator[sqlite3.Connection]:
 
 def migrate(path: Path, size: int) -> None:
     """Upgrade an older file, in one transaction."""
-    db = open_for_writing(path, size)
+    db = connection.open_for_writing(path, size)
     try:
-        with transaction(db):
+        with connection.transaction(db):
             version = user_version(db)
             if version < OLDEST_READ_IN_PLACE:
                 _upgrade(db, size)
@@ -85,10 +72,10 @@ def migrate(path: Path, size: int) -> None:
                 db.execute(TABLES["projections"])
                 settings = read_settings(db, setting_names(version)) | NEW_IN_4
                 del settings["checksum_"]
-                write_settings(db, settings, current_checksums(db))
+                writing.write_settings(db, settings, writing.current_checksums(db))
                 db.execute(f"PRAGMA user_version = {VERSION}")
     finally:
-        close_writer(db)
+        connection.close_writer(db)
 
 
 def _upgrade(db: sqlite3.Connection, size: int) -> None:
@@ -107,13 +94,13 @@ def _upgrade(db: sqlite3.Connection, size: int) -> None:
     db.execute("DROP TABLE classes")
     for name in TABLES.keys() - {"settings"}:
         db.execute(TABLES[name])
-    checksums, time = [], now()
-    for record_id, values in enumerate(old_rows, start=(1 << STEP_BITS) + 1):
+    checksums, time = [], writing.now()
+    for record_id, values in enumerate(old_rows, start=(1 << writing.STEP_BITS) + 1):
         row, matrices = _new_row(values, layout, time)
-        insert(db, record_id, row, matrices)
-        set_current(db, row.label, record_id)
+        writing.insert(db, record_id, row, matrices)
+        writing.set_current(db, row.label, record_id)
         checksums.append(row.checksum)
-    write_settings(db, settings, checksums)
+    writing.write_settings(db, settings, checksums)
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 

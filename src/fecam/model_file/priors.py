@@ -12,7 +12,7 @@ import numpy as np
 from fecam.core.arrays import to_numpy
 from fecam.core.prior import Prior, derive_prior
 from fecam.core.scatter import Scatter, to_dense
-from fecam.model_rows import MAX_COUNT, Layout, checksum, file_error
+from fecam.model_rows import MAX_COUNT, Layout, checksum, file_error, to_bytes
 
 
 def insert_prior(db: sqlite3.Connection, prior_id: int, prior: Prior) -> None:
@@ -20,7 +20,7 @@ def insert_prior(db: sqlite3.Connection, prior_id: int, prior: Prior) -> None:
     covariance = np.asarray(to_numpy(prior.covariance), np.float64)
     if covariance.ndim == 2:
         covariance = covariance[np.triu_indices(len(covariance))]
-    blob = covariance.astype("<f8").tobytes()
+    blob = to_bytes(covariance)
     signed = _checksum(prior.pseudo_count, prior.dof, blob)
     values = (prior_id, prior.pseudo_count, prior.dof, signed, blob)
     db.execute("INSERT INTO priors VALUES (?, ?, ?, ?, ?)", values)
@@ -38,14 +38,9 @@ def read_prior(db: sqlite3.Connection, prior_id: int, layout: Layout) -> Prior:
     if values is None:
         raise file_error("its prior is missing.")
     pseudo_count, dof, signed, blob = values
-    is_right = (
-        layout.scatter_kind != "none"
-        and isinstance(pseudo_count, float)
-        and 0 <= pseudo_count < math.inf
-        and type(dof) is int
-        and 0 <= dof <= MAX_COUNT
-        and blob is not None
-    )
+    is_right = blob is not None and layout.scatter_kind != "none"
+    is_right = is_right and isinstance(pseudo_count, float) and 0 <= pseudo_count < math.inf
+    is_right = is_right and type(dof) is int and 0 <= dof <= MAX_COUNT
     if not is_right or signed != _checksum(pseudo_count, dof, blob):
         raise file_error("its prior is damaged: a wrong number, or the checksum does not match.")
     numbers = np.frombuffer(blob, "<f8").astype(np.float64)

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.arrays import Array, to_numpy
-from fecam.model_rows import checksum, file_error, parse_json
+from fecam.core.arrays import Array
+from fecam.model_rows import checksum, file_error, parse_json, to_bytes
 
 
 def insert_projection(db: sqlite3.Connection, projection_id: int, matrix: Array) -> None:
     """Write a projection, in its dtype."""
-    array = to_numpy(matrix)
-    blob = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    values = (projection_id, array.shape[1], checksum(blob), blob)
+    blob = to_bytes(matrix)
+    values = (projection_id, matrix.shape[1], checksum(blob), blob)
     db.execute("INSERT INTO projections VALUES (?, ?, ?, ?)", values)
 
 

@@ -35,8 +35,11 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
     _ = classifier.refresh().metric_  # settings that could not be loaded are not saved either
     try:
         target = Path(os.path.realpath(path))
-        older = _existing_model(target)
-        if older is None:
+        try:
+            older = ModelFile(target)
+        except NewerFormatError:
+            raise
+        except ModelFileError:  # missing or damaged, and may be replaced
             create_file(target, WorkingCopy(classifier, needs_prior=True), replace=True)
             return
         with older:
@@ -48,16 +51,6 @@ def save(classifier: FeCAMClassifier, path: str | os.PathLike[str]) -> None:
             f"{path} was not written: {error}. A file that was there before is as it was. Check "
             "that the folder exists, may be written to and has room, then save again."
         ) from error
-
-
-def _existing_model(path: Path) -> ModelFile | None:
-    """Return the model at a path; None if it is missing or damaged, and may be replaced."""
-    try:
-        return ModelFile(path)
-    except NewerFormatError:
-        raise
-    except ModelFileError:
-        return None
 
 
 def _replace(working: WorkingCopy, classifier: FeCAMClassifier) -> None:

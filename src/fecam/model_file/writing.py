@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.prior import Prior
-from fecam.core.statistics import ClassStatistics
 from fecam.errors import InputError
 from fecam.model_file.priors import insert_prior
 from fecam.model_file.projections import insert_projection
@@ -132,20 +131,14 @@ def _changed_rows(
             row, _ = pack_class(key, stats, task, layout, old.provenance)
             if row.checksum == old.row.checksum:  # equal values in other objects
                 continue
-        yield (
-            *pack_class(key, stats, task, layout, _provenance(working, label, old, time, note)),
-            old,
-        )
-
-
-def _provenance(
-    working: WorkingCopy, label: Label, old: ClassRow | None, time: str, note: str
-) -> Provenance:
-    note = working.notes.get(label) or note or ("" if old is None else old.row.note)
-    learned = working.learned.get(label) or time
-    if old is not None:
-        learned = min(learned, old.row.learned or learned)
-    return Provenance(learned, time, note, working.content_hashes.get(label, b""))
+        learned = working.learned.get(label) or time
+        label_note = working.notes.get(label) or note
+        if old is not None:
+            learned = min(learned, old.row.learned or learned)
+            label_note = label_note or old.row.note
+        hashes = working.content_hashes.get(label, b"")
+        provenance = Provenance(learned, time, label_note, hashes)
+        yield (*pack_class(key, stats, task, layout, provenance), old)
 
 
 def layout_of(classifier: FeCAMClassifier) -> Layout:
@@ -164,7 +157,8 @@ def _prior(before: Snapshot | None, working: WorkingCopy, version: int) -> tuple
     if not classes:
         return None
     n_features = classifier.state_.n_features
-    is_derivable = sum(_n_numbers(stats) for stats in classes) <= n_features * n_features // 2
+    sizes = (math.prod(s.scatter.data.shape) for s in classes if s.scatter is not None)
+    is_derivable = sum(sizes) <= n_features * n_features // 2
     needs_prior = working.needs_prior and not is_derivable
     prior = classifier.current_prior() if needs_prior else classifier.prior_
     if prior is None or (is_derivable and prior.dof == sum(s.count - 1 for s in classes)):
@@ -172,10 +166,6 @@ def _prior(before: Snapshot | None, working: WorkingCopy, version: int) -> tuple
     if before is not None and before.prior is not None and before.prior[1] is prior:
         return before.prior
     return version << STEP_BITS, prior
-
-
-def _n_numbers(stats: ClassStatistics) -> int:
-    return 0 if stats.scatter is None else math.prod(stats.scatter.data.shape)
 
 
 def _projection_id(before: Snapshot | None, working: WorkingCopy, version: int) -> int | None:
@@ -190,12 +180,8 @@ def _pack_file_settings(
     working: WorkingCopy, version: int, prior_id: int | None, projection_id: int | None
 ) -> dict[str, str]:
     encoder = None if working.encoder is None else vars(working.encoder)
-    about = {
-        "encoder_": encoder,
-        "version_": version,
-        "prior_": prior_id,
-        "projection_": projection_id,
-    }
+    about = {"encoder_": encoder, "version_": version}
+    about |= {"prior_": prior_id, "projection_": projection_id}
     packed = pack_settings(working.classifier)
     return packed | {name: json.dumps(value) for name, value in about.items()}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fecam.bench.evaluation import BINS, Bin, NoveltyBin
+from fecam.core.calibration import novelty_threshold
 from fecam.report.drawing import COLORS, QUIET, WIDTH, Figure, new_figure, shorten, styled
 from fecam.report.maps import heatmap
 
@@ -81,8 +81,7 @@ def novelty_histogram(bins: Sequence[NoveltyBin], reject: float) -> Figure | Non
                 label=f"{side}, {counts.sum():,} items",
                 gid=f"histogram-{side}",
             )
-    threshold = -NormalDist().inv_cdf(reject)
-    axes.axvline(threshold, color=QUIET, linewidth=1, linestyle=(0, (5, 3)))
+    axes.axvline(novelty_threshold(reject), color=QUIET, linewidth=1, linestyle=(0, (5, 3)))
     axes.set(xlabel="novelty, standard deviations", ylabel="share of items")
     axes.legend(loc="upper right")
     return figure

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, ParamSpec
 
-from fecam.errors import MissingPackageError
+from fecam.errors import needs_extra
 from fecam.report.text import plain
 
-try:
+with needs_extra("drawing a report", "report"):
     import matplotlib.style
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
@@ -25,8 +25,6 @@ try:
     from matplotlib.ticker import FuncFormatter as FuncFormatter
     from matplotlib.ticker import MaxNLocator as MaxNLocator
     from matplotlib.ticker import NullFormatter
-except ModuleNotFoundError:
-    raise MissingPackageError("drawing a report", "matplotlib", "report") from None
 
 INK, QUIET, LINE = "#23303c", "#5d6b78", "#dde3e8"
 """Colors of text, axes and grids; `inline_svg` replaces them by CSS variables (dark mode)."""

@@ -6,18 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fecam.bench.metrics import adds_classes
+from fecam.report import plots
 from fecam.report.drawing import Figure, as_png, as_svg
 from fecam.report.maps import matrix_map, shrinkage_grid, shrinkage_map
-from fecam.report.plots import (
-    accuracy_curves,
-    joint_curves,
-    old_new_all_bars,
-    shown_heads,
-    singular_values,
-    storage_curves,
-    time_bars,
-    tsne_points,
-)
 from fecam.report.reading import Run
 from fecam.report.text import duration, percent, size
 
@@ -53,7 +44,7 @@ def joint_picture(runs: Mapping[str, Run]) -> list[Picture]:
     """Return the accuracy curves of several runs in one plot, if there are any."""
     caption = "Accuracy on all classes so far. Color and marker show the head, dashes the run."
     label = "Curves: accuracy of the heads of all runs"
-    return render("curves", "joint", joint_curves(runs), label, caption)
+    return render("curves", "joint", plots.joint_curves(runs), label, caption)
 
 
 def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
@@ -61,7 +52,7 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
     yield (
         "curves",
         "accuracy",
-        accuracy_curves(run),
+        plots.accuracy_curves(run),
         "Curves: accuracy of each head after each task",
         f"Accuracy on all test rows so far, after each task{_seeds(run)}."
         f"{_best(run, 'last', 'ends highest, at', _percent)}{omitted}",
@@ -69,12 +60,12 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
     yield (
         "old-new",
         "old-new-all",
-        old_new_all_bars(run),
+        plots.old_new_all_bars(run),
         "Bars: accuracy of each head on old, new and all classes",
         "Accuracy after the last task on earlier classes (old), on its own classes (new), and on "
         f"all classes.{_best(run, 'new', 'is best on new classes, at', _percent)}{omitted}",
     )
-    for i, head in enumerate(shown_heads(run), 1):
+    for i, head in enumerate(plots.shown_heads(run), 1):
         if all(map(adds_classes, run.heads[head].values())):
             columns = "the classes of each task (column) after each task (row). A column that"
             columns += " fades downward shows forgetting."
@@ -91,7 +82,7 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
     yield (
         "singular-values",
         "singular-values",
-        singular_values(run),
+        plots.singular_values(run),
         "Curves: singular values of covariances of old and new classes",
         "Singular values of the covariance matrices of some classes, each divided by its largest. "
         "Old classes are those of the first task. A flat curve means variance in many directions.",
@@ -99,7 +90,7 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
     yield (
         "tsne",
         "tsne",
-        tsne_points(run),
+        plots.tsne_points(run),
         "Two scatter plots: features before and after Tukey's transformation, by class",
         "t-SNE of the features of some classes, before and after Tukey's transformation. Each "
         "class has a color, repeated after seven; triangles are new classes. Distances between "
@@ -125,7 +116,7 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
     yield (
         "storage",
         "storage",
-        storage_curves(run),
+        plots.storage_curves(run),
         "Curves: memory of each head after each task",
         f"Memory of each head after each task.{_best(run, 'bytes', 'needs least,', size, min)}"
         f"{omitted}",
@@ -134,7 +125,7 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
     yield (
         "time",
         "time",
-        time_bars(run),
+        plots.time_bars(run),
         "Bars: seconds to learn and to predict",
         f"Seconds over all tasks, without the encoder.{fastest}{omitted}",
     )
@@ -162,7 +153,7 @@ def _best(
 
 
 def _omitted_heads(run: Run) -> str:
-    shown = len(shown_heads(run))
+    shown = len(plots.shown_heads(run))
     if shown == len(run.heads):
         return ""
     return f" Shows the {shown} best of {len(run.heads)} heads by average; the tables list all."

@@ -81,32 +81,19 @@ def heatmap(
 ) -> None:
     """Draw values as colors, with numbers in the cells or, in large matrices, a color bar."""
     rows, columns = values.shape
-    mesh = axes.pcolormesh(
-        np.arange(columns + 1) - 0.5,
-        np.arange(rows + 1) - 0.5,
-        values,
-        cmap="viridis",
-        vmin=low,
-        vmax=high,
-        edgecolors="face",
-        rasterized=values.size > MAX_VECTOR_CELLS,
-    )
+    edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
+    colors: dict[str, Any] = {"cmap": "viridis", "vmin": low, "vmax": high, "edgecolors": "face"}
+    as_pixels = values.size > MAX_VECTOR_CELLS
+    mesh = axes.pcolormesh(*edges, values, rasterized=as_pixels, **colors)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     if max(values.shape) <= 9:
         for (row, column), value in np.ndenumerate(values):
             if not np.isnan(value):
-                pale = np.asarray(mesh.norm(value)) > 0.6
-                axes.text(
-                    column,
-                    row,
-                    f"{value:.0f}" if high == 100 else f"{value:.1f}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color="#101820" if pale else "#fefefe",
-                )
+                color = "#101820" if np.asarray(mesh.norm(value)) > 0.6 else "#fefefe"
+                text = f"{value:.0f}" if high == 100 else f"{value:.1f}"
+                axes.text(column, row, text, ha="center", va="center", fontsize=8, color=color)
     else:
         bar = axes.figure.colorbar(mesh, ax=axes, label=title, shrink=0.9)
         bar.outline.set_visible(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,8 +164,6 @@ def _unique_names(runs: Sequence[Run]) -> dict[str, Run]:
         names = [f"{run.name} ({run.folder.resolve().name})" for run in runs]
     named: dict[str, Run] = {}
     for name, run in zip(names, runs, strict=True):
-        unique, number = name, 2
-        while unique in named:
-            unique, number = f"{name} {number}", number + 1
-        named[unique] = run
+        candidates = chain([name], (f"{name} {number}" for number in count(2)))
+        named[next(each for each in candidates if each not in named)] = run
     return named

@@ -255,10 +255,10 @@ def tsne_points(run: Run) -> Figure | None:
     colors = np.array([COLORS[kinds.index(label) % len(COLORS)] for label in labels])
     is_new = np.asarray(data["is_new"], dtype=bool)
     groups = (("old class", "o", ~is_new), ("new class", "^", is_new))
-    shown = [name for name in ("before", "after") if data.get(name)]
+    maps = [name for name in ("before", "after") if data.get(name)]
     figure = Figure(figsize=(WIDTH, 3.1))
-    panels = figure.subplots(1, len(shown), squeeze=False)[0]
-    for axes, name in zip(panels, shown, strict=True):
+    panels = figure.subplots(1, len(maps), squeeze=False)[0]
+    for axes, name in zip(panels, maps, strict=True):
         points = np.asarray(data[name], dtype=float)
         for _, marker, rows in groups:
             axes.scatter(
@@ -273,12 +273,7 @@ def tsne_points(run: Run) -> Figure | None:
         axes.set(title=f"{name} Tukey", xticks=[], yticks=[], box_aspect=1)
         axes.grid(visible=False)
         axes.spines[:].set_visible(True)
-    legend(
-        figure,
-        [
-            (name, {"color": QUIET, "linestyle": "", "marker": marker})
-            for name, marker, rows in groups
-            if rows.any()
-        ],
-    )
+    style = {"color": QUIET, "linestyle": ""}
+    shown = [(name, {**style, "marker": marker}) for name, marker, rows in groups if rows.any()]
+    legend(figure, shown)
     return figure

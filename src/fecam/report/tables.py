@@ -82,13 +82,12 @@ class Table:
         head = "".join(f'<th scope="col">{markup(name)}</th>' for name in self.header)
         body = []
         for first, *others in self.rows:
-            cells = [
-                f"<td><strong>{markup(cell.text)}</strong></td>"
-                if cell.best
-                else f"<td>{markup(cell.text)}</td>"
+            texts = [
+                f"<strong>{markup(cell.text)}</strong>" if cell.best else markup(cell.text)
                 for cell in others
             ]
-            body.append(f'<tr><th scope="row">{markup(first.text)}</th>{"".join(cells)}</tr>')
+            cells = "".join(f"<td>{text}</td>" for text in texts)
+            body.append(f'<tr><th scope="row">{markup(first.text)}</th>{cells}</tr>')
         label = markup(self.caption or "table")
         caption = f"<caption>{label}</caption>" if self.caption else ""
         return (

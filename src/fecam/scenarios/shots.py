@@ -116,8 +116,8 @@ def _sampled(data: Dataset, label: int, rows: Rows, shots: int, seed: int) -> Ro
     if len(rows) < shots:
         raise DatasetError(
             f"shots={shots}, but {class_name(data, label)} of {data.name!r} has "
-            f"{counted(len(rows), 'row')} "
-            "for training. Remedy: fewer shots, or an order without this label"
+            f"{counted(len(rows), 'row')} for training. Remedy: fewer shots, or an order without "
+            "this label"
         )
     return choice_sorted(rows, shots, rng_for(seed, "shots", label))
 

@@ -85,13 +85,13 @@ def class_name(data: Dataset, label: int) -> str:
 def no_rows(data: Dataset, label: int, purpose: str, test_share: float) -> DatasetError:
     """Return the error for a class without training rows or test rows."""
     subject = f"the data set {data.name!r} has no rows for {purpose}"
-    if purpose == "testing" and not np.any(data.is_test):
-        if not test_share:
-            return DatasetError(f"{subject}. Remedy: mark some, or give a test_share such as 0.2")
-        return DatasetError(
-            f"{subject} of {class_name(data, label)}: a test_share needs two rows of a class. "
-            "Remedy: add rows, or give an order without this label"
-        )
+    drawn = purpose == "testing" and not np.any(data.is_test)
+    if drawn and not test_share:
+        return DatasetError(f"{subject}. Remedy: mark some, or give a test_share such as 0.2")
+    reason, remedy = (
+        (": a test_share needs two rows of a class", "add rows, or ") if drawn else ("", "")
+    )
     return DatasetError(
-        f"{subject} of {class_name(data, label)}. Remedy: give an order without this label"
+        f"{subject} of {class_name(data, label)}{reason}. Remedy: {remedy}give an order without "
+        "this label"
     )
