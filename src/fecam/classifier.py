@@ -40,7 +40,7 @@ from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform, unit_length
 from fecam.core.tuning import TUNING, SearchTuning
-from fecam.errors import InputError, SettingsError, SingularMatrixError
+from fecam.errors import FecamError, InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of, repeated_rows
 from fecam.labels import check_same_kind
 from fecam.presets import preset
@@ -765,7 +765,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         after = after.with_measurements(moments, {})
         predictor = Predictor(after, metric, previous=previous, prior=prior, tuning=self._tuning)
         measured = {}
-        with suppress(SingularMatrixError):  # predictions report it
+        with suppress(FecamError):  # a singular or damaged matrix: predictions report it
             measured = predictor.measured_rows(rows)
         # Nothing below can fail, so an error above leaves the classifier unchanged.
         self._state = after.with_measurements({}, measured)

@@ -25,11 +25,16 @@ TWO_COLUMNS = (
 
 
 class TwoClassShape(FeCAMClassifier):
-    """The estimator with scikit-learn's shape for two classes: one column, the difference."""
+    """The estimator with scikit-learn's shape for two classes: one column, the difference.
+
+    Of distances that are not squared, because they rank samples as probabilities do.
+    """
 
     def decision_function(self, X):
-        scores = super().decision_function(X)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        if len(self.classes_) != 2:
+            return super().decision_function(X)
+        distances = self.transform(X)
+        return distances[:, 0] - distances[:, 1]
 
 
 MEASURED_ROWS = (

@@ -11,6 +11,7 @@ from fecam import FeCAMClassifier
 from fecam.core import calibration
 from fecam.core.covariance import normalize, shrink, whiten
 from fecam.core.precision import BlockCholesky, DensePrecision
+from fecam.core.predictor import Predictor
 from fecam.core.prior import make_prior
 from fecam.core.scatter import Scatter, sqrt_rows, to_dense
 from fecam.core.statistics import ClassStatistics, summarize_class
@@ -75,7 +76,9 @@ def test_distance_moments_are_those_of_rows_left_out():
     classes = [summarize_class(X[y == k], X[y == k], "full", np.float64) for k in range(5)]
     prior = make_prior(classes, 1.0)
     metric = FeCAMClassifier(tukey=None, l2=None).metric_
-    number, first, second = calibration.sample_distances(X[y == 1], classes[1], metric, prior)
+    number, first, second = calibration.sample_distances(
+        X[y == 1], classes[1], metric, prior, prior.dof
+    )
     rows = X[y == 1][:32].astype(float)  # 40 // 32 = 1: every row, up to 32
     shrunk = shrink(prior.covariance, (1, 0))
     inverse = np.linalg.inv(normalize(shrunk, "correlation"))
@@ -94,7 +97,7 @@ def test_rows_are_evenly_spread_over_a_batch():
     X = np.repeat(np.arange(320.0), 2).reshape(320, 2)
     stats = summarize_class(X, X, "none", np.float64)
     metric = FeCAMClassifier(covariance="identity", tukey=None, l2=None).metric_
-    _, first, _ = calibration.sample_distances(X, stats, metric, None)
+    _, first, _ = calibration.sample_distances(X, stats, metric, None, 0)
     chosen = X[:320:10]
     assert first == pytest.approx(((chosen - X.mean(axis=0)) ** 2).sum() * 320 / 319)
 
@@ -104,8 +107,8 @@ def test_rows_are_scaled_to_unit_length_if_queries_are():
     stats = summarize_class(X, X, "none", np.float64)
     settings = {"covariance": "identity", "tukey": None}
     plain, unit = (FeCAMClassifier(l2=l2, **settings).metric_ for l2 in (None, "compare"))
-    _, loud, _ = calibration.sample_distances(X, stats, plain, None)
-    _, quiet, _ = calibration.sample_distances(X, stats, unit, None)
+    _, loud, _ = calibration.sample_distances(X, stats, plain, None, 0)
+    _, quiet, _ = calibration.sample_distances(X, stats, unit, None, 0)
     length = np.linalg.norm(X.mean(axis=0))
     directions = X / np.linalg.norm(X, axis=1, keepdims=True) * length
     assert quiet == pytest.approx(((directions - stats.mean) ** 2).sum() * 20 / 19, rel=1e-5)
@@ -116,7 +119,8 @@ def test_a_batch_that_determines_the_prior_gives_no_moments():
     X, _ = signed_features(1, 10, 12, 0)
     stats = summarize_class(X, X, "full", np.float64)
     metric = FeCAMClassifier(tukey=None, l2=None).metric_
-    sampled = calibration.sample_distances(X, stats, metric, make_prior([stats], 1.0))
+    prior = make_prior([stats], 1.0)
+    sampled = calibration.sample_distances(X, stats, metric, prior, prior.dof)
     assert sampled == (0, 0.0, 0.0)
 
 
@@ -168,7 +172,8 @@ def test_the_trace_of_a_scatter_under_a_metric(n_features, tolerance, name, in_b
     """For every form of a precision; the tail floor counts as well."""
     X, y = relu_features(20, 90, n_features, 0)
     clf = FeCAMClassifier() if name == "default" else FeCAMClassifier.from_preset(name)
-    predictor = clf.fit(X, y).predictor_
+    clf.fit(X, y)
+    predictor = Predictor(clf.state_, clf.metric_)
     if in_basis:
         _ = predictor.precisions
     for i, stats in enumerate(list(clf.state_.classes.values())[:6]):

@@ -178,7 +178,8 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     assert f"{calibration.N_PROBES} random directions" in novelty
     assert f"as if {calibration.PSEUDO_COUNT} more" in novelty
     assert f"√({calibration.REFERENCE_REL_VARIANCE} v)" in novelty
-    assert f"{prior.GROWTH} times" in lag and prior.GROWTH == 2 and "at least half" in lag
+    assert f"{prior.MAX_GROWTH} times" in lag and prior.MAX_GROWTH == 2 and "at least half" in lag
+    assert f"below {prior.STABLE_DOF} degrees of freedom per feature" in lag
     text = " ".join(read("docs/explanation/search.md").split())
     size = TUNING.first_block
     for number in (

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import fecam
 from fecam import FeCAMClassifier, load
+from fecam.core.predictor import Predictor
 from fecam.errors import InputError, ModelFileError, UndoError, UnknownLabelError
 from fecam.model_file import lazy_matrices
 from fecam.model_file.descriptors import Connection
@@ -273,6 +274,7 @@ def test_compact_drops_the_history_and_free_pages(path):
 
 def test_matrices_stay_in_the_file(path, lazily, monkeypatch):
     learn(path)
+    monkeypatch.setattr(Predictor, "measured_rows", lambda self, batch: {})  # reads neighbors
     read = []
     fetch = lazy_matrices.fetch
     monkeypatch.setattr(

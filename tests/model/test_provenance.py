@@ -128,7 +128,7 @@ def test_merge_checks_concurrently_learned_samples(path, other):
         model.learn(X[:2] + 2, LABELS[:2])
         with fecam.open(path) as second:
             second.merge(other)
-        with pytest.raises(InputError, match="learned by both"):
+        with pytest.raises(InputError, match="have both learned"):
             model.merge(other)
 
 

@@ -9,6 +9,7 @@ import sqlite3
 import struct
 import tracemalloc
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier, load, model_rows
+from fecam.core.calibration_rows import N_COLUMNS
+from fecam.core.statistics import MAX_CALIBRATION_ROWS
 from fecam.errors import ModelFileError
 from fecam.model_file.file import ModelFile
 from fecam.model_file.integrity import check
@@ -232,22 +235,32 @@ def test_invalid_arrays(path, column, value):
 
 @pytest.mark.parametrize(
     "value",
-    [b"1", bytes(9), bytes(8 * 257), "x" * 8, 8, 1.5, np.full(2, np.nan).tobytes()],
+    [
+        b"1",
+        bytes(4 * N_COLUMNS + 1),
+        bytes(4 * N_COLUMNS * (MAX_CALIBRATION_ROWS + 1)),
+        "x" * 4 * N_COLUMNS,
+        8,
+        1.5,
+        np.full(N_COLUMNS, np.nan, np.float32).tobytes(),
+    ],
     ids=lambda value: type(value).__name__,
 )
-def test_invalid_sums_for_calibration(path, value):
+def test_invalid_measured_rows(path, value):
     changed(path, update("calibration", value))
     rejected(sign(path), "class 1")
 
 
-def test_sums_for_calibration_are_optional_and_covered_by_the_checksum(path):
-    sums = np.arange(80.0).tobytes()
-    changed(path, update("calibration", sums))
+def test_measured_rows_are_optional_and_covered_by_the_checksum(path):
+    rows = np.ones((3, N_COLUMNS), np.float32).tobytes()
+    changed(path, update("calibration", rows))
     rejected(path, "class 1 is damaged: its checksum does not match")
     load(sign(path))
     assert check(path) == []
     with ModelFile(path) as file:
-        assert [r.row.calibration for r in file.snapshot.rows.values()] == [None, sums, None]
+        assert list(file.snapshot.rows.values())[1].row.calibration == rows
+    changed(path, update("calibration", None))
+    load(sign(path))
 
 
 def test_a_mean_must_not_be_empty_but_a_low_rank_scatter_may(path):
@@ -259,10 +272,12 @@ def test_a_mean_must_not_be_empty_but_a_low_rank_scatter_may(path):
 
 
 def older_model():
-    """Return the model that the files of older versions hold."""
+    """Return the model that the files of older versions hold: they have no measured rows."""
     names = np.asarray(["cat", "dog", "owl"])
     clf = FeCAMClassifier(domains="average").partial_fit(X, names[Y])
-    return clf.partial_fit(X[:12] + 0.1, names[Y[:12]])
+    clf.partial_fit(X[:12] + 0.1, names[Y[:12]])
+    classes = {k: replace(stats, calibration=None) for k, stats in clf.state_.classes.items()}
+    return clf.set_state(replace(clf.state_, classes=classes))
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fecam import FeCAMClassifier, load
+from fecam.core.calibration_rows import N_COLUMNS
 from fecam.errors import FecamError, MissingPackageError, ModelFileError
 from fecam.model_file.integrity import check, file_info
 from fecam.model_file.records import EncoderRecord
@@ -232,6 +233,18 @@ def add(name, numbers, dtype="F64"):
     return changed
 
 
+def measured(name, n_rows, dtype="F32", fill=0):
+    """Add measured rows of a class."""
+    numbers = bytes([fill]) * (4 * N_COLUMNS * n_rows)
+
+    def changed(header):
+        add(name, numbers, dtype)(header)
+        header[name]["shape"] = [n_rows, N_COLUMNS]
+        return numbers
+
+    return changed
+
+
 def drop(key):
     def changed(header):
         del header["__metadata__"][key]
@@ -286,22 +299,24 @@ INVALID_FILES = {
     "a type that NumPy has not": (retype("count", "F8_E4M3"), "safetensors"),
     "an unheard type": (retype("count", "I65"), "safetensors"),
     "a huge shape": (reshape("scatter.2", [2**62, 2**10]), "safetensors"),
-    "too many sums": (add("calibration.0", bytes(8 * 257)), "expected is float64 (256,)"),
-    "sums of another type": (add("calibration.0", bytes(8), "I64"), "expected is float64"),
-    "sums that are not finite": (add("calibration.0", b"\xff" * 8), "class 0 has a number that"),
-    "sums of no class": (add("calibration.3", bytes(8)), "calibration.3"),
+    "too many measured rows": (measured("calibration.0", 33), "expected is float32 nothing"),
+    "measured rows of another type": (measured("calibration.0", 1, "I32"), "expected is float32"),
+    "measured rows not finite": (
+        measured("calibration.0", 1, fill=255),
+        "class 0 has a number that",
+    ),
+    "measured rows of no class": (measured("calibration.3", 1), "calibration.3"),
     "a negative shape": (reshape("mean", [-3, -40]), "safetensors"),
 }
 
 
-def test_version_1_and_sums_for_calibration_are_read(good):
+def test_version_1_and_measured_rows_are_read(good):
     header, data = parts(good)
     header["__metadata__"]["version"] = "1"
     write(good, header, data)
     old = import_model(good).classifier
-    sums = np.arange(80.0).tobytes()
-    add("calibration.1", sums)(header)
-    write(good, header, data + sums)
+    rows = measured("calibration.1", 3)(header)
+    write(good, header, data + rows)
     assert import_model(good).classifier.classes_.tolist() == old.classes_.tolist() == [0, 1, 7]
 
 

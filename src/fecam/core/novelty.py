@@ -146,7 +146,9 @@ class Background:
     def __init__(self, means: Floats) -> None:
         self._mean = means.mean(axis=0)
         self._axes = means - self._mean
-        inner = self._axes @ self._axes.T + max(len(means) - 1, 1) * np.eye(len(means))
+        inner = self._axes @ self._axes.T
+        ridge = max(len(means) - 1, 1) + 1e-12 * np.trace(inner)
+        inner = inner + ridge * np.eye(len(means))
         self._factor = cho_factor(inner, lower=True)
 
     def _product(self, a: Floats, b: Floats) -> Floats:

@@ -527,10 +527,10 @@ class Predictor:
         expected = np.asarray(self.expected_distances(unique.tolist()))[inverse]
         distances = to_numpy(nearest.distances)[:, 0].astype(np.float64)
         own = distance_scores(distances, expected, self._mean_expected)
-        step = self.tuning.block_rows
+        n_queries, step = queries.shape[0], self.tuning.block_rows
         blocks = [
-            self.pooled_space.scores(self.in_pooled_space(queries[i : i + step, :]))
-            for i in range(0, queries.shape[0], step)
+            self.pooled_space.scores(self.in_pooled_space(queries[i : min(i + step, n_queries), :]))
+            for i in range(0, n_queries, step)
         ]
         return np.concatenate([own, np.concatenate(blocks)], axis=1)
 
