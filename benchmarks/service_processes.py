@@ -1,6 +1,6 @@
 """What the processes of a service are worth: server processes and prediction workers.
 
-    python benchmarks/service_processes.py [--seconds 1.2] [--rounds 3] [--per-class 60 500] [--quick]
+    python benchmarks/service_processes.py [--seconds 1.2] [--rounds 3] [--quick]
 
 The same model of 100 classes of 512 features behind ``fecam serve --workers 1/2 --predict-workers
 0/1``, on loopback, with interleaved rounds: predictions of one row (256 connections) and of 256
