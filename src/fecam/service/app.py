@@ -30,7 +30,6 @@ from fecam.service.request_middleware import RequestMiddleware
 from fecam.service.routes import learning, predictions, status
 from fecam.service.schemas import request_schemas
 from fecam.service.settings import ServiceSettings
-from fecam.service.timeouts import TimeoutSweeper
 
 ENVIRONMENT = "FECAM_SERVICE"
 """Environment variable with the settings of worker processes."""
@@ -75,7 +74,6 @@ def create_app(settings: ServiceSettings, engine: Engine | None = None) -> FastA
         redoc_url=None,
     )
     app.state.engine, app.state.metrics = engine, Metrics()
-    app.state.body_timeouts = TimeoutSweeper(engine.limits.seconds)
     app.entry = RequestMiddleware(
         super(_App, app).__call__,
         settings=settings,

@@ -21,7 +21,8 @@ from fecam.distributed.cluster import connect, require_ray
 from fecam.errors import ClusterError, MissingPackageError, SettingsError
 from fecam.service import logs
 from fecam.service.app import create_app
-from fecam.service.engine import FEATURE_QUEUE_FACTOR, Engine
+from fecam.service.engine import Engine
+from fecam.service.predictions import FEATURE_QUEUE_FACTOR
 from fecam.service.replica import Replica
 from fecam.service.run import SHUTDOWN_TIMEOUT_S, WORKER_TIMEOUT_S, listen, url_of
 from fecam.service.settings import ServiceSettings
@@ -107,7 +108,6 @@ def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[s
     settings = replace(
         settings,
         port=port,
-        predict_workers=0,  # a replica has one CPU
         model=settings.model.absolute(),
         tokens=None if settings.tokens is None else settings.tokens.absolute(),
     )

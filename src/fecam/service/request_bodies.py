@@ -6,6 +6,7 @@ prediction.
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Mapping
@@ -134,7 +135,8 @@ async def _part(request: Request, limits: Limits) -> tuple[bytes, bool]:
     if declared is not None and declared.isdecimal() and int(declared) > limits.max_bytes:
         raise _too_large(limits)
     try:
-        message = await request.app.state.body_timeouts.wait(request.receive())
+        async with asyncio.timeout(limits.seconds):
+            message = await request.receive()
     except TimeoutError:
         raise Problem(
             408, "too_slow", f"no data came for {limits.seconds:g} seconds. Send it again."

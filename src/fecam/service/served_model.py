@@ -85,7 +85,7 @@ class Query:
 
 
 class EncodedAnswers(NamedTuple):
-    """Answers as JSON, which passes between processes faster than objects, and the version."""
+    """Answers as JSON, and the version of the model. The predicting thread encodes them."""
 
     json: bytes
     version: int
@@ -99,12 +99,6 @@ class EncodedAnswers(NamedTuple):
     def answers(self) -> list[Answer]:
         """The decoded answers, one per row."""
         return list(orjson.loads(self.json))
-
-
-def precompute(snapshot: Snapshot | None) -> None:
-    """Compute all factors, so that the first prediction is as fast as the others."""
-    if snapshot is not None and snapshot.classifier.state_.classes:
-        snapshot.classifier.warm_up()
 
 
 def predict_batch(

@@ -59,11 +59,7 @@ async def predict(request: Request) -> Response:
     query = await read_predict_request(request, engine.limits, n_features)
     if query.min_version is not None and query.min_version > engine.served.version:
         await engine.wait_for_version(query.min_version)
-    if query.kind == "features":
-        engine.check_kind("features")
-        encoded = await engine.predict(query.items, query.top, query.reject)
-    else:
-        encoded = await engine.predict_items(query.kind, query.items, query.top, query.reject)
+    encoded = await engine.predict(query.kind, query.items, query.top, query.reject)
     request.app.state.metrics.predicted.inc(len(query.items))
     return respond(start, {"answers": orjson.Fragment(encoded.json)}, encoded.version)
 
@@ -79,11 +75,7 @@ async def evaluate(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     labeled = await read_labeled_request(request, engine.limits)
     labels, unreadable = engine.parse_labels(labeled.labels), list[str]()
-    if labeled.kind == "features":
-        engine.check_kind("features")
-        encoded = await engine.predict(labeled.items)
-    else:
-        encoded = await engine.predict_items(labeled.kind, labeled.items)
+    encoded = await engine.predict(labeled.kind, labeled.items)
     truths, predicted = [], []
     for label, answer in zip(labels, encoded.answers, strict=True):
         if "error" in answer:

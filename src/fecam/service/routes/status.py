@@ -110,7 +110,7 @@ async def health() -> Response:
 
 @router.get("/readyz", tags=["run"], responses={200: {"model": Status}, 503: {"model": Status}})
 async def ready(request: Request) -> Response:
-    """Return 503 until the encoder is loaded and the prediction workers have started."""
+    """Return 503 until the encoder is loaded and all factors are computed."""
     engine: Engine = request.app.state.engine
     if engine.ready:
         return json_response({"status": "ready"})
