@@ -2,7 +2,7 @@
 
     python benchmarks/service_load.py [--seconds 3] [--rounds 5] [--per-class 5 60] [--quick]
 
-All on loopback in one run, with interleaved rounds: requests per second of an empty FastAPI
+All on loopback in one run, with interleaved rounds: requests per second of an empty Starlette
 endpoint, and of predictions from embeddings, 100 classes of 512 features, one row per request, as
 JSON and as bytes; batches of 256 against the same call without a service; and the latency of
 predictions during learning. The limit of the maths alone is shown too: 256 rows at a time without
@@ -40,13 +40,14 @@ GOALS = {"one": 0.60, "batch": 0.70, "p99": 3.0}
 """Shares of an empty endpoint and of the process; factor on the latency."""
 CONNECTIONS, CALM, BATCH = 256, (8, 64), 256
 EMPTY = """
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
-app = FastAPI()
+async def empty(request):
+    return JSONResponse({})
 
-@app.get("/")
-async def empty():
-    return {}
+app = Starlette(routes=[Route("/", empty)])
 """
 
 

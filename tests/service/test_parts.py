@@ -13,7 +13,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
 import httpx
@@ -132,10 +132,10 @@ def test_jobs_past_their_deadline_fail_and_are_not_computed():
 
 def test_unexpected_errors_give_a_response(monkeypatch, tmp_path):
     path = saved_model(tmp_path)
-    from fecam.service.app import create_app
+    from fecam.service.app import App
 
-    app = create_app(ServiceSettings(path))
-    engine = app.state.engine
+    app = App(ServiceSettings(path))
+    engine = app.engine
 
     async def fail():
         raise RuntimeError(f"of {path}")
@@ -266,7 +266,8 @@ def test_invalid_rows_cost_other_queries_little(tmp_path, monkeypatch, bad):
 
 
 def test_a_novelty_that_is_not_known_is_null_and_rejects_nothing(tmp_path, monkeypatch):
-    from fecam.client.requests import _predictions
+    from fecam import api
+    from fecam.client.requests import Request
     from fecam.service.served_model import Query, ServedModel, predict_batch
 
     with package.open(saved_model(tmp_path)) as model:
@@ -282,7 +283,7 @@ def test_a_novelty_that_is_not_known_is_null_and_rejects_nothing(tmp_path, monke
     (encoded,) = predict_batch(view, [Query(X[:3], reject=0.999)])
     assert b"NaN" not in encoded.json and b'"novelty":null' in encoded.json
     content = {"answers": encoded.answers, "version": 1, "milliseconds": 0.5}
-    predictions = _predictions(content)
+    predictions = Request(api.PREDICT).read(content)
     assert [prediction.novelty for prediction in predictions] == [None] * 3
     assert None not in predictions.labels
 

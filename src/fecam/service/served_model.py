@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
@@ -93,12 +93,12 @@ class EncodedAnswers(NamedTuple):
     @classmethod
     def encode(cls, answers: list[Answer], version: int) -> EncodedAnswers:
         """Encode answers."""
-        return cls(orjson.dumps(answers), version)
+        return cls(msgspec.json.encode(answers), version)
 
     @property
     def answers(self) -> list[Answer]:
         """The decoded answers, one per row."""
-        return list(orjson.loads(self.json))
+        return list(msgspec.json.decode(self.json))
 
 
 def predict_batch(
