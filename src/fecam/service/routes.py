@@ -191,18 +191,26 @@ class Routes:
         return json_response({"status": status}, 503, {"Retry-After": "1"})
 
 
-def _route(operation: Operation, handler: Handler) -> Route:
-    """Return the route of an operation; a result is sent with its version and duration."""
+class _Endpoint:
+    """A handler as an ASGI application, without the layer for exceptions that Starlette adds."""
 
-    async def respond(request: Request) -> Response:
+    def __init__(self, operation: Operation, handler: Handler) -> None:
+        self._operation, self._handler = operation, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response of the handler, or its result with version and duration."""
         start = time.perf_counter()
-        result, version = await handler(request)
-        milliseconds = round(1000 * (time.perf_counter() - start), 3)
-        return json_response(operation.response(result, version, milliseconds))
+        response = await self._handler(Request(scope, receive))
+        if self._operation.result is not None:
+            result, version = response
+            milliseconds = round(1000 * (time.perf_counter() - start), 3)
+            response = json_response(self._operation.response(result, version, milliseconds))
+        await response(scope, receive, send)
 
+
+def _route(operation: Operation, handler: Handler) -> Route:
     path = operation.path.replace("{label}", "{label:path}")  # a label may contain a slash
-    endpoint = handler if operation.result is None else respond
-    return Route(path, endpoint, methods=[operation.method])
+    return Route(path, _Endpoint(operation, handler), methods=[operation.method])
 
 
 class TempFileResponse(FileResponse):
