@@ -2,13 +2,13 @@
 
     python benchmarks/service_load.py [--seconds 3] [--rounds 5] [--per-class 5 60] [--quick]
 
-All on loopback in one run, with interleaved rounds: requests per second of an empty FastAPI
+All on loopback in one run, with interleaved rounds: requests per second of an empty Starlette
 endpoint, and of predictions from embeddings, 100 classes of 512 features, one row per request, as
 JSON and as bytes; batches of 256 against the same call without a service; and the latency of
 predictions during learning. The limit of the maths alone is shown too: 256 rows at a time without
 a service. "Label alone" requests no probabilities (``top=0``); "approximate" is a model with
-``search="approximate"``. No process is bound to a core: the service predicts in one process while
-it reads and writes in another, and the load generator shares the cores with both.
+``search="approximate"``. No process is bound to a core: the service is one process, and the load
+generator shares the cores with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
@@ -41,13 +40,14 @@ GOALS = {"one": 0.60, "batch": 0.70, "p99": 3.0}
 """Shares of an empty endpoint and of the process; factor on the latency."""
 CONNECTIONS, CALM, BATCH = 256, (8, 64), 256
 EMPTY = """
-from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
-app = FastAPI()
+async def empty(request):
+    return JSONResponse({})
 
-@app.get("/")
-async def empty():
-    return {}
+app = Starlette(routes=[Route("/", empty)])
 """
 
 
@@ -98,16 +98,6 @@ def interleaved(cases: dict[str, Callable[[], Any]], rounds: int) -> dict[str, l
             say(f"  round {number + 1} of {rounds}: {name}")
             found[name].append(case())
     return found
-
-
-def settle(running: Served) -> None:
-    """Wait until the prediction workers of a service have started."""
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        with urllib.request.urlopen(f"{running.url}/metrics") as answer:
-            if b"fecam_predict_workers 0" not in answer.read():
-                return
-        time.sleep(0.1)
 
 
 def in_process(case: dict[str, Any]) -> dict[str, Any]:
@@ -187,8 +177,6 @@ def measure(args: Any, per_class: int) -> dict[str, Any]:
             service(path) as ours,
             service(folder / "short.fecam") as short,
         ):
-            settle(ours)
-            settle(short)
 
             def asks(port: int, asked: list[bytes], connections: int) -> Callable[[], Load]:
                 return lambda: load(port, asked, connections=connections, seconds=args.seconds)

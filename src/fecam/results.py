@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
-Label = int | str
-"""A bool is an int for a type checker, but a kind of label of its own."""
+Label = bool | int | str
+"""A bool is an int for Python, but a kind of label of its own."""
 T = TypeVar("T")
 
 
@@ -123,6 +123,8 @@ class ForgetResult(Step):
     """The step that removed a class, and the version of the model after it."""
 
     version: int = 0
+    step: int = 0
+    """The number of the step, as of `LearnResult`."""
 
 
 @dataclass(frozen=True)
@@ -172,11 +174,32 @@ class Evaluation:
     milliseconds: float = 0.0
 
 
+class Ellipse(TypedDict):
+    """One standard deviation of a class on a map."""
+
+    a: float
+    """Major semi-axis."""
+    b: float
+    """Minor semi-axis."""
+    angle: float
+    """Of the major axis, in radians."""
+
+
+class MapPoint(TypedDict):
+    """A class on a map."""
+
+    label: Label
+    count: int
+    x: float
+    y: float
+    ellipse: Ellipse
+
+
 @dataclass(frozen=True)
 class ClassMap:
     """Classes projected to two dimensions."""
 
-    points: list[Mapping[str, Any]]
-    explained: float
-    """Share of the variance of the centroids that the two dimensions hold."""
+    points: list[MapPoint]
+    explained: float | None
+    """Share of the variance of the centroids that the two dimensions hold; None if it is 0."""
     version: int

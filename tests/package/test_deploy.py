@@ -26,7 +26,7 @@ def lines(path):
 @pytest.fixture(scope="module")
 def known():
     """The options of ``fecam serve``."""
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     from typer.main import get_command
 
     from fecam.cli.app import app

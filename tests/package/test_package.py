@@ -13,7 +13,7 @@ import fecam
 
 ROOT = Path(__file__).parents[2]
 # pandas is not among them: scikit-learn loads it by itself where it is installed.
-HEAVY = ("torch", "ray", "transformers", "matplotlib", "fastapi", "typer")
+HEAVY = ("torch", "ray", "transformers", "matplotlib", "starlette", "msgspec", "typer")
 
 
 def run(*arguments):

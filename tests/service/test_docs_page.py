@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-pytest.importorskip("fastapi", reason="fecam[serve] is not installed")
+pytest.importorskip("starlette", reason="fecam[serve] is not installed")
 
 from helpers.servers import service
 
@@ -20,16 +20,41 @@ def test_docs_need_no_other_host(tmp_path, browser):
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
         response = page.goto(f"{running.url}/docs")
-        expect(page.locator(".opblock")).to_have_count(13)
-        for operation in ("/v1/predict", "/v1/teach", "/v1/model"):
-            expect(page.locator(f'[data-path="{operation}"]')).to_be_visible()
-        # An operation opens and shows its schemas; a call from the page works.
-        page.locator('[data-path="/v1/model"]').click()
-        page.get_by_role("button", name="Try it out").click()
-        page.get_by_role("button", name="Execute").click()
-        expect(page.locator(".live-responses-table")).to_contain_text("empty.fecam")
+        expect(page.locator(".operation")).to_have_count(13)
+
+        def opened(name):
+            operation = page.locator(f'[data-operation="{name}"]')
+            operation.locator("summary").click()
+            return operation
+
+        def send(operation, text):
+            operation.get_by_role("button", name="Send").click()
+            expect(operation.locator(".response")).to_contain_text(text)
+
+        model = opened("GET /v1/model")
+        expect(model).to_contain_text("width: integer | null")
+        send(model, "empty.fecam")
+
+        teach = opened("POST /v1/teach")
+        expect(teach.locator("pre").first).to_contain_text("label: string | integer | boolean")
+        teach.get_by_label("Idempotency-Key").fill("docs-1")
+        for _ in range(2):
+            send(teach, '"learned":{"robin":1}')
+        predict = opened("POST /v1/predict")
+        send(predict, '"label":"robin"')
+        predict.get_by_label("Content type").select_option("application/octet-stream")
+        rows = {"name": "rows", "mimeType": "", "buffer": bytes(12)}
+        predict.get_by_label("File").set_input_files(rows)
+        predict.get_by_label("top (query)").fill("0")
+        send(predict, '"nearest":[]')
+        forget = opened("DELETE /v1/classes/{label}")
+        forget.get_by_label("label (path)").fill("robin")
+        forget.get_by_label("purge (query)").fill("true")
+        send(forget, '"what":"forget"')
+        send(opened("POST /v1/undo"), "nothing_to_undo")
         page.close()
-    assert problems == []
+    failed = [text for text in problems if "409" not in text]  # the last call
+    assert failed == []
     own = urlsplit(running.url).netloc
     assert {urlsplit(url).netloc for url in requests if not url.startswith("data:")} == {own}
     policy = response.headers["content-security-policy"]

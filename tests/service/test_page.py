@@ -17,7 +17,7 @@ import pytest
 
 import fecam
 
-pytest.importorskip("fastapi", reason="fecam[serve] is not installed")
+pytest.importorskip("starlette", reason="fecam[serve] is not installed")
 
 FILES = {path.name: path for path in resources.files("fecam.service").joinpath("page").iterdir()}
 SHOTS = os.environ.get("FECAM_SCREENSHOTS")

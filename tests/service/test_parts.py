@@ -8,12 +8,12 @@ import socket
 import threading
 import time
 import weakref
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
 import httpx
@@ -37,6 +37,10 @@ def test_integer_labels(tmp_path):
         assert http.delete("/v1/classes/7").json()["counts"] == {"7": -2}
 
 
+def submit(batcher, job):
+    return asyncio.ensure_future(batcher.run(job))
+
+
 def test_queued_jobs_form_one_batch():
     from fecam.service.batches import Batcher
     from fecam.service.problems import Problem
@@ -52,18 +56,18 @@ def test_queued_jobs_form_one_batch():
         nonlocal go
         go = asyncio.Event()
         batcher = Batcher("work", work, max_queue=5, max_batch=4, seconds=30)
-        batcher.start()
-        first = batcher.submit(0)
+        first = submit(batcher, 0)
         await asyncio.sleep(0.05)
-        waiting = [batcher.submit(n) for n in range(1, 6)]
+        waiting = [submit(batcher, n) for n in range(1, 6)]
+        await asyncio.sleep(0)
         with pytest.raises(Problem, match="too many"):
-            batcher.submit(6)
+            await batcher.run(6)
         waiting[1].cancel()  # cancelled jobs are not computed
         go.set()
         await batcher.close()
         found = await asyncio.gather(first, *waiting, return_exceptions=True)
         with pytest.raises(Problem):
-            batcher.submit(7)
+            await batcher.run(7)
         return found
 
     found = asyncio.run(main())
@@ -83,11 +87,8 @@ def test_batches_run_ahead():
         return jobs
 
     async def main():
-        batcher = Batcher(
-            "work", work, max_queue=9, max_batch=2, seconds=30, max_inflight_batches=2
-        )
-        batcher.start()
-        waiting = [batcher.submit(n) for n in range(6)]
+        batcher = Batcher("work", work, max_queue=9, max_batch=2, seconds=30, max_inflight=2)
+        waiting = [submit(batcher, n) for n in range(6)]
         await asyncio.sleep(0.05)
         assert started == [[0, 1], [2, 3]], "two batches at a time"
         gates[2].set()  # out of order
@@ -117,13 +118,12 @@ def test_jobs_past_their_deadline_fail_and_are_not_computed():
         nonlocal go
         go = asyncio.Event()
         batcher = Batcher("work", work, max_queue=5, max_batch=1, seconds=0.2)
-        batcher.start()
-        both = [batcher.submit("started"), batcher.submit("waits")]
+        both = [submit(batcher, "started"), submit(batcher, "waits")]
         for one in both:
             with pytest.raises(Problem, match=r"within 0\.2 seconds"):
                 await one
         go.set()
-        assert await batcher.submit("later") == "later"
+        assert await batcher.run("later") == "later"
         await batcher.close()
 
     asyncio.run(main())
@@ -132,10 +132,10 @@ def test_jobs_past_their_deadline_fail_and_are_not_computed():
 
 def test_unexpected_errors_give_a_response(monkeypatch, tmp_path):
     path = saved_model(tmp_path)
-    from fecam.service.app import create_app
+    from fecam.service.app import App
 
-    app = create_app(ServiceSettings(path))
-    engine = app.state.engine
+    app = App(ServiceSettings(path))
+    engine = app.engine
 
     async def fail():
         raise RuntimeError(f"of {path}")
@@ -195,42 +195,6 @@ def test_the_map_matches_the_statistics(settings):
         assert ellipse["b"] ** 2 == pytest.approx(spread[1], rel=0.1)
 
 
-def test_inflight_items_are_limited():
-    from fecam.service.batches import Batcher
-
-    dispatched, go = [], None
-
-    async def work(jobs):
-        dispatched.append(list(jobs))
-        await go.wait()
-        return jobs
-
-    async def main():
-        nonlocal go
-        go = asyncio.Event()
-        batcher = Batcher(
-            "work",
-            work,
-            max_queue=9,
-            max_batch=4,
-            seconds=30,
-            max_inflight_batches=9,
-            max_inflight_items=6,
-        )
-        batcher.start()
-        waiting = []
-        for job in range(4):
-            waiting.append(batcher.submit(job, 3))
-            await asyncio.sleep(0.01)
-        assert dispatched == [[0], [1]], "the third waits: six items are in flight"
-        go.set()
-        assert await asyncio.gather(*waiting) == [0, 1, 2, 3]
-        await batcher.close()
-        assert batcher._n_inflight_items == 0
-
-    asyncio.run(main())
-
-
 def test_an_incomplete_body_times_out(tmp_path):
     path = saved_model(tmp_path)
     with served(path, "--seconds", "1") as http:
@@ -241,74 +205,6 @@ def test_an_incomplete_body_times_out(tmp_path):
             assert answered.status_code == 200, "other requests are answered"
             said = line.recv(10_000)
         assert b"408" in said.splitlines()[0] and b"no data came for 1 seconds" in said
-
-
-def test_timeout_sweeper():
-    from fecam.service.timeouts import TimeoutSweeper
-
-    async def main():
-        sweeper, forever = TimeoutSweeper(0.2), asyncio.Event()
-        assert await sweeper.wait(asyncio.sleep(0.01, "in time")) == "in time"
-        with pytest.raises(TimeoutError):
-            await sweeper.wait(forever.wait())
-        assert await sweeper.wait(asyncio.sleep(0.1, "again")), "after a timeout"
-        cancelled = asyncio.create_task(sweeper.wait(forever.wait()))
-        await asyncio.sleep(0.01)
-        cancelled.cancel()  # by another task: not a timeout
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
-        late = [asyncio.create_task(sweeper.wait(forever.wait())) for _ in range(3)]
-        outcomes = await asyncio.gather(*late, return_exceptions=True)
-        assert [type(one) for one in outcomes] == [TimeoutError] * 3
-        await asyncio.sleep(0.05)
-        assert not sweeper._deadlines and not sweeper._expired and not sweeper._sweeping
-
-    asyncio.run(main())
-
-
-@contextmanager
-def request_queue():
-    """Yield a request queue and a function that sends queries to it."""
-    from fecam.service.frames import encode_batch, write_frame
-    from fecam.service.prediction_worker import RequestQueue
-    from fecam.service.served_model import Query
-
-    def ask(count):
-        write_frame(ours.sendall, encode_batch([Query(np.zeros((1, 4), np.float32))] * count))
-
-    ours, theirs = socket.socketpair()
-    with theirs:
-        queue = RequestQueue(theirs)
-        reading = threading.Thread(target=queue.fill)
-        reading.start()
-        with ours:
-            yield queue, ask
-        reading.join()
-
-
-def test_queued_queries_share_one_product():
-    from fecam.service.served_model import BLOCK_ROWS
-
-    with request_queue() as (queue, ask):
-        for count in (1, 2, BLOCK_ROWS, 3):
-            ask(count)
-    taken = [[len(some) for some in queue.next_batches()] for _ in range(4)]
-    assert taken == [[1, 2, BLOCK_ROWS], [3], [], []], "the end stays the end"
-
-
-@pytest.mark.parametrize("few", [1, 9, 16])
-def test_product_sizes_become_even(few):
-    """Small and large products must not alternate."""
-    with request_queue() as (queue, ask):
-        coming, shares = few, []
-        for _ in range(8):  # 64 clients send the next query after each answer
-            for _ in range(coming):
-                ask(1)
-            while queue._frames.qsize() < coming:
-                time.sleep(0.001)
-            shares.append(len(queue.next_batches()))
-            coming = 64 - few if len(shares) == 1 else shares[-2]
-    assert shares[0] == few and set(shares[2:]) == {32}, shares
 
 
 def test_a_copy_is_removed_after_any_request(tmp_path, monkeypatch):
@@ -327,7 +223,7 @@ def test_a_copy_is_removed_after_any_request(tmp_path, monkeypatch):
 @pytest.mark.parametrize("count", [4, 60, 300])
 def test_old_models_have_no_reference_cycles(tmp_path, count):
     """Frozen objects are not collected, so a model in a reference cycle would leak."""
-    from fecam.service.served_model import Query, ServedModel, precompute, predict_batch
+    from fecam.service.served_model import Query, ServedModel, predict_batch
 
     rng = np.random.default_rng(0)
     rows, labels = rng.random((3 * count, 96), np.float32), np.repeat(["a", "b", "c"], count)
@@ -337,7 +233,7 @@ def test_old_models_have_no_reference_cycles(tmp_path, count):
         gc.disable()
         try:
             snapshot = model.snapshot
-            precompute(snapshot)
+            snapshot.classifier.warm_up()
             view = ServedModel.from_snapshot(snapshot)
             predict_batch(view, [Query(rows[:3])])
             held = [weakref.ref(one) for one in (snapshot.classifier, view.classifier)]
@@ -370,7 +266,8 @@ def test_invalid_rows_cost_other_queries_little(tmp_path, monkeypatch, bad):
 
 
 def test_a_novelty_that_is_not_known_is_null_and_rejects_nothing(tmp_path, monkeypatch):
-    from fecam.client.requests import _predictions
+    from fecam import api
+    from fecam.client.requests import Request
     from fecam.service.served_model import Query, ServedModel, predict_batch
 
     with package.open(saved_model(tmp_path)) as model:
@@ -386,7 +283,7 @@ def test_a_novelty_that_is_not_known_is_null_and_rejects_nothing(tmp_path, monke
     (encoded,) = predict_batch(view, [Query(X[:3], reject=0.999)])
     assert b"NaN" not in encoded.json and b'"novelty":null' in encoded.json
     content = {"answers": encoded.answers, "version": 1, "milliseconds": 0.5}
-    predictions = _predictions(content)
+    predictions = Request(api.PREDICT).read(content)
     assert [prediction.novelty for prediction in predictions] == [None] * 3
     assert None not in predictions.labels
 
@@ -395,7 +292,7 @@ def test_only_an_owned_process_freezes_the_gc(tmp_path):
     from fecam.service.engine import Engine
 
     async def begin(alone):
-        engine = Engine(ServiceSettings(path, predict_workers=0))
+        engine = Engine(ServiceSettings(path))
         engine.owns_process = alone
         await engine.start()
         while not engine.ready:
@@ -410,3 +307,98 @@ def test_only_an_owned_process_freezes_the_gc(tmp_path):
         assert gc.get_freeze_count() > 10_000
     finally:
         gc.unfreeze()
+
+
+def test_an_acknowledged_class_is_served(tmp_path):
+    with served(tmp_path / "new.fecam") as http:
+        assert http.post("/v1/predict", json={"features": X[:1].tolist()}).status_code == 409
+        rng = np.random.default_rng(0)
+        for label in range(8):
+            rows = 5 * np.eye(8)[[label] * 3] + rng.random((3, 8))
+            done = http.post("/v1/teach", json=teach_body(rows, f"c{label}")).json()
+            found = http.post("/v1/predict", json={"features": rows.tolist()}).json()
+            assert found["version"] >= done["version"]
+            assert [one["label"] for one in found["answers"]] == [f"c{label}"] * 3
+        http.post("/v1/undo", json={"steps": 1})
+        found = http.post("/v1/predict", json={"features": rows.tolist()}).json()
+        assert found["answers"][0]["label"] != "c7"
+
+
+def test_an_older_snapshot_never_follows_a_newer_one(tmp_path, monkeypatch):
+    """While one thread computes the factors of a version, another publishes the next."""
+    from fecam.service.engine import Engine
+
+    engine = Engine(ServiceSettings(saved_model(tmp_path)))
+    warm_up, slow = package.FeCAMClassifier.warm_up, threading.Event()
+
+    def wait_and_warm_up(classifier):
+        if not slow.is_set():
+            slow.set()
+            time.sleep(0.3)
+        warm_up(classifier)
+
+    monkeypatch.setattr(package.FeCAMClassifier, "warm_up", wait_and_warm_up)
+    with closing(engine.model):
+        first = threading.Thread(target=engine.publish)
+        first.start()
+        slow.wait()
+        engine.model.learn(X[:2] + 1, ["new", "new"])
+        engine.publish()
+        first.join()
+        assert engine.served.version == engine.model.version
+
+
+def test_different_queries_in_one_batch(tmp_path):
+    from fecam.service.engine import Engine
+
+    path = saved_model(tmp_path)
+    with package.open(path, readonly=True) as model:
+        labels = model.predict(X)
+
+    async def run():
+        engine = Engine(ServiceSettings(path))
+        await engine.start()
+        try:
+            rows = X.astype(np.float32)
+            asked = [engine.predict("features", rows[i : i + 2], 1 + i % 2) for i in range(6)]
+            wrong = engine.predict("features", rows[:1, :3])
+            outcomes = await asyncio.gather(*asked, wrong, return_exceptions=True)
+            for i, found in enumerate(outcomes[:-1]):
+                assert [one["label"] for one in found.answers] == labels[i : i + 2]
+                assert {len(one["nearest"]) for one in found.answers} == {1 + i % 2}
+            assert isinstance(outcomes[-1], InputError) and "3 columns" in str(outcomes[-1])
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
+
+
+def test_search_overrides_the_model(tmp_path):
+    """Approximate search gives some other answers here, also after a change.
+
+    Each class varies along four directions of its own, which estimates from a prefix miss.
+    """
+    rng, width = np.random.default_rng(0), 64
+    centers, axes = rng.random((40, 1, width)), rng.normal(size=(40, 4, width))
+    rows = centers + rng.normal(size=(40, 200, 4)) @ axes
+    rows += 0.05 * rng.normal(size=rows.shape)
+    rows, labels = rows.reshape(-1, width).astype(np.float32), np.repeat(np.arange(40), 200)
+    pairs = rng.integers(len(rows), size=(2, 1000))
+    queries = rows[pairs].mean(axis=0)
+    plain = {"normalization": None, "pooling": 0.0, "shrinkage": (1.0, 1.0)}
+
+    with package.open(tmp_path / "m.fecam", settings=plain) as model:
+        model.learn(rows[1:], labels[1:])
+        with served(model.path, "--search", "approximate") as http:
+            for _ in range(2):
+                asked = {"features": queries.tolist(), "top": 0}
+                answers = http.post("/v1/predict", json=asked).json()["answers"]
+                wrong = [one["label"] for one in answers] != model.classifier.predict(queries)
+                assert 0 < sum(wrong) < 100, "exact search has none"
+                http.post("/v1/teach", json=teach_body(rows[:1], "0"))
+                model.reload()
+
+
+def test_an_unknown_search_is_rejected(tmp_path):
+    with pytest.raises(SettingsError, match=r"search='fast' must be one of 'auto'.*'approximate'"):
+        ServiceSettings(tmp_path / "m.fecam", search="fast")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
 import httpx
@@ -20,7 +20,7 @@ import httpx
 import fecam as package
 from fecam.errors import MissingPackageError, SettingsError
 from fecam.service import ServiceSettings
-from fecam.service.app import create_app
+from fecam.service.app import App
 from fecam.service.blocks import (
     BLOCK_BYTES,
     apply_blocks,
@@ -67,8 +67,8 @@ class Connection:
 async def serving(settings, count=2):
     """A writer, and replicas with one client each."""
     line = Connection(Writer(settings))
-    apps = [create_app(settings, Replica(settings, line)) for _ in range(count)]
-    engines = [app.state.engine for app in apps]
+    apps = [App(settings, Replica(settings, line)) for _ in range(count)]
+    engines = [app.engine for app in apps]
     for one in engines:
         await one.start()
     clients = [
@@ -219,7 +219,7 @@ def test_errors_of_the_writer_equal_those_of_a_service(path):
     async def run():
         settings = ServiceSettings(path)
         alone = Engine(settings)
-        app = create_app(settings, alone)
+        app = App(settings, alone)
         await alone.start()
         async with (
             serving(settings, 1) as (_, _, (http,)),

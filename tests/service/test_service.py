@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager, suppress
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
 import httpx
@@ -288,6 +288,35 @@ BAD = [
 def test_invalid_queries_are_rejected(http, body, status, code):
     answer = http.post("/v1/predict", content=body, headers={"Content-Type": "application/json"})
     error(answer, status, code)
+
+
+def test_an_error_names_field_value_and_remedy(http):
+    row = [[1, 2, 3, 4, 5, 6]]
+    for fields, expected in (
+        ({"features": row, "top": 5000}, "top=5000: expected int <= 1000. GET"),
+        ({"features": [row[0], [1, "a"]]}, "features[1][1]='a': expected float, got str. GET"),
+        ({"features": row, "tops": 1}, "object contains unknown field tops. GET"),
+        ({"features": [[1, 2], [1]]}, "features[1] has 1 numbers; all rows must have the same"),
+        ({"images": ["data:image/png;base64,?"]}, "images[0]='data:image/png;base64,?': expected"),
+        ({}, "must have one of features, texts, images; it has 0"),
+    ):
+        answer = http.post("/v1/predict", json=fields)
+        assert answer.status_code == 422
+        assert expected in answer.json()["error"]["message"]
+    labels = http.post("/v1/teach", json={"features": row, "label": "a", "labels": ["a"]})
+    assert "either 'label'" in error(labels, 422, "invalid")
+    key = http.post("/v1/teach", json=teach_body(X[:1]), headers={"Idempotency-Key": "x" * 201})
+    assert "has 201 characters" in error(key, 422, "invalid")
+    purge = http.delete("/v1/classes/cat", params={"purge": "maybe"})
+    assert "purge='maybe' must be true or false" in error(purge, 422, "invalid")
+    top = http.post("/v1/predict?top=x", content=bytes(24), headers={
+        "Content-Type": "application/octet-stream"})  # fmt: skip
+    assert "top='x': expected int" in error(top, 422, "invalid")
+
+
+def test_head_and_allowed_methods(http):
+    assert http.head("/v1/model").status_code == 200
+    assert http.get("/v1/undo").headers["Allow"] == "POST"
 
 
 def test_an_invalid_query_does_not_affect_its_batch(http):

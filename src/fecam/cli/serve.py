@@ -43,13 +43,6 @@ def serve(
     ),
     port: Annotated[int, Option(min=0, max=65_535, help="Port; 0: any free port.")] = 8765,
     workers: Annotated[int, Option(min=1, help="Server processes.")] = 1,
-    predict_workers: Annotated[
-        int | None,
-        Option(
-            min=0,
-            help="Prediction processes per worker; 0: none. Default: 1 if a core is free, else 0.",
-        ),
-    ] = None,
     search: Annotated[
         str | None,
         Option(
@@ -95,7 +88,6 @@ def serve(
         host=host,
         port=port,
         workers=workers,
-        predict_workers=predict_workers,
         search=search,
         tokens=tokens,
         limits=Limits(int(max_mb * 1e6), max_items, max_pixels, seconds, queue),

@@ -6,16 +6,16 @@ import asyncio
 import time
 from typing import Any, Self, TypeVar
 
-from fecam.client.requests import Request, Requests
 from fecam.errors import MissingPackageError, ServiceError
 from fecam.files import atomic_file
 
 try:
     import httpx
 
+    from fecam.client.requests import Request, Requests
     from fecam.client.retries import Outcome, Retries
-except ImportError:
-    raise MissingPackageError("fecam.client", "httpx", "client") from None
+except ModuleNotFoundError as error:
+    raise MissingPackageError("fecam.client", str(error.name), "client") from None
 
 T = TypeVar("T")
 
@@ -40,8 +40,8 @@ class _Client(Requests):
 
     def _stream(self, request: Request[Any]) -> Any:
         return self._http.stream(
-            request.method,
-            request.path,
+            request.operation.method,
+            request.path or request.operation.path,
             params=request.params,
             headers=request.headers,
             content=request.content,

@@ -1,8 +1,7 @@
-"""Items as the service reads them: JSON, or rows of features."""
+"""Items as the service reads them: fields of a request."""
 
 from __future__ import annotations
 
-import base64
 import os
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,16 @@ from fecam.data.items import as_rows, kind_of
 from fecam.errors import InputError, ItemError
 
 
-def as_json(items: Any) -> dict[str, list[Any]]:
-    """Return items as JSON, under the name of their kind.
+def as_field(items: Any) -> dict[str, Any]:
+    """Return items under the name of their kind.
 
-    >>> as_json(["a small bird"]), as_json([[1, 2]]), as_json([b"GIF"])
-    ({'texts': ['a small bird']}, {'features': [[1.0, 2.0]]}, {'images': ['R0lG']})
+    >>> as_field(["a small bird"]), as_field([[1, 2]]), as_field([b"GIF"])
+    ({'texts': ['a small bird']}, {'features': [[1.0, 2.0]]}, {'images': [b'GIF']})
     """
     kind = kind_of(items)
     if kind == "features":
         return {kind: rows_of(items).tolist()}
-    if kind == "texts":
-        return {kind: list(items)}
-    return {kind: [base64.b64encode(_content(item)).decode() for item in items]}
+    return {kind: list(items) if kind == "texts" else list(map(_content, items))}
 
 
 def rows_of(items: Any) -> NDArray[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from fecam.client.items import as_json, rows_of
+from fecam import api
+from fecam.api import Operation
+from fecam.client.items import as_field, rows_of
 from fecam.data.items import kind_of
 from fecam.errors import InputError, ServiceError
 from fecam.results import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-JSON = {"Content-Type": "application/json"}
 
 
 class ResultList(list[T]):
@@ -61,9 +61,9 @@ class PredictionList(ResultList[Prediction]):
 class Request(Generic[T]):
     """One HTTP request, and the function that reads the JSON of its response."""
 
-    method: str
-    path: str
-    read: Callable[[Any], T]
+    operation: Operation
+    path: str = ""
+    """Path without parameters, if it is not that of the operation."""
     params: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
@@ -71,6 +71,41 @@ class Request(Generic[T]):
     """Whether it may be sent again after a lost response."""
     file: Path | None = None
     """Where the response is written, if it is a file."""
+    shape: tuple[int, ...] = ()
+    """Shape of the rows in ``content``, whose bytes do not hold it."""
+
+    def read(self, content: Any) -> T:
+        """Return the result in the JSON of a response."""
+        result: Any = self.file
+        if self.operation.list_name:
+            result = self._read_list(content)
+        elif self.file is None:
+            assert self.operation.result is not None, "a request with a result"
+            result = _read(self.operation.result, content)
+        return result  # type: ignore[no-any-return]
+
+    def _read_list(self, content: Any) -> ResultList[Any]:
+        kind = self.operation.result
+        list_type = PredictionList if kind is Prediction else ResultList[Any]
+        results = [_read(kind, item) for item in content[self.operation.list_name]]
+        if self.shape and self.shape[0] != len(results):
+            raise ServiceError(
+                f"{self.shape[0]} rows of {self.shape[1]} features were read as {len(results)} "
+                "rows. Send rows with model().width features.",
+                400,
+                "wrong_width",
+            )
+        return list_type(results, content["version"], content["milliseconds"])
+
+
+def _read(kind: Any, content: Any) -> Any:
+    """Return a result; predictions have some fields only, and times are in seconds."""
+    if kind is Prediction:
+        nearest = [from_json(Candidate, candidate) for candidate in content.get("nearest", ())]
+        return from_json(kind, {"label": None, "novelty": None, **content}, nearest=nearest)
+    if kind is LearnResult:
+        return from_json(kind, content, seconds=content["milliseconds"] / 1000)
+    return from_json(kind, content)
 
 
 class endpoint(Generic[P, T]):
@@ -109,7 +144,7 @@ class Requests:
         ModelInfo
             Its kind, encoder, size and version.
         """
-        return Request("GET", "/v1/model", _reader(ModelInfo))
+        return Request(api.MODEL)
 
     @endpoint
     def classes(self) -> Request[ResultList[ClassRecord]]:
@@ -120,7 +155,7 @@ class Requests:
         list of ClassRecord
             In the order of the labels.
         """
-        return Request("GET", "/v1/classes", _list_reader(ClassRecord, "classes"))
+        return Request(api.CLASSES)
 
     @endpoint
     def predict(
@@ -157,26 +192,18 @@ class Requests:
         ServiceError
             If the service rejects the request or does not answer.
         """
-        options = {"top": top, "reject": reject, "min_version": min_version}
-        params = {name: value for name, value in options.items() if value is not None}
+        options: dict[str, Any] = {"top": top, "reject": reject, "min_version": min_version}
         if kind_of(items) != "features":
-            content = _json({**as_json(items), **params})
-            return Request("POST", "/v1/predict", _predictions, {}, JSON, content)
+            body = api.PredictRequest(**as_field(items), **options)
+            return Request(api.PREDICT, **_sent(body))
         rows = np.ascontiguousarray(rows_of(items), "<f4")
-
-        def read(content: Any) -> PredictionList:
-            predictions = _predictions(content)
-            if len(predictions) != len(rows):  # the bytes do not hold the length of a row
-                raise ServiceError(
-                    f"{len(rows)} rows of {rows.shape[1]} features were read as "
-                    f"{len(predictions)} rows. Send rows with model().width features.",
-                    400,
-                    "wrong_width",
-                )
-            return predictions
-
-        headers = {"Content-Type": "application/octet-stream"}
-        return Request("POST", "/v1/predict", read, params, headers, rows.tobytes())
+        return Request(
+            api.PREDICT,
+            params={name: value for name, value in options.items() if value is not None},
+            headers={"Content-Type": "application/octet-stream"},
+            content=rows.tobytes(),
+            shape=rows.shape,
+        )
 
     @endpoint
     def learn(
@@ -211,9 +238,9 @@ class Requests:
         ServiceError
             If the service rejects the request or does not answer.
         """
-        headers = {**JSON, "Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        content = _json({**_labeled(items, labels), "note": note})
-        return Request("POST", "/v1/teach", _learn_result, {}, headers, content)
+        sent = _labeled(items, labels, note)
+        sent["headers"]["Idempotency-Key"] = idempotency_key or uuid.uuid4().hex
+        return Request(api.TEACH, **sent)
 
     @endpoint
     def forget(self, label: Label, *, purge: bool = False) -> Request[ForgetResult]:
@@ -233,8 +260,8 @@ class Requests:
         """
         name = quote(str(label), safe="").replace(".", "%2E")  # a class may be called ".."
         params = {"purge": "true"} if purge else {}
-        path = f"/v1/classes/{name}"
-        return Request("DELETE", path, _reader(ForgetResult), params, is_idempotent=False)
+        path = api.FORGET.path.format(label=name)
+        return Request(api.FORGET, path, params, is_idempotent=False)
 
     @endpoint
     def undo(self, steps: int = 1) -> Request[ResultList[Step]]:
@@ -250,8 +277,7 @@ class Requests:
         list of Step
             The undone steps, the last one first.
         """
-        content, read = _json({"steps": steps}), _list_reader(Step, "undone")
-        return Request("POST", "/v1/undo", read, {}, JSON, content, is_idempotent=False)
+        return Request(api.UNDO, **_sent(api.UndoRequest(steps=steps)), is_idempotent=False)
 
     @endpoint
     def history(self) -> Request[ResultList[Step]]:
@@ -262,7 +288,7 @@ class Requests:
         list of Step
             The last step first.
         """
-        return Request("GET", "/v1/history", _list_reader(Step, "steps"))
+        return Request(api.HISTORY)
 
     @endpoint
     def evaluate(self, items: Any, labels: Label | Sequence[Label]) -> Request[Evaluation]:
@@ -280,8 +306,7 @@ class Requests:
         Evaluation
             Accuracy, counts per class and confusions.
         """
-        content = _json(_labeled(items, labels))
-        return Request("POST", "/v1/evaluate", _reader(Evaluation), {}, JSON, content)
+        return Request(api.EVALUATE, **_labeled(items, labels))
 
     @endpoint
     def map(self) -> Request[ClassMap]:
@@ -292,7 +317,7 @@ class Requests:
         ClassMap
             A point and an ellipse per class.
         """
-        return Request("GET", "/v1/map", _reader(ClassMap))
+        return Request(api.MAP)
 
     @endpoint
     def download(self, path: str | os.PathLike[str]) -> Request[Path]:
@@ -308,21 +333,21 @@ class Requests:
         Path
             The file.
         """
-        file = Path(path)
-        return Request("GET", "/v1/model/file", lambda _: file, file=file)
+        return Request(api.FILE, file=Path(path))
 
 
-def _labeled(items: Any, labels: Label | Sequence[Label]) -> dict[str, Any]:
-    """Return items with their label or labels, as the service reads them."""
+def _labeled(items: Any, labels: Label | Sequence[Label], note: str = "") -> dict[str, Any]:
+    """Return the body and media type of items with their label or labels."""
     if isinstance(labels, (str, bytes, int)) or not hasattr(labels, "__len__"):
-        return {"label": _plain(labels), **as_json(items)}
-    names = [_plain(label) for label in labels]
-    if len(names) != len(items):
-        raise InputError(
-            f"{counted(len(items), 'item')} but {counted(len(names), 'label')}: give one label "
-            "per item."
-        )
-    return {"labels": names, **as_json(items)}
+        fields: dict[str, Any] = {"label": _plain(labels)}
+    else:
+        fields = {"labels": [_plain(label) for label in labels]}
+        if len(labels) != len(items):
+            raise InputError(
+                f"{counted(len(items), 'item')} but {counted(len(labels), 'label')}: give one "
+                "label per item."
+            )
+    return _sent(api.LabeledRequest(**fields, **as_field(items), note=note))
 
 
 def _plain(label: Any) -> Label:
@@ -335,32 +360,5 @@ def _plain(label: Any) -> Label:
     return plain
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content).encode()
-
-
-def _prediction(content: Any) -> Prediction:
-    missing = {"label": None, "novelty": None} if "error" in content else {}
-    nearest = [from_json(Candidate, candidate) for candidate in content.get("nearest", ())]
-    return from_json(Prediction, {**missing, **content}, nearest=nearest)
-
-
-def _predictions(content: Any) -> PredictionList:
-    predictions = map(_prediction, content["answers"])
-    return PredictionList(predictions, content["version"], content["milliseconds"])
-
-
-def _learn_result(content: Any) -> LearnResult:
-    return from_json(LearnResult, content, seconds=content["milliseconds"] / 1000)
-
-
-def _reader(kind: type[T]) -> Callable[[Any], T]:
-    return functools.partial(from_json, kind)
-
-
-def _list_reader(kind: type[T], name: str) -> Callable[[Any], ResultList[T]]:
-    def read(content: Any) -> ResultList[T]:
-        results = map(_reader(kind), content[name])
-        return ResultList(results, content["version"], content["milliseconds"])
-
-    return read
+def _sent(body: api.Request) -> dict[str, Any]:
+    return {"content": api.encode(body), "headers": {"Content-Type": "application/json"}}

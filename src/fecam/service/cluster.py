@@ -15,13 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from fastapi import FastAPI
-
 from fecam.distributed.cluster import connect, require_ray
 from fecam.errors import ClusterError, MissingPackageError, SettingsError
 from fecam.service import logs
-from fecam.service.app import create_app
-from fecam.service.engine import FEATURE_QUEUE_FACTOR, Engine
+from fecam.service.app import App
+from fecam.service.engine import Engine
+from fecam.service.predictions import FEATURE_QUEUE_FACTOR
 from fecam.service.replica import Replica
 from fecam.service.run import SHUTDOWN_TIMEOUT_S, WORKER_TIMEOUT_S, listen, url_of
 from fecam.service.settings import ServiceSettings
@@ -63,8 +62,8 @@ class WriterDeployment:
         await self._writer.close()
 
 
-def replica_app(settings: ServiceSettings) -> FastAPI:
-    """Return the application of a replica: `create_app` with a `Replica` as its engine."""
+def replica_app(settings: ServiceSettings) -> App:
+    """Return the application of a replica: `App` with a `Replica` as its engine."""
     from ray import serve
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
@@ -78,7 +77,7 @@ def replica_app(settings: ServiceSettings) -> FastAPI:
         except (RayError, RayServeException) as error:
             raise ConnectionError(type(error).__name__) from None
 
-    return create_app(settings, Replica(settings, call_writer))
+    return App(settings, Replica(settings, call_writer))
 
 
 def run_on_ray(settings: ServiceSettings, address: str, replicas: int) -> None:
@@ -107,7 +106,6 @@ def served(settings: ServiceSettings, address: str, replicas: int) -> Iterator[s
     settings = replace(
         settings,
         port=port,
-        predict_workers=0,  # a replica has one CPU
         model=settings.model.absolute(),
         tokens=None if settings.tokens is None else settings.tokens.absolute(),
     )
@@ -208,7 +206,7 @@ def _deploy(serve: Any, settings: ServiceSettings, node_resource: str, replicas:
     )
     serve.run(writer.bind(settings), name=WRITER_APP, route_prefix=None)
 
-    def build() -> FastAPI:
+    def build() -> App:
         return replica_app(settings)
 
     actor_options = {"num_cpus": 1, "runtime_env": {"env_vars": ENVIRONMENT}}

@@ -1,7 +1,8 @@
 """HTTP protocol with a header deadline and size limit, and coalesced writes.
 
 uvicorn limits neither the bytes nor the time of a request head. It writes the head and the body of
-a response separately: two packets wake the client twice, which takes longer than the prediction.
+a response separately, and uvloop sends them as two packets, which wake the client twice: that takes
+longer than the prediction.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ class Metrics:
         self._version = gauge("fecam_model_version", "Version of the model.")
         self._classes = gauge("fecam_model_classes", "Classes of the model.")
         self._samples = gauge("fecam_model_samples", "Samples of the model.")
-        self._predict_workers = gauge("fecam_predict_workers", "Running prediction workers.")
         self._waiting = gauge("fecam_waiting", "Waiting requests.", ("queue",))
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
@@ -63,7 +62,6 @@ class Metrics:
         self._version.set(served.version)
         self._classes.set(len(served.classes))
         self._samples.set(sum(record.count for record in served.classes))
-        self._predict_workers.set(engine.predict_workers)
         for queue, count in engine.queue_lengths.items():
             self._waiting.labels(queue).set(count)
         registry = self.registry

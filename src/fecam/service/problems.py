@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
 from sklearn.exceptions import NotFittedError
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from fecam.api import encode
 from fecam.errors import (
     EncoderError,
     FecamError,
@@ -23,6 +24,11 @@ from fecam.errors import (
     UnknownLabelError,
 )
 from fecam.service.logs import log
+
+_HTTP_ERRORS = {
+    404: "there is no such path. GET /openapi.json lists the paths.",
+    405: "this path has no such method. GET /openapi.json lists the methods.",
+}
 
 
 class Problem(Exception):
@@ -45,7 +51,7 @@ class Problem(Exception):
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return a JSON response."""
-    return Response(orjson.dumps(body), status, headers, "application/json")
+    return Response(encode(body), status, headers, "application/json")
 
 
 def queue_full_error(what: str) -> Problem:
@@ -76,6 +82,9 @@ def to_problem(error: Exception, model: Path) -> Problem:
     """Return any error as a response without internal details."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, HTTPException):
+        message = _HTTP_ERRORS.get(error.status_code, str(error.detail))
+        return Problem(error.status_code, "http", message, **(error.headers or {}))
     if isinstance(error, NotFittedError):
         return model_empty_error()
     if isinstance(error, MissingPackageError):

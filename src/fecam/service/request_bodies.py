@@ -1,95 +1,81 @@
 """Reads request bodies within limits: JSON, multipart forms, or rows of 32-bit floats.
 
-Bytes are counted while they arrive. Numbers are validated by hand: pydantic takes longer than the
-prediction.
+Bytes are counted while they arrive.
 """
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+import asyncio
+import re
+from collections.abc import AsyncGenerator
 from struct import Struct
-from struct import error as StructError
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
-import orjson
+from msgspec import UNSET
 from numpy.typing import NDArray
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from fecam import api
 from fecam.service.problems import Problem
 from fecam.service.settings import Limits
 
-KINDS = ("features", "texts", "images")
-MAX_TOP = 1000
-MAX_LABEL = 200
-MAX_NOTE = 2000
+Body = TypeVar("Body", bound=api.Request)
+
+_DECODERS: dict[type[api.Request], Any] = {
+    kind: msgspec.json.Decoder(kind, dec_hook=api.decode_image)
+    for kind in (api.PredictRequest, api.LabeledRequest, api.UndoRequest)
+}
+_QUERY = {"top", "reject", "min_version"}
 _MAX_FIELDS = 8
 """Fields of a form besides its files."""
 
 
-@dataclass(frozen=True, slots=True)
-class PredictRequest:
-    """Items to predict."""
+async def read_items(
+    request: Request, kind: type[Body], limits: Limits, n_features: int | None = None
+) -> tuple[str, Any, Body]:
+    """Return the kind of the items, the items and the other fields of a request.
 
-    kind: str
-    items: Any
-    top: int
-    reject: float | None
-    min_version: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LabeledRequest:
-    """Items with one label each."""
-
-    kind: str
-    items: Any
-    labels: list[str | int]
-    note: str
-
-
-async def read_predict_request(
-    request: Request, limits: Limits, n_features: int | None
-) -> PredictRequest:
-    """Read the items of a prediction; ``n_features`` is None if the model takes other items."""
-    media = _media_type(request)
-    if media == "application/octet-stream":
-        body = await read_body(request, limits)
-        rows = _rows_from_bytes(body, n_features, limits)
-        return PredictRequest("features", rows, *_options(_parse_texts(request.query_params)))
+    ``n_features`` is the number of features of a row in bytes; without it bytes are not accepted.
+    """
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_prediction = kind is api.PredictRequest
+    if media == "application/octet-stream" and is_prediction:
+        rows = _rows_from_bytes(await read_body(request, limits), n_features, limits)
+        texts = {n: text for n, text in request.query_params.items() if n in _QUERY}
+        return "features", rows, _from_texts(kind, texts)
     if media == "multipart/form-data":
-        form, files = await _form(request, limits)
-        _reject_unknown(form, {"top", "reject", "min_version"})
-        return PredictRequest("images", files, *_options(_parse_texts(form)))
-    values, may_contain_bool = await _json(request, media, limits)
-    _reject_unknown(values, {*KINDS, "top", "reject", "min_version"})
-    kind, items = _items(values, may_contain_bool, limits)
-    return PredictRequest(kind, items, *_options(values))
+        texts, files = await _form(request, limits)
+        return "images", files, _from_texts(kind, texts)
+    if media != "application/json":
+        raise Problem(
+            415,
+            "media_type",
+            f"Content-Type {media[:80]!r} must be application/json, multipart/form-data or, to "
+            "predict, application/octet-stream.",
+        )
+    body = await read_json(request, kind, limits)
+    kinds = [name for name in api.KINDS if getattr(body, name) is not UNSET]
+    if len(kinds) != 1:
+        raise invalid(f"the body must have one of {', '.join(api.KINDS)}; it has {len(kinds)}.")
+    items = getattr(body, kinds[0])
+    _check_count(len(items), limits)
+    return kinds[0], rows_from_lists(items) if kinds[0] == "features" else items, body
 
 
-async def read_labeled_request(request: Request, limits: Limits) -> LabeledRequest:
-    """Read labeled items."""
-    media = _media_type(request)
-    if media == "multipart/form-data":
-        form, files = await _form(request, limits)
-        _reject_unknown(form, {"label", "note"})
-        label = _label(form.get("label"))
-        return LabeledRequest("images", files, [label] * len(files), _note(form.get("note", "")))
-    values, may_contain_bool = await _json(request, media, limits)
-    _reject_unknown(values, {*KINDS, "label", "labels", "note"})
-    kind, items = _items(values, may_contain_bool, limits)
-    return LabeledRequest(kind, items, _labels(values, len(items)), _note(values.get("note", "")))
-
-
-async def read_object(request: Request, limits: Limits) -> dict[str, Any]:
+async def read_json(request: Request, kind: type[Body], limits: Limits) -> Body:
     """Read a JSON object; an empty body is an empty object."""
-    body = await read_body(request, limits)
-    return _parse_object(body) if body else {}
+    content = await read_body(request, limits) or b"{}"
+    try:
+        try:
+            return _DECODERS[kind].decode(content)  # type: ignore[no-any-return]
+        except msgspec.ValidationError as error:
+            raise _explain(error, msgspec.json.decode(content)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "json", f"the body is not JSON: {error}.") from None
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -102,9 +88,50 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     return b"".join([part, *[part async for part in _stream(request, limits, len(part))]])
 
 
+def labels_of(body: api.LabeledRequest, count: int) -> list[Any]:
+    """Return one label per item."""
+    if (body.label is UNSET) == (body.labels is UNSET):
+        raise invalid(
+            "the body must have either 'label', for all items, or 'labels', one per item."
+        )
+    labels = [body.label] * count if body.labels is UNSET else body.labels
+    if len(labels) != count:
+        raise invalid(f"'labels' must be a list of {count} labels, one per item.")
+    if any(isinstance(label, str) and "\0" in label for label in labels) or "\0" in body.note:
+        raise invalid("a label or note must not contain the character NUL.")
+    return labels
+
+
 def invalid(message: str) -> Problem:
     """Return the error of an invalid value."""
     return Problem(422, "invalid", message)
+
+
+def _explain(error: msgspec.ValidationError, content: Any) -> Problem:
+    """Return an error that names the field, its value in ``content``, and what it must be.
+
+    >>> try:
+    ...     msgspec.convert({"top": -1}, api.PredictRequest)
+    ... except msgspec.ValidationError as error:
+    ...     print(_explain(error, {"top": -1}))
+    top=-1: expected int >= 0. GET /openapi.json describes the fields.
+    """
+    message, _, path = str(error).partition(" - at `$")
+    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        content = content[name or int(index)]
+    where = f"{path.strip('`.')}={repr(content)[:40]}" if path else "the body"
+    message = f"{message[:1].lower()}{message[1:200]}".replace("`", "")
+    return invalid(f"{where}: {message}. GET /openapi.json describes the fields.")
+
+
+def _from_texts(kind: type[Body], texts: dict[str, str]) -> Body:
+    """Return the fields of a form or a query string; only predictions have numbers."""
+    if is_prediction := kind is api.PredictRequest:
+        texts = {name: text for name, text in texts.items() if text}
+    try:
+        return msgspec.convert(texts, kind, strict=not is_prediction)
+    except msgspec.ValidationError as error:
+        raise _explain(error, texts) from None
 
 
 def _too_large(limits: Limits, **headers: str) -> Problem:
@@ -134,7 +161,8 @@ async def _part(request: Request, limits: Limits) -> tuple[bytes, bool]:
     if declared is not None and declared.isdecimal() and int(declared) > limits.max_bytes:
         raise _too_large(limits)
     try:
-        message = await request.app.state.body_timeouts.wait(request.receive())
+        async with asyncio.timeout(limits.seconds):
+            message = await request.receive()
     except TimeoutError:
         raise Problem(
             408, "too_slow", f"no data came for {limits.seconds:g} seconds. Send it again."
@@ -142,58 +170,6 @@ async def _part(request: Request, limits: Limits) -> tuple[bytes, bool]:
     if message["type"] == "http.disconnect":
         raise Problem(400, "gone", "the request ended before its body did.")
     return message.get("body", b""), message.get("more_body", False)
-
-
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def _json(request: Request, media: str, limits: Limits) -> tuple[dict[str, Any], bool]:
-    """Read an object; also return whether it may contain true or false."""
-    if media != "application/json":
-        raise Problem(
-            415,
-            "media_type",
-            f"Content-Type {media[:80]!r} must be application/json, multipart/form-data or, to "
-            "predict, application/octet-stream.",
-        )
-    body = await read_body(request, limits)
-    # true has a u, false an l. Most bodies have one u, in "features". Finding words takes longer.
-    may_contain_bool = body.find(b"u", body.find(b"u") + 1) >= 0 or b"l" in body
-    return _parse_object(body), may_contain_bool
-
-
-def _parse_object(body: bytes) -> dict[str, Any]:
-    try:
-        values = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Problem(400, "json", f"the body is not JSON: {error}.") from None
-    if type(values) is not dict:
-        raise invalid('the body must be an object, such as {"features": [[0.1, 0.2]]}.')
-    return values
-
-
-def _reject_unknown(values: Mapping[str, Any], allowed: set[str]) -> None:
-    for name in values:
-        if name not in allowed:
-            raise invalid(f"field {name[:80]!r} must be one of {', '.join(sorted(allowed))}.")
-
-
-def _items(values: Mapping[str, Any], may_contain_bool: bool, limits: Limits) -> tuple[str, Any]:
-    kinds = [kind for kind in KINDS if kind in values]
-    if len(kinds) != 1:
-        raise invalid(f"the body must have one of {', '.join(KINDS)}; it has {len(kinds)}.")
-    (kind,) = kinds
-    items = values[kind]
-    if type(items) is not list:
-        raise invalid(f"{kind!r} must be a list, even of one item.")
-    _check_count(len(items), limits)
-    if kind == "features":
-        return kind, rows_from_lists(items, may_contain_bool=may_contain_bool)
-    for i, item in enumerate(items):
-        if type(item) is not str:
-            raise invalid(f"{kind}[{i}] must be a string{' in base64' * (kind == 'images')}.")
-    return kind, items if kind == "texts" else [_image(i, item) for i, item in enumerate(items)]
 
 
 def _check_count(count: int, limits: Limits) -> None:
@@ -208,43 +184,23 @@ def _check_count(count: int, limits: Limits) -> None:
         )
 
 
-def rows_from_lists(rows: list[Any], *, may_contain_bool: bool = True) -> NDArray[np.float32]:
-    """Return rows of numbers as an array; ``may_contain_bool`` adds a check for true and false.
+def rows_from_lists(rows: list[list[float]]) -> NDArray[np.float32]:
+    """Return rows of numbers as an array.
 
-    >>> rows_from_lists([[0.5, 1], [2, 3.25]]).tolist()
+    >>> rows_from_lists([[0.5, 1.0], [2.0, 3.25]]).tolist()
     [[0.5, 1.0], [2.0, 3.25]]
     """
-    width = len(rows[0]) if type(rows[0]) is list else 0
-    pack, packed = Struct(f"{width}d").pack, list[bytes]()
+    width = len(rows[0])
     for i, row in enumerate(rows):
-        if type(row) is not list or len(row) != width or not width:
-            raise invalid(f"features[{i}] must be a list of numbers, all of one length.")
-        try:
-            packed.append(pack(*row))  # several times as fast as NumPy, which also accepts "1"
-        except StructError:
-            raise _not_numbers(i) from None
-    array = np.frombuffer(b"".join(packed)).reshape(len(rows), width)
-    if may_contain_bool:
-        # Checking types is slow, and only 0 and 1 can have been a bool.
-        for i in np.flatnonzero(((array == 0) | (array == 1)).any(axis=1)).tolist():
-            if bool in map(type, rows[i]):
-                raise _not_numbers(i)
+        if len(row) != width or not width:
+            raise invalid(
+                f"features[{i}] has {len(row)} numbers; all rows must have the same number, at "
+                "least one."
+            )
+    pack = Struct(f"{width}d").pack  # several times as fast as NumPy
+    array = np.frombuffer(b"".join([pack(*row) for row in rows])).reshape(len(rows), width)
     with np.errstate(over="ignore"):  # the classifier rejects infinite values
         return array.astype(np.float32)
-
-
-def _not_numbers(i: int) -> Problem:
-    return invalid(f"features[{i}] must contain only numbers.")
-
-
-def _image(i: int, text: str) -> bytes:
-    head, comma, data = text.partition(",")
-    if comma and head.startswith("data:") and head.endswith(";base64"):
-        text = data
-    try:
-        return b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise invalid(f"images[{i}] is not base64.") from None
 
 
 def _rows_from_bytes(body: bytes, n_features: int | None, limits: Limits) -> NDArray[np.float32]:
@@ -269,14 +225,14 @@ class _InMemory(MultiPartParser):
     spool_max_size = 2**62
 
 
-async def _form(request: Request, limits: Limits) -> tuple[FormData, list[bytes]]:
+async def _form(request: Request, limits: Limits) -> tuple[dict[str, str], list[bytes]]:
     """Return the fields of a form and the contents of its files."""
     parser = _InMemory(
         request.headers,
         _stream(request, limits),
         max_files=limits.max_items,
         max_fields=_MAX_FIELDS,
-        max_part_size=4 * MAX_NOTE,
+        max_part_size=4 * api.MAX_NOTE,
     )
     try:
         form = await parser.parse()
@@ -284,71 +240,14 @@ async def _form(request: Request, limits: Limits) -> tuple[FormData, list[bytes]
         raise invalid(f"the form cannot be read: {error.message}") from None
     except (KeyError, UnicodeError, LookupError, ValueError):
         raise invalid("the form cannot be read: it is malformed.") from None
-    files = [
-        value.file.read()
-        for name, value in form.multi_items()
-        if isinstance(value, UploadFile) and name == "files"
-    ]
-    texts = [(name, value) for name, value in form.multi_items() if name != "files"]
-    if any(isinstance(value, UploadFile) for _, value in texts):
-        raise invalid("a file must be in the field 'files'.")
+    texts, files = dict[str, str](), list[bytes]()
+    for name, value in form.multi_items():
+        if not isinstance(value, UploadFile):
+            texts[name] = value
+        elif name == "files":
+            files.append(value.file.read())
+        else:
+            raise invalid(f"the file in {name[:80]!r} must be in the field 'files'.")
     await form.close()
     _check_count(len(files), limits)
-    return FormData(texts), files
-
-
-def _parse_texts(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a form or a query string as numbers."""
-    options: dict[str, Any] = {}
-    for name, convert in (("top", int), ("reject", float), ("min_version", int)):
-        if text := fields.get(name):
-            try:
-                options[name] = convert(text)
-            except ValueError:
-                raise invalid(f"{name}={text[:40]!r} must be a number.") from None
-    return options
-
-
-def _options(values: Mapping[str, Any]) -> tuple[int, float | None, int | None]:
-    top, reject = values.get("top", 1), values.get("reject")
-    if top is None:
-        top = 1
-    if type(top) is not int or not 0 <= top <= MAX_TOP:
-        raise invalid(f"top must be an integer from 0 to {MAX_TOP}.")
-    if reject is not None and (type(reject) is not float or not 0 < reject < 1):
-        raise invalid("reject must be a number between 0 and 1, such as 0.05, or omitted.")
-    version = values.get("min_version")
-    if version is not None and (type(version) is not int or version < 0):
-        raise invalid("min_version must be an integer of at least 0, or omitted.")
-    return top, reject, version
-
-
-def _labels(values: Mapping[str, Any], count: int) -> list[str | int]:
-    if ("label" in values) == ("labels" in values):
-        raise invalid(
-            "the body must have either 'label', for all items, or 'labels', one per item."
-        )
-    if "label" in values:
-        return [_label(values["label"])] * count
-    labels = values["labels"]
-    if type(labels) is not list or len(labels) != count:
-        raise invalid(f"'labels' must be a list of {count} labels, one per item.")
-    return [_label(label) for label in labels]
-
-
-def _label(value: Any) -> str | int:
-    if type(value) is bool or (type(value) is int and abs(value) < 2**53):
-        return value
-    if type(value) is not str or not value.strip() or len(value) > MAX_LABEL:
-        raise invalid(
-            f"a label must be a string of 1 to {MAX_LABEL} characters, an integer or a boolean."
-        )
-    if "\0" in value:
-        raise invalid("a label must not contain the character NUL.")
-    return value
-
-
-def _note(value: Any) -> str:
-    if type(value) is not str or len(value) > MAX_NOTE or "\0" in value:
-        raise invalid(f"a note must be a string of at most {MAX_NOTE} characters without NUL.")
-    return value
+    return texts, files

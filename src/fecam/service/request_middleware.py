@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fecam.service.access import Access
@@ -16,18 +14,12 @@ from fecam.service.metrics import Metrics
 from fecam.service.problems import Problem, to_problem
 from fecam.service.settings import ServiceSettings
 
-Handler = Callable[[Request], Awaitable[Response]]
-
 MAX_INFLIGHT_BODIES = 8
 """Bodies of the maximum size that may be in memory at the same time."""
 
 
 class RequestMiddleware:
-    """Checks access and sizes, formats errors, adds headers, and counts requests.
-
-    POST requests to ``bypass_routes`` skip the routing of the framework, which takes as long as the
-    prediction of a row.
-    """
+    """Checks access and sizes, formats errors, adds headers, and counts requests."""
 
     def __init__(
         self,
@@ -36,10 +28,9 @@ class RequestMiddleware:
         settings: ServiceSettings,
         access: Access,
         metrics: Metrics,
-        bypass_routes: Mapping[str, Handler],
     ) -> None:
         self._app, self._settings, self._access = app, settings, access
-        self._metrics, self._bypass_routes = metrics, bypass_routes
+        self._metrics = metrics
         self._free_bytes = MAX_INFLIGHT_BODIES * settings.limits.max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,12 +61,7 @@ class RequestMiddleware:
                 raise Problem(
                     503, "full", "too many large requests at once. Try again.", Retry_After="1"
                 )
-            handler = self._bypass_routes.get(path) if method == "POST" else None
-            if handler is None:
-                await self._app(scope, receive, send_with_headers)
-            else:
-                response = await handler(Request(scope, receive))
-                await response(scope, receive, send_with_headers)
+            await self._app(scope, receive, send_with_headers)
         except Exception as error:
             if status:  # the response has started: abort the connection
                 raise
@@ -95,9 +81,7 @@ class RequestMiddleware:
 
     def _record(self, scope: Scope, status: int, seconds: float, id_: bytes) -> None:
         # By route, not by path: invented paths would fill the memory.
-        path = scope["path"]
-        if path not in self._bypass_routes:
-            path = getattr(scope.get("route"), "path", "other")
+        path = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if path != "other" else "any"
         self._metrics.count(path, method, status, seconds)
         if self._settings.access_log:

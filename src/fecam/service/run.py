@@ -12,7 +12,7 @@ import uvicorn
 
 from fecam.errors import SettingsError
 from fecam.service import logs
-from fecam.service.app import ENVIRONMENT, create_app
+from fecam.service.app import ENVIRONMENT, App
 from fecam.service.http_protocol import RequestDeadlineProtocol
 from fecam.service.metrics import SHARED
 from fecam.service.settings import ServiceSettings
@@ -31,13 +31,13 @@ def run(settings: ServiceSettings) -> None:
     logs.set_up(settings)
     listening = listen(settings)
     url = url_of(settings.host, listening.getsockname()[1])
-    app = create_app(settings)  # raises now if the model is invalid
-    app.state.engine.owns_process = True
+    app = App(settings)  # raises now if the model is invalid
+    app.engine.owns_process = True
     logs.event("serving", model=settings.model.name, url=url)
     if settings.workers == 1:
         uvicorn.Server(uvicorn.Config(app, **_options(settings))).run(sockets=[listening])
     else:
-        app.state.engine.model.close()
+        app.engine.model.close()
         _run_workers(settings, listening)
 
 

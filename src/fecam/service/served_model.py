@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
@@ -85,7 +85,7 @@ class Query:
 
 
 class EncodedAnswers(NamedTuple):
-    """Answers as JSON, which passes between processes faster than objects, and the version."""
+    """Answers as JSON, and the version of the model. The predicting thread encodes them."""
 
     json: bytes
     version: int
@@ -93,18 +93,12 @@ class EncodedAnswers(NamedTuple):
     @classmethod
     def encode(cls, answers: list[Answer], version: int) -> EncodedAnswers:
         """Encode answers."""
-        return cls(orjson.dumps(answers), version)
+        return cls(msgspec.json.encode(answers), version)
 
     @property
     def answers(self) -> list[Answer]:
         """The decoded answers, one per row."""
-        return list(orjson.loads(self.json))
-
-
-def precompute(snapshot: Snapshot | None) -> None:
-    """Compute all factors, so that the first prediction is as fast as the others."""
-    if snapshot is not None and snapshot.classifier.state_.classes:
-        snapshot.classifier.warm_up()
+        return list(msgspec.json.decode(self.json))
 
 
 def predict_batch(

@@ -64,8 +64,6 @@ class ServiceSettings:
         Address to listen on; port 0 is any free port.
     workers : int
         Processes that share the file.
-    predict_workers : int or None
-        Prediction workers per process; None: 1 if a core is free, else 0.
     search : str or None
         Overrides the ``search`` of the model: see `FeCAMClassifier`.
     tokens : Path or None
@@ -97,7 +95,6 @@ required. Create one with `fecam token add NAME --scope teach --tokens FILE` and
     host: str = "127.0.0.1"
     port: int = 8765
     workers: int = 1
-    predict_workers: int | None = None
     search: str | None = None
     tokens: Path | None = None
     limits: Limits = field(default_factory=Limits)
@@ -117,8 +114,6 @@ required. Create one with `fecam token add NAME --scope teach --tokens FILE` and
             )
         check_int("port", self.port, 0, 65535)
         check_int("workers", self.workers, 1, 256)
-        if self.predict_workers is not None:
-            check_int("predict_workers", self.predict_workers, 0, 64)
         if self.search is not None:
             check_choice("search", self.search, CHOICES["search"])
 

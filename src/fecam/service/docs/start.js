@@ -1,3 +1,0 @@
-// Shows the OpenAPI document of this service. Swagger UI comes from the package fastapi-offline.
-
-SwaggerUIBundle({ url: "../openapi.json", dom_id: "#operations", validatorUrl: null });

@@ -1,1 +1,0 @@
-"""Routes: they parse the request, call the engine and encode the response."""
