@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from fecam.data.dataset import Dataset
 from fecam.training.images import TrainingImages
 from fecam.training.plan import TrainingPlan
@@ -39,3 +42,9 @@ class LearningTask:
     def n_classes(self) -> int:
         """The number of classes after this task."""
         return len(self.old) + len(self.new)
+
+    @property
+    def positions(self) -> Tensor:
+        """The output index of the class of each row of ``images``."""
+        index = {label: i for i, label in enumerate((*self.old, *self.new))}
+        return torch.tensor([index[label] for label in self.images.labels.tolist()])
