@@ -233,17 +233,14 @@ def _show_summary(run: Any) -> None:
 
 def _stage_bars(bar: Any, name: str) -> Callable[[Progress], None]:
     """Return a callback that shows each stage as its own bar, with its own remaining time."""
-    (task,) = bar.task_ids
-    stage = None
+    bars: dict[str, Any] = {}
 
     def update(now: Progress) -> None:
-        nonlocal stage, task
-        if now.stage != stage:
-            if stage is not None:
-                task = bar.add_task(name, total=None, note="")
-            stage = now.stage
-            bar.update(task, description=f"{name}: {stage}")
-        bar.update(task, completed=now.done, total=now.total)
+        if now.stage not in bars:
+            (first,) = bar.task_ids[:1]
+            bars[now.stage] = bar.add_task(name, total=None, note="") if bars else first
+            bar.update(bars[now.stage], description=f"{name}: {now.stage}")
+        bar.update(bars[now.stage], completed=now.done, total=now.total, note=now.note)
 
     return update
 
