@@ -1,4 +1,4 @@
-"""`fecam bench`, `fecam report` and `fecam heads`: experiments, their reports, and heads."""
+"""`fecam bench`, `report`, `heads` and `learners`: experiments, their reports and their parts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bench(
     root: Root = None,
     download: Download = False,
     head: Annotated[
-        list[str] | None, typer.Option(help="Only this head, by its label; repeatable.")
+        list[str] | None, typer.Option(help="Only this head or learner, by its label; repeatable.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 1993,1994.")] = None,
     change: Annotated[
@@ -58,7 +58,7 @@ def bench(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default one per seed.")
+        int | None, typer.Option(min=1, help="Processes; by default one per seed of heads.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Remove earlier records.")] = False,
     yes: Yes = False,
@@ -190,6 +190,23 @@ def list_heads(as_json: AsJson = False) -> None:
     show_table(
         ["head", "what it is", "options"],
         [[entry.name, entry.description, ", ".join(entry.options)] for entry in entries],
+    )
+
+
+def list_learners(as_json: AsJson = False) -> None:
+    """List the learners: methods that train the network, which an experiment can name.
+
+    Example: `fecam learners`
+    """
+    from fecam import learners
+
+    entries = learners.available()
+    if as_json:
+        show_json([asdict(entry) for entry in entries])
+        return
+    show_table(
+        ["learner", "what it is", "keeps", "source", "verified"],
+        [[x.name, x.description, x.keeps, x.source, x.verified] for x in entries],
     )
 
 
