@@ -1,0 +1,1 @@
+"""Methods that train the network over tasks."""
