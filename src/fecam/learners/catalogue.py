@@ -1,0 +1,209 @@
+"""Registry of learners. Names and descriptions are read without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fecam.errors import MissingPackageError, TrainingError
+from fecam.registry import Registry
+from fecam.validation import check_keys
+
+if TYPE_CHECKING:
+    from fecam.learners.learner import Learner
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A learner in the registry.
+
+    Parameters
+    ----------
+    name : str
+        Name for `make`.
+    description : str
+        What it does, in one line.
+    keeps : str
+        What it keeps between tasks besides the network.
+    source : str
+        The paper.
+    verified : str
+        How the implementation was verified.
+    location : str
+        Its class, as ``package.module:Class``.
+    """
+
+    name: str
+    description: str
+    keeps: str
+    source: str
+    verified: str
+    location: str
+
+
+_FREE = "fecam.learners.exemplar_free"
+
+_LEARNERS: Registry[Entry] = Registry(
+    "learner",
+    {
+        entry.name: entry
+        for entry in (
+            Entry(
+                "ft",
+                "fine-tuning: cross-entropy on each task, the lower bound",
+                "nothing",
+                "FACIL (Masana et al. 2022), PyCIL",
+                "the cases of one task, frozen rows and a literal loop",
+                f"{_FREE}.fine_tuning:FineTuning",
+            ),
+            Entry(
+                "ft-frozen",
+                "fine-tuning of the classifier; the network is frozen after the first task",
+                "nothing",
+                "FACIL (Masana et al. 2022), freeze-after 0",
+                "the network is the same after all tasks",
+                f"{_FREE}.fine_tuning:FrozenFineTuning",
+            ),
+            Entry(
+                "joint",
+                "training on the images of all tasks, the upper bound",
+                "all images",
+                "FACIL (Masana et al. 2022); from scratch as in PyCIL",
+                "equal to training on the whole data set",
+                "fecam.learners.exemplars.joint:Joint",
+            ),
+            Entry(
+                "ewc",
+                "fine-tuning with a penalty on changes of important weights",
+                "the Fisher information and the weights of the last task",
+                "Kirkpatrick et al. 2017; merged as in PyCIL",
+                "the Fisher information of logistic regression, and both limits of the weight",
+                f"{_FREE}.ewc:EWC",
+            ),
+            Entry(
+                "lwf",
+                "fine-tuning with distillation of the old outputs",
+                "nothing; the old network while a task is learned",
+                "Li and Hoiem 2016",
+                "weight 0 is fine-tuning; no gradient where both networks agree",
+                f"{_FREE}.lwf:LwF",
+            ),
+            Entry(
+                "lwf-mc",
+                "binary cross-entropy over all classes, old ones towards the old outputs",
+                "nothing; the old network while a task is learned",
+                "iCaRL (Rebuffi et al. 2017), without exemplars",
+                "equal to binary cross-entropy without old classes",
+                f"{_FREE}.lwf:LwFMC",
+            ),
+        )
+    },
+    note="A class of your own is written package.module:Class.",
+    error=TrainingError,
+)
+
+
+def available() -> list[Entry]:
+    """Return all learners of the registry.
+
+    Returns
+    -------
+    list of Entry
+        In the order of the documentation.
+
+    Examples
+    --------
+    >>> [entry.name for entry in available()][:3]
+    ['ft', 'ft-frozen', 'joint']
+    """
+    return list(_LEARNERS.values())
+
+
+def make(name: str, **options: Any) -> Learner:
+    """Create a learner.
+
+    Parameters
+    ----------
+    name : str
+        A name from `available`, or ``package.module:Class`` for a subclass of `Learner`.
+    **options : object
+        Options of the method.
+
+    Returns
+    -------
+    Learner
+        A learner without a recipe: call `Learner.start`.
+
+    Raises
+    ------
+    TrainingError
+        If the name, an option or a value is invalid.
+    MissingPackageError
+        If torch is not installed.
+
+    Examples
+    --------
+    >>> make("ft", batch_norm="frozen").options()["batch_norm"]
+    'frozen'
+    """
+    kind = _class_of(name)
+    check_keys(
+        f"the learner {name!r}", options, _defaults(kind), kind="option", error=TrainingError
+    )
+    return kind(**options)
+
+
+def options(name: str) -> Mapping[str, Any]:
+    """Return the options of a learner with their defaults.
+
+    Parameters
+    ----------
+    name : str
+        As for `make`.
+
+    Returns
+    -------
+    mapping
+        Defaults by name.
+
+    Examples
+    --------
+    >>> options("joint")["weights"]
+    'scratch'
+    """
+    return _defaults(_class_of(name))
+
+
+def _class_of(name: str) -> type[Learner]:
+    location = name if ":" in str(name) else _LEARNERS[name].location
+    module, _, attribute = location.partition(":")
+    try:
+        kind = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "safetensors", "PIL"):
+            raise MissingPackageError("training a network", error.name, "images") from None
+        raise _not_imported(name, error) from error
+    except (ImportError, AttributeError, ValueError) as error:
+        raise _not_imported(name, error) from error
+    from fecam.learners.learner import Learner
+
+    if not (isinstance(kind, type) and issubclass(kind, Learner)):
+        raise TrainingError(f"the learner {name!r} must be a subclass of fecam.learners.Learner.")
+    return kind
+
+
+def _not_imported(name: str, error: Exception) -> TrainingError:
+    return TrainingError(
+        f"the learner {name!r} cannot be imported: {error}. Write package.module:Class, of a "
+        "module that is installed or in the current folder."
+    )
+
+
+def _defaults(kind: type[Learner]) -> dict[str, Any]:
+    return {
+        item.name: item.default if item.default_factory is MISSING else item.default_factory()
+        for item in fields(kind)
+        if item.init
+    }
