@@ -1,0 +1,28 @@
+"""Losses on distances between embeddings."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def triplet_loss(embeddings: Tensor, labels: Tensor, margin: float = 0.0) -> Tensor:
+    r"""Return the mean of :math:`\max(0, d_{ap} - d_{an} + m)` over all triplets of a batch.
+
+    Anchor and positive have the same label, the negative another one; d is the Euclidean distance.
+    Without triplets the loss is 0.
+
+    >>> points = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> triplet_loss(points, torch.tensor([0, 0, 1]), margin=2.5)  # (0.5 + 0 + 1.5 + ...) / 2
+    tensor(1.)
+    """
+    squares = (embeddings[:, None] - embeddings).square().sum(2)
+    distances = squares.clamp(min=1e-12).sqrt()  # the root has no gradient at 0
+    same = labels[:, None] == labels
+    positive = same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    anchors, positives = positive.nonzero(as_tuple=True)
+    hinge = functional.relu(distances[anchors, positives, None] - distances[anchors] + margin)
+    negative = ~same[anchors]
+    total: Tensor = (hinge * negative).sum() / negative.sum().clamp(min=1)
+    return total
