@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fecam.errors import TrainingError
-from fecam.learners.learner import Learner, OldRows, Outputs
+from fecam.learners.exemplar_free.prototype_learner import PrototypeLearner
 from fecam.learners.mechanisms.class_statistics import (
     append_rows,
     check_samples,
@@ -18,18 +18,17 @@ from fecam.learners.mechanisms.class_statistics import (
     class_variances,
     labels_of,
 )
-from fecam.learners.mechanisms.feature_distillation import frobenius_norm, frobenius_weight
 from fecam.learners.mechanisms.prototype_replay import common_radius, draw_classes, noisy_means
 from fecam.learners.mechanisms.rotations import N_ROTATIONS, rotate_four
 from fecam.learners.task import LearningTask
 from fecam.training.hooks import Hooks, Step
-from fecam.validation import check_choice, check_number
+from fecam.validation import check_choice
 
 Radius = Literal["first", "all"]
 
 
 @dataclass(kw_only=True, eq=False)
-class PASS(Learner):
+class PASS(PrototypeLearner):
     r"""Prototype augmentation and self-supervision (Zhu et al., CVPR 2021).
 
     .. math:: L = \mathrm{CE}(z / T, 4y + k) + \alpha\, \mathrm{CE}(h(\mu_c + r \epsilon) / T, 4c)
@@ -48,27 +47,22 @@ class PASS(Learner):
         :math:`\beta`, 10 in the authors' code.
     temperature : float
         T, 0.1 in the authors' code.
+    optimizer : {"adam", "recipe"}
+        Adam as in the authors' code, or the optimizer of the recipe.
+    learning_rate, weight_decay : float
+        Of Adam; 1e-3 and 2e-4 in the authors' code.
     rotations : bool
         Whether rotated images are classes of their own. Wrong for letters and digits.
     radius : {"first", "all"}
         The classes whose variance is averaged: those of the first task, or all (PyCIL).
     """
 
-    outputs: Outputs = "all"
-    old_rows: OldRows = "included"
-    replay: float = 10.0
-    distillation: float = 10.0
-    temperature: float = 0.1
     rotations: bool = True
     radius: Radius = "first"
 
-    needs_old_network = True
-
     def check_options(self) -> None:
-        """Raise for values that are out of range."""
-        check_number("replay", self.replay, error=TrainingError)
-        check_number("distillation", self.distillation, error=TrainingError)
-        check_number("temperature", self.temperature, above=0, error=TrainingError)
+        """Raise for options that are out of range."""
+        super().check_options()
         check_choice("radius", self.radius, get_args(Radius), error=TrainingError)
 
     def check_task(self, task: LearningTask) -> None:
@@ -90,26 +84,16 @@ class PASS(Learner):
 
     def first_task_settings(self) -> dict[str, Any]:
         """Return what distinguishes the first task from plain cross-entropy."""
-        return {"rotations": self.rotations, "temperature": self.temperature}
+        return {**super().first_task_settings(), "rotations": self.rotations}
 
     def hooks(self, task: LearningTask) -> Hooks:
         """Return the rotations and the three losses."""
-        start = self.n_outputs(task.n_old) if self.outputs == "new" else 0
-
-        def classification(step: Step) -> Tensor:
-            logits = step.logits[:, start:].float() / self.temperature
-            return functional.cross_entropy(logits, step.labels - start)
-
+        distill, replay = self.frobenius_distillation, self._replay
         return Hooks(
-            loss=classification,
-            losses={} if task.first else {"distillation": self._distill, "replay": self._replay},
+            loss=lambda step: self.cross_entropies(step, task).mean(),
+            losses={} if task.first else {"distillation": distill, "replay": replay},
             batch=_rotate if self.rotations else None,
         )
-
-    def _distill(self, step: Step) -> Tensor:
-        assert self.old is not None
-        weight = frobenius_weight(self.distillation, step.features)
-        return weight * frobenius_norm(step.features, self.old.features(step))
 
     def _replay(self, step: Step) -> Tensor:
         """Return the loss of the classifier on as many prototypes as there are images."""
@@ -135,9 +119,7 @@ class PASS(Learner):
         statistics = self.kept.setdefault("statistics", {})
         statistics.setdefault("n_first", torch.tensor(task.n_classes))
         append_rows(statistics, "means", class_means(features, labels, task.new))
-        append_rows(
-            statistics, "variances", class_variances(features, labels, task.new).mean(1)
-        )
+        append_rows(statistics, "variances", class_variances(features, labels, task.new).mean(1))
 
     def scores(self, features: Tensor) -> Tensor:
         """Return the outputs for unrotated images."""

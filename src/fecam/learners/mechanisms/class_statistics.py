@@ -55,9 +55,7 @@ def class_covariances(features: Array, labels: NDArray[np.int64], classes: Seque
 def class_variances(features: Array, labels: NDArray[np.int64], classes: Sequence[int]) -> Tensor:
     """Return the variance of each feature per class, with the divisor n - 1."""
     check_samples(labels, classes)
-    variances = [
-        features[labels == label].var(0, ddof=1, dtype=np.float64) for label in classes
-    ]
+    variances = [features[labels == label].var(0, ddof=1, dtype=np.float64) for label in classes]
     return torch.from_numpy(np.stack(variances)).float()
 
 

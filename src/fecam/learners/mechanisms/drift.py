@@ -32,7 +32,7 @@ def semantic_drift(means: Floats, old: Floats, new: Floats, sigma: float) -> Flo
     array([[1., 0.]])
     """
     _check_same_rows(old, new)
-    _check_sigma(sigma)
+    check_sigma(sigma)
     scale = np.linalg.norm(old, axis=1).mean() * sigma
     weights = softmax(-cdist(means, old, "sqeuclidean") / (2 * scale**2), axis=1)
     drift: Floats = weights @ (new - old)
@@ -83,7 +83,7 @@ def _check_same_rows(old: Floats, new: Floats) -> None:
         )
 
 
-def _check_sigma(sigma: float) -> None:
+def check_sigma(sigma: float) -> None:
     """Raise unless sigma is positive; infinity is allowed."""
     if sigma != np.inf:
         check_number("sigma", sigma, above=0)

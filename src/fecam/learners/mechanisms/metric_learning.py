@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor, nn
 from torch.nn import functional
+
+from fecam.training.images import TrainingImages
 
 
 def triplet_loss(embeddings: Tensor, labels: Tensor, margin: float = 0.0) -> Tensor:
@@ -26,3 +28,34 @@ def triplet_loss(embeddings: Tensor, labels: Tensor, margin: float = 0.0) -> Ten
     negative = ~same[anchors]
     total: Tensor = (hinge * negative).sum() / negative.sum().clamp(min=1)
     return total
+
+
+def metric_importance(
+    network: nn.Module,
+    images: TrainingImages,
+    generator: Generator,
+    *,
+    samples: int,
+    batch: int,
+    margin: float,
+    device: torch.device,
+) -> dict[str, Tensor]:
+    """Return the mean squared gradient of the triplet loss per weight, over batches of images.
+
+    Embeddings have unit length. The network is in evaluation mode, so its batch statistics stay.
+    """
+    network.eval().requires_grad_(True)
+    rows = images.rows[torch.randperm(len(images), generator=generator)[:samples]]
+    parameters = dict(network.named_parameters())
+    totals = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    count = 0
+    for readable, inputs in images.eval_batches(batch, device, rows):
+        labels = images.labels[readable].to(device)
+        loss = triplet_loss(functional.normalize(network(inputs)), labels, margin)
+        if not loss.requires_grad:
+            continue
+        gradients = torch.autograd.grad(loss, list(parameters.values()))
+        for name, gradient in zip(parameters, gradients, strict=True):
+            totals[name] += gradient.square()
+        count += 1
+    return {name: total / max(1, count) for name, total in totals.items()}

@@ -7,9 +7,10 @@ are dropped after the task.
 from __future__ import annotations
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from fecam.errors import TrainingError
+from fecam.training.classifiers import expand_classifier
 
 
 def n_pairs(n_classes: int) -> int:
@@ -39,7 +40,7 @@ def check_pairs(n_classes: int) -> None:
     if n_classes < 2:
         raise TrainingError(
             f"a task of {n_classes} class has no pairs of classes to mix. Use tasks of at least "
-            "two classes, or switch the mixtures off with pairs=0."
+            "two classes, or switch the mixtures off with mixtures=0."
         )
 
 
@@ -78,3 +79,19 @@ def _beta(parameter: float, count: int, generator: Generator) -> Tensor:
     shape = torch.full((2, count), parameter)
     first, second = torch._standard_gamma(shape, generator=generator)
     return first / (first + second)
+
+
+def with_pairs(classifier: nn.Module, pairs: int, seed: int) -> nn.Module:
+    """Return a classifier with more outputs, with initial weights of the seed."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return expand_classifier(classifier, len(classifier.weight) + pairs)
+
+
+def without_pairs(classifier: nn.Module, n_classes: int) -> nn.Module:
+    """Return a linear classifier with the first outputs only."""
+    smaller = nn.Linear(classifier.weight.shape[1], n_classes).to(classifier.weight.device)
+    with torch.no_grad():
+        smaller.weight.copy_(classifier.weight[:n_classes])
+        smaller.bias.copy_(classifier.bias[:n_classes])
+    return smaller
