@@ -1,4 +1,4 @@
-"""Settings for the tests of training."""
+"""Settings for the tests of learners."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fecam.learners.catalogue import Entry, available, make, options
+from fecam.learners.catalogue import DECISIONS, Entry, available, check_name, make, options
 
 if TYPE_CHECKING:
     from fecam.learners.learner import Learner
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fecam.learners.task import LearningTask
 
 __all__ = [
-    "Entry", "Learner", "LearningTask", "Recipe", "available", "make", "options", "recipe_for",
+    "DECISIONS", "Entry", "Learner", "LearningTask", "Recipe", "available", "check_name", "make",
+    "options", "recipe_for",
 ]  # fmt: skip
 
 _LAZY = {"Learner": "learner", "LearningTask": "task", "Recipe": "recipe", "recipe_for": "recipe"}

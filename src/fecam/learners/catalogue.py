@@ -14,6 +14,9 @@ from fecam.validation import check_keys
 if TYPE_CHECKING:
     from fecam.learners.learner import Learner
 
+DECISIONS = ("outputs", "old_rows", "batch_norm")
+"""The options of all learners. They change results more than the choice of the method."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -193,6 +196,12 @@ def make(name: str, **options: Any) -> Learner:
         f"the learner {name!r}", options, _defaults(kind), kind="option", error=TrainingError
     )
     return kind(**options)
+
+
+def check_name(name: str) -> None:
+    """Raise `TrainingError` for a name that is not in the registry; needs no torch."""
+    if ":" not in name:
+        _ = _LEARNERS[name]
 
 
 def options(name: str) -> Mapping[str, Any]:

@@ -32,6 +32,7 @@ from fecam.encoders.torch_runtime import as_features, choose_device
 from fecam.errors import TrainingError
 from fecam.files import PathLike
 from fecam.heads.memory import state_nbytes
+from fecam.learners.head_state import can_save
 from fecam.learners.mechanisms.freezing import freeze_batch_norm, freeze_rows
 from fecam.learners.mechanisms.old_network import OldNetwork
 from fecam.learners.recipe import Recipe
@@ -49,8 +50,6 @@ from fecam.validation import check_choice
 Outputs = Literal["new", "all"]
 OldRows = Literal["excluded", "included"]
 BatchNorm = Literal["running", "frozen"]
-DECISIONS = ("outputs", "old_rows", "batch_norm")
-"""The options of all learners. They change results more than the choice of the method."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -485,7 +484,7 @@ class Learner:
         Returns
         -------
         dict
-            Values by name, `DECISIONS` included.
+            Values by name, `fecam.learners.DECISIONS` included.
         """
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
 
@@ -517,6 +516,11 @@ class Learner:
         """
         settings = self.first_task_settings()
         return fingerprint_of([str(sorted(settings.items()))]) if settings else ""
+
+    @property
+    def can_save(self) -> bool:
+        """Whether `save` can write the head; one of another library is learned again instead."""
+        return can_save(self.head)
 
     def save(self, path: PathLike, notes: Mapping[str, Any] | None = None) -> None:
         """Write the state between two tasks to a safetensors file.
@@ -557,7 +561,7 @@ class Learner:
             If the file is damaged, or was written by another learner or with other settings.
         """
         notes = read_state(self, path)
-        for data in past if self.keeps_data else ():
+        for data in past[: self.n_tasks] if self.keeps_data else ():
             self.training_data(data)
         return notes
 

@@ -49,6 +49,7 @@ def merge_importance(
     return {name: old_share * old[name] + (1 - old_share) * new[name] for name in new}
 
 
+@torch.no_grad()  # type: ignore[untyped-decorator]  # else the gradients have a graph of their own
 def fisher_diagonal(
     network: nn.Module,
     classifier: nn.Module,
@@ -115,9 +116,8 @@ def fisher_diagonal(
             continue
         batch, own = batch[keep.to(device)], labels[rows[keep]] - outputs.start
         count += len(batch)
-        with torch.no_grad():
-            logits = classifier(network(batch))[:, outputs.start : outputs.stop]
-            probabilities = logits.float().softmax(1).cpu()
+        logits = classifier(network(batch))[:, outputs.start : outputs.stop]
+        probabilities = logits.float().softmax(1).cpu()
         for target, shares in _labels(which, own, probabilities, generator):
             by_image = gradients(weights, batch, target.to(device))
             for name, values in by_image.items():
