@@ -24,6 +24,7 @@ SYMBOLS = {
     r"\sigma": "&sigma;",
     r"\tau": "&tau;",
     r"\theta": "&theta;",
+    r"\eta": "&eta;",
     r"\Phi": "&Phi;",
     r"\Sigma": "&Sigma;",
     r"\Delta": "&Delta;",
