@@ -24,11 +24,14 @@ SYMBOLS = {
     r"\sigma": "&sigma;",
     r"\tau": "&tau;",
     r"\theta": "&theta;",
+    r"\eta": "&eta;",
     r"\Phi": "&Phi;",
     r"\Sigma": "&Sigma;",
     r"\Delta": "&Delta;",
     r"\sum": "&sum;",
     r"\lVert": "&Vert;",
+    r"\|": "&Vert;",
+    r"\partial": "&part;",
     r"\rVert": "&Vert;",
     r"\kappa": "&kappa;",
     r"\ell": "&#8467;",
@@ -76,6 +79,7 @@ def formula(latex: str) -> str:
     html = re.sub(r"_(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sub>{m[1] or m[2]}</sub>", html)
     html = re.sub(r"\^(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sup>{m[1] or m[2]}</sup>", html)
     html = re.sub(r"\\sqrt\{([^{}]*)\}", r"&radic;(\1)", html)
+    html = re.sub(r"\\frac(\w)(\w)", r"\1/\2 ", html)
     html = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1) / (\2)", html)
     if "\\" in html:
         raise ValueError(f"cannot show the formula {latex!r}: add its symbols to {__file__}")
