@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
 
+from fecam import heads
 from fecam.learners import Recipe, available, make
 from helpers.small_networks import PLAIN, PLAN, Items, signs
 
 LATER = replace(PLAN, epochs=2)
+FAST = {"muc": {"side_epochs": 2}}
+"""Options that make a learner fast."""
 GROUPS = ((1, 0), (4, 2), (3, 5))
 """The classes of each task."""
 NEED_MORE = {"l2p"}
@@ -28,7 +32,7 @@ RECIPE = Recipe(tiny, PLAIN, PLAN, LATER, "cpu")
 
 def tasks(groups=GROUPS, **options):
     """The training images per task, and all test images."""
-    data = signs(classes=6, **options)
+    data = signs(classes=6, **{"per_class": 16, **options})
     train = [data.subset(np.isin(data.labels, group) & ~data.is_test) for group in groups]
     return train, data.subset(data.test)
 
@@ -39,11 +43,25 @@ def noisy(data, seed=7):
     return replace(data, items=Items(list(pixels)))
 
 
-def learned(name, count=3, recipe=RECIPE, head=None, data=None, **options):
-    """A learner after some tasks."""
-    learner = make(name, **options).start(recipe, head)
-    for task in (data or tasks()[0])[:count]:
+def new(name, head=None, recipe=RECIPE, **options):
+    """A learner that has learned nothing."""
+    made = make(name, **{**FAST.get(name, {}), **options})
+    return made.start(recipe, None if head is None else heads.make(head))
+
+
+_LEARNED = {}
+
+
+def learned(name, count=3, recipe=RECIPE, head=None, **options):
+    """A learner after some tasks; the same one is trained once."""
+    key = (name, count, head, tuple(sorted(options.items())))
+    if recipe is RECIPE and key in _LEARNED:
+        return copy.deepcopy(_LEARNED[key])
+    learner = new(name, head, recipe, **options)
+    for task in tasks()[0][:count]:
         finish(learner, task)
+    if recipe is RECIPE:
+        _LEARNED[key] = copy.deepcopy(learner)
     return learner
 
 

@@ -19,6 +19,7 @@ from helpers.small_learners import (
     RECIPE,
     finish,
     learned,
+    new,
     noisy,
     tasks,
     tensors,
@@ -32,7 +33,7 @@ PLAIN_FIRST = [name for name in NAMES if not make(name).first_task_settings()]
 @pytest.mark.parametrize("name", NAMES)
 def test_a_learner_is_told_one_task_after_another(name):
     train_data, test = tasks()
-    learner = make(name).start(RECIPE)
+    learner = new(name)
     for count, data in enumerate(train_data, start=1):
         records = finish(learner, data)
         assert [record.epoch for record in records][-1] == records[-1].epochs
@@ -50,8 +51,8 @@ def test_a_learner_is_told_one_task_after_another(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_images_of_old_tasks_are_never_read_again(name):
     train_data, test = tasks()
-    undisturbed = learned(name, data=train_data)
-    learner = make(name).start(RECIPE)
+    undisturbed = learned(name)
+    learner = new(name)
     now = [replace(data, items=Items(list(data.items))) for data in train_data]
     for count, data in enumerate(now):
         finish(learner, data)
@@ -65,19 +66,16 @@ def test_images_of_old_tasks_are_never_read_again(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_saved_state_goes_on_bit_by_bit(name, tmp_path):
     train_data, test = tasks()
-    whole = learned(name, head=heads.make("fecam"))
-    for count in (1, 2):
-        before = learned(name, count, head=heads.make("fecam"))
-        before.save(tmp_path / "state.safetensors", {"count": count})
-        after = make(name).start(RECIPE, heads.make("fecam"))
-        assert after.load(tmp_path / "state.safetensors", train_data) == {"count": count}
-        assert after.memory() == before.memory() and after.classes == before.classes
-        np.testing.assert_array_equal(after.predict(test), before.predict(test))
-        for data in train_data[count:]:
-            finish(after, data)
-        assert same(tensors(after).values(), tensors(whole).values())
-        assert same_kept(after.kept, whole.kept)
-        np.testing.assert_array_equal(after.predict(test), whole.predict(test))
+    whole, before = learned(name, head="fecam"), learned(name, 2, head="fecam")
+    before.save(tmp_path / "state.safetensors", {"note": 1})
+    after = new(name, "fecam")
+    assert after.load(tmp_path / "state.safetensors", train_data) == {"note": 1}
+    assert after.memory() == before.memory() and after.classes == before.classes
+    np.testing.assert_array_equal(after.predict(test), before.predict(test))
+    finish(after, train_data[2])
+    assert same(tensors(after).values(), tensors(whole).values())
+    assert same_kept(after.kept, whole.kept)
+    np.testing.assert_array_equal(after.predict(test), whole.predict(test))
 
 
 def same_kept(ours, theirs):
@@ -92,19 +90,15 @@ def same_kept(ours, theirs):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_task_resumes_after_each_of_its_epochs(name, tmp_path):
+def test_a_task_resumes_after_an_epoch(name, tmp_path):
     train_data, _ = tasks()
     whole = learned(name, 2)
-    for stop in (1, 2):
-        checkpoint = tmp_path / f"{stop}.safetensors"
-        begun = learned(name, 1)
-        epochs = begun.learn(train_data[1], checkpoint=checkpoint)
-        for _ in range(stop):
-            next(epochs)
-        again = learned(name, 1)
-        records = finish(again, train_data[1], checkpoint=checkpoint)
-        assert [record.restored for record in records][:stop] == [True] * stop
-        assert same(tensors(again).values(), tensors(whole).values())
+    checkpoint = tmp_path / "epochs.safetensors"
+    next(learned(name, 1).learn(train_data[1], checkpoint=checkpoint))
+    again = learned(name, 1)
+    records = finish(again, train_data[1], checkpoint=checkpoint)
+    assert [record.restored for record in records][:2] == [True, False]
+    assert same(tensors(again).values(), tensors(whole).values())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -135,18 +129,16 @@ def test_one_task_is_plain_training(name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("head", ["fecam", "ncm"])
 def test_any_head_is_put_on_any_learner(name, head):
-    learner, (_, test) = learned(name, head=heads.make(head)), tasks()
+    learner, (_, test) = learned(name, head=head), tasks()
     assert sorted(learner.classes) == learner.head.classes_.tolist()
-    own = sum(value.nbytes for value in learner.kept.get("statistics", {}).values())
-    assert learner.memory()["statistics"] - own == heads.state_nbytes(learner.head) > 0
+    assert learner.memory()["statistics"] >= heads.state_nbytes(learner.head) > 0
     features = learner.features(test)
     np.testing.assert_array_equal(learner.predict(test), learner.head.predict(features))
 
 
 def test_statistics_are_those_at_the_time_of_learning():
     train_data, _ = tasks()
-    learner = make("ft").start(RECIPE, heads.make("ncm"))
-    finish(learner, train_data[0])
+    learner = learned("ft", 1, head="ncm")
     then = learner.features(train_data[0].subset(train_data[0].labels == 1)).mean(0)
     for data in train_data[1:]:
         finish(learner, data)
@@ -154,7 +146,7 @@ def test_statistics_are_those_at_the_time_of_learning():
     mean = learner.head.state_.means[learner.head.classes_.tolist().index(1)]
     np.testing.assert_allclose(mean, then, rtol=1e-5)
     assert not np.allclose(mean, now, rtol=1e-3)
-    joint = learned("joint", head=heads.make("ncm"))
+    joint = learned("joint", head="ncm")
     mean = joint.head.state_.means[joint.head.classes_.tolist().index(1)]
     now = joint.features(train_data[0].subset(train_data[0].labels == 1)).mean(0)
     np.testing.assert_allclose(mean, now, rtol=1e-5)
@@ -163,9 +155,9 @@ def test_statistics_are_those_at_the_time_of_learning():
 @pytest.mark.parametrize("head", [entry.name for entry in heads.available()])
 def test_the_state_of_every_head_can_be_saved(head, tmp_path):
     train_data, test = tasks()
-    learner = learned("ft-frozen", 2, head=heads.make(head))
+    learner = learned("ft-frozen", 2, head=head)
     learner.save(tmp_path / "state")
-    again = make("ft-frozen").start(RECIPE, heads.make(head))
+    again = new("ft-frozen", head)
     again.load(tmp_path / "state")
     X = learner.features(test)
     np.testing.assert_array_equal(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation, s
 from fecam.learners.mechanisms.parameter_penalty import (
     fisher_diagonal,
     merge_importance,
+    pull_back,
     quadratic_penalty,
     stable_importance,
 )
@@ -143,7 +145,8 @@ def test_a_strong_penalty_holds_important_weights():
         for name, values in importance.items()
     }
     theirs, ours = (torch.cat([pair[i] for pair in changes.values()]) for i in (0, 1))
-    assert len(ours) > 1000 and ours.mean() < 0.2 * theirs.mean()
+    assert len(ours) > 1000
+    assert ours.max() < 1e-4 < theirs.mean()
 
 
 @pytest.mark.parametrize("which", ["all", "sampled", "true", "predicted"])
@@ -208,6 +211,9 @@ def test_a_share_of_the_images_is_used_and_the_penalty_is_merged():
     assert float(merge_importance(old, new, 0.25)["w"]) == 1.75
     assert float(quadratic_penalty({"w": torch.tensor([3.0])}, new, old)) == 0.5 * 4 * 2**2
     assert float(stable_importance(old, 10.0, 0.1)["w"]) == 1.0
+    moved = SimpleNamespace(network=torch.nn.ParameterDict({"w": torch.tensor([3.0])}))
+    pull_back({"w": torch.tensor([1.0])}, old, 10.0, 0.1)(moved)
+    assert float(moved.network["w"].detach()) == 1.5, "1 + (3 - 1) / (1 + 0.1 * 10 * (4 - 1))"
     some, every = learned("ewc", 1, samples=5), learned("ewc", 1)
     assert not same(some.kept["importance"].values(), every.kept["importance"].values())
     summed, merged = learned("ewc", 2, merge="sum"), learned("ewc", 2)
@@ -229,7 +235,7 @@ def test_distillation_starts_at_the_entropy_of_the_teacher_without_a_gradient():
     z = torch.cat([old, torch.randn(5, 2)], 1).requires_grad_()
     loss = softmax_distillation(z, old, 2.0)
     p = (old / 2).softmax(1)
-    assert float(loss) == pytest.approx(float(-(p * p.log()).sum(1).mean()), rel=1e-6)
+    assert float(loss.detach()) == pytest.approx(float(-(p * p.log()).sum(1).mean()), rel=1e-6)
     (gradient,) = torch.autograd.grad(loss, z)
     assert gradient.abs().max() < 1e-7
     other = softmax_distillation(z + torch.randn(5, 6), old, 2.0)
@@ -285,6 +291,6 @@ def test_the_old_network_sees_the_same_images_once_per_step(monkeypatch):
         return result
 
     monkeypatch.setattr(old_network.OldNetwork, "outputs", counted)
-    learned("lwf", 2)
+    learned("lwf", 2, replace(RECIPE))
     steps = LATER.epochs * int(np.ceil(len(tasks()[0][1]) / LATER.batch_size))
     assert calls == [True] * steps

@@ -190,7 +190,6 @@ def _record(
     labels = learner.classify(X)
     predicted = time.perf_counter()
     memory = learner.memory()
-    settings = {name: learner.options()[name] for name in learners.DECISIONS}
     return {
         **task_record(spec.label, scenario, task, y, labels),
         "classes": len(learner.classes),
@@ -204,7 +203,7 @@ def _record(
         "options": dict(spec.options),
         "learner": spec.name,
         "head_options": None if spec.head is None else dict(spec.head),
-        "settings": {**settings, "recipe": learner.plan_for(task.index).as_dict()},
+        "settings": {**learner.options(), "recipe": learner.plan_for(task.index).as_dict()},
     }
 
 

@@ -13,6 +13,7 @@ from fecam.learners.mechanisms.parameter_penalty import (
     FisherLabels,
     fisher_diagonal,
     merge_importance,
+    pull_back,
     quadratic_penalty,
     stable_importance,
 )
@@ -66,21 +67,19 @@ class EWC(Learner):
         """Add the penalty in later tasks."""
         if task.first or not self.weight:
             return Hooks()
-        anchors = {
-            name: value.to(self.device)
-            for name, value in self.kept["weights of the last task"].items()
-        }
-        importance = stable_importance(
-            {name: value.to(self.device) for name, value in self.kept["importance"].items()},
-            self.weight,
-            task.plan.learning_rate,
+        anchors, importance = (
+            {name: value.to(self.device) for name, value in self.kept[kind].items()}
+            for kind in ("weights of the last task", "importance")
         )
+        rate = task.plan.learning_rate
+        stable = stable_importance(importance, self.weight, rate)
 
         def penalty(step: Step) -> Tensor:
             parameters = dict(step.network.named_parameters())
-            return self.weight * quadratic_penalty(parameters, anchors, importance)
+            return self.weight * quadratic_penalty(parameters, anchors, stable)
 
-        return Hooks(losses={"penalty": penalty})
+        pull = pull_back(anchors, importance, self.weight, rate)
+        return Hooks(losses={"penalty": penalty}, updated=[pull])
 
     def after_task(self, task: LearningTask) -> None:
         """Compute the Fisher information of the task, and merge it."""

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
+from fecam.training.hooks import Step
 from fecam.training.images import TrainingImages
 
 FisherLabels = Literal["sampled", "true", "predicted", "all"]
@@ -36,10 +37,33 @@ def stable_importance(
     r"""Return the importance, clipped to :math:`1 / (\lambda \eta)`.
 
     Beyond it a step of size :math:`\eta` against the penalty of weight :math:`\lambda` jumps over
-    the minimum, and gradient descent diverges. PyCIL clips at 10^-4 for 1000 and 0.1, a hundredth.
+    the minimum, and gradient descent diverges; `pull_back` applies the rest. PyCIL clips at 10^-4
+    for 1000 and 0.1, a hundredth of it.
     """
     limit = 1 / (weight * learning_rate) if weight else torch.inf
     return {name: values.clamp(max=limit) for name, values in importance.items()}
+
+
+def pull_back(
+    anchors: Mapping[str, Tensor], importance: Mapping[str, Tensor], weight: float, rate: float
+) -> Callable[[Step], None]:
+    r"""Return a hook for after an update that applies what `stable_importance` clips.
+
+    :math:`\theta \leftarrow \theta^* + (\theta - \theta^*) / (1 + \eta \lambda E)` with the clipped
+    part E, an implicit gradient step, is stable for any weight: for a large one, weights are fixed.
+    """
+    stable = stable_importance(importance, weight, rate)
+    factors = {
+        name: 1 / (1 + rate * weight * (importance[name] - stable[name])) for name in anchors
+    }
+
+    def pull(step: Step) -> None:
+        with torch.no_grad():
+            for name, parameter in step.network.named_parameters():
+                if name in anchors:
+                    parameter.copy_(torch.lerp(anchors[name], parameter, factors[name]))
+
+    return pull
 
 
 def merge_importance(
