@@ -8,7 +8,7 @@ from transformers import ViTConfig, ViTModel
 
 from fecam.encoders.resnet import ResNet18
 from fecam.errors import TrainingError
-from fecam.learners.mechanisms.prompts import PromptedTransformer, PromptPool
+from fecam.learners.mechanisms.prompts import PromptedTransformer, PromptPool, find_transformer
 
 
 def small_transformer():
@@ -90,7 +90,9 @@ def test_only_the_pool_is_trained():
 
 
 def test_other_networks_and_small_pools_are_rejected():
-    with pytest.raises(TrainingError, match=r"ResNet18 has no part 'embeddings'.*transformers"):
-        PromptedTransformer(ResNet18(2), PromptPool(16))
+    with pytest.raises(TrainingError, match="ResNet18 is not a vision transformer"):
+        find_transformer(ResNet18(2))
+    vit = small_transformer()
+    assert find_transformer(torch.nn.Sequential(vit)) is vit
     with pytest.raises(TrainingError, match="top=4"):
         PromptPool(16, size=3)

@@ -141,6 +141,14 @@ _LEARNERS: Registry[Entry] = Registry(
                 "folding leaves outputs unchanged; only adapters are trained",
                 f"{_FREE}.ssre:SSRE",
             ),
+            Entry(
+                "l2p",
+                "prompts for a frozen vision transformer, chosen by the image",
+                "the prompts and their keys",
+                "Wang et al. 2022; prompts per sample as in the paper",
+                "prompts against their formula; the transformer does not change",
+                f"{_FREE}.l2p:L2P",
+            ),
         )
     },
     note="A class of your own is written package.module:Class.",

@@ -30,7 +30,7 @@ from fecam.learners.task import LearningTask
 from fecam.training.hooks import Hooks, Step
 from fecam.validation import check_choice, check_int, check_number
 
-Bound = Literal["exact", "official"]
+Bound = Literal["published", "exact"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -39,7 +39,7 @@ class IL2A(PrototypeLearner):
 
     .. math:: L = \mathrm{CE}(z / T, y) + \alpha\, \mathrm{CE}(\tilde z / T, c)
         + \beta \sqrt{n_0 d_0 / (n d)}\, \|F - F^{old}\|_F, \quad
-        \tilde z_j = w_j^T \mu_c + b_j + \frac{s}{2 T} (w_j - w_c)^T S_c (w_j - w_c)
+        \tilde z_j = w_j^T \mu_c + b_j + \frac{s}{2} (w_j - w_c)^T S_c (w_j - w_c)
 
     where y includes a label per pair of the task's classes, for mixtures of their images, and c are
     random old classes with their own mean and covariance. The outputs of pairs are dropped after
@@ -58,27 +58,31 @@ class IL2A(PrototypeLearner):
         T, 0.1 in the authors' code.
     optimizer : {"adam", "recipe"}
         Adam as in the authors' code, or the optimizer of the recipe.
-    learning_rate, weight_decay : float
-        Of Adam; 1e-3 and 2e-4 in the authors' code.
+    learning_rate : float, optional
+        Of Adam; by default the authors' 0.001 for 101 epochs, larger for fewer.
+    weight_decay : float
+        Of Adam, 2e-4 in the authors' code.
     strength : float
         s, 2.5 in the authors' code.
     mixtures : int
         Mixtures per image, 4 in the authors' code; 0 for none.
     limits : tuple of two floats
         The share of an image in a mixture; 0.3 and 0.7 for Tiny-ImageNet.
-    bound : {"exact", "official"}
-        The quadratic term of the logits before their division by T: with s / (2 T), the bound of
-        the expected loss; or with s / 2 as in the authors' code.
+    bound : {"published", "exact"}
+        The quadratic term before the division by T: with s / 2 as in the paper, which has no T, and
+        in all public code; or with s / (2 T), the bound of the expected loss at temperature T. The
+        exact one is larger by 1 / T, and worse with the published s.
     """
 
     strength: float = 2.5
     mixtures: int = 4
     limits: tuple[float, float] = (0.4, 0.6)
-    bound: Bound = "exact"
+    bound: Bound = "published"
 
     def check_options(self) -> None:
         """Raise for options that are out of range."""
-        self.limits = (low, high) = tuple(self.limits)  # from JSON
+        low, high = self.limits
+        self.limits = low, high  # a list from JSON
         super().check_options()
         check_number("strength", self.strength, error=TrainingError)
         check_int("mixtures", self.mixtures, 0, error=TrainingError)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fecam.data import load
+from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.errors import TrainingError
 from fecam.learners.learner import Learner, OldRows
 from fecam.learners.mechanisms.class_statistics import features_of
@@ -25,7 +27,7 @@ from fecam.validation import check_int, check_number
 EMBEDDED = ("digits", "glyphs")
 """Data sets that need no download; the first that is not learned is the default. The authors have
 house numbers (SVHN)."""
-MOST_IMAGES = 2000
+MOST_IMAGES = 1000
 """Unlabelled images that are used, evenly spaced in their data set."""
 
 
@@ -149,9 +151,7 @@ class MUC(Learner):
     def after_task(self, task: LearningTask) -> None:
         """Train side classifiers for the classes of this task, which replace the last ones."""
         name = self._set_for(task.images.name)
-        others = load(name)
-        rows = np.linspace(0, len(others) - 1, min(len(others), MOST_IMAGES)).astype(np.int64)
-        unlabelled = TrainingImages(others.subset(rows), self.recipe.preprocessing)
+        unlabelled = _unlabelled_images(name, self.recipe.preprocessing)
         self.kept["unlabelled images"] = {name: torch.tensor(len(unlabelled))}
         features, other_features = (
             torch.from_numpy(features_of(self.network, images, self.device)).to(self.device)
@@ -170,3 +170,10 @@ class MUC(Learner):
             for k, side in enumerate(sides)
             for name, tensor in side.state_dict().items()
         }
+
+
+@lru_cache(maxsize=1)
+def _unlabelled_images(name: str, preprocessing: ImagePreprocessing) -> TrainingImages:
+    data = load(name)
+    rows = np.linspace(0, len(data) - 1, min(len(data), MOST_IMAGES)).astype(np.int64)
+    return TrainingImages(data.subset(rows), preprocessing)

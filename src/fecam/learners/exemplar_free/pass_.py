@@ -49,8 +49,10 @@ class PASS(PrototypeLearner):
         T, 0.1 in the authors' code.
     optimizer : {"adam", "recipe"}
         Adam as in the authors' code, or the optimizer of the recipe.
-    learning_rate, weight_decay : float
-        Of Adam; 1e-3 and 2e-4 in the authors' code.
+    learning_rate : float, optional
+        Of Adam; by default the authors' 0.001 for 101 epochs, larger for fewer.
+    weight_decay : float
+        Of Adam, 2e-4 in the authors' code.
     rotations : bool
         Whether rotated images are classes of their own. Wrong for letters and digits.
     radius : {"first", "all"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args
@@ -18,6 +19,8 @@ from fecam.training.plan import TrainingPlan
 from fecam.validation import check_choice, check_number
 
 PublishedOptimizer = Literal["adam", "recipe"]
+PUBLISHED_RATE, PUBLISHED_EPOCHS = 1e-3, 101
+"""Of PASS and IL2A, for each task."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -35,7 +38,10 @@ class PrototypeLearner(Learner):
     optimizer : {"adam", "recipe"}
         Adam as in the authors' code, with the rate and weight decay below; or that of the recipe.
         Steps of Adam do not depend on the size of the loss: SGD needs smaller weights.
-    learning_rate, weight_decay : float
+    learning_rate : float, optional
+        Of Adam; by default 0.001 for the authors' 101 epochs, and for fewer epochs larger by the
+        square root of their ratio.
+    weight_decay : float
         Of Adam.
     """
 
@@ -45,7 +51,7 @@ class PrototypeLearner(Learner):
     distillation: float = 10.0
     temperature: float = 0.1
     optimizer: PublishedOptimizer = "adam"
-    learning_rate: float = 1e-3
+    learning_rate: float | None = None
     weight_decay: float = 2e-4
 
     needs_old_network: ClassVar[bool] = True
@@ -56,7 +62,8 @@ class PrototypeLearner(Learner):
         check_number("distillation", self.distillation, error=TrainingError)
         check_number("temperature", self.temperature, above=0, error=TrainingError)
         check_choice("optimizer", self.optimizer, get_args(PublishedOptimizer), error=TrainingError)
-        check_number("learning_rate", self.learning_rate, above=0, error=TrainingError)
+        if self.learning_rate is not None:
+            check_number("learning_rate", self.learning_rate, above=0, error=TrainingError)
         check_number("weight_decay", self.weight_decay, error=TrainingError)
 
     def plan_for(self, index: int) -> TrainingPlan:
@@ -65,6 +72,8 @@ class PrototypeLearner(Learner):
         if self.optimizer == "recipe":
             return plan
         rate, decay = self.learning_rate, self.weight_decay
+        if rate is None:
+            rate = PUBLISHED_RATE * math.sqrt(max(1, PUBLISHED_EPOCHS / plan.epochs))
         return replace(plan, optimizer="adam", learning_rate=rate, weight_decay=decay)
 
     def first_task_settings(self) -> Mapping[str, Any]:

@@ -122,9 +122,12 @@ class SDC(Learner):
         """Return the triplet loss and the regularizer."""
         if task.first and self.first_task == "cross-entropy":
             return Hooks()
-        losses = {"lwf": self._distill, "ewc": self._penalty(task)}
-        used = {} if task.first else {k: v for k, v in losses.items() if k == self.regularizer}
-        return Hooks(loss=self._triplets, losses=used)
+        losses: dict[str, Callable[[Step], Tensor]] = {}
+        if self.regularizer == "lwf" and not task.first:
+            losses = {"distillation": self._distill}
+        elif self.regularizer == "ewc" and not task.first:
+            losses = {"penalty": self._penalty(task)}
+        return Hooks(loss=self._triplets, losses=losses)
 
     @property
     def _gamma(self) -> float:

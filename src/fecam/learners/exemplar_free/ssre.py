@@ -45,8 +45,11 @@ class SSRE(PrototypeLearner):
         T, 0.1 in the authors' code.
     optimizer : {"adam", "recipe"}
         Adam as in the authors' code, or the optimizer of the recipe.
-    learning_rate, weight_decay : float
-        Of Adam; in later tasks a fifth of the rate, which is the authors' 2e-4.
+    learning_rate : float, optional
+        Of Adam in the first task; in later tasks it is a fifth, which is the authors' 2e-4. By
+        default 0.001 for 101 epochs, larger for fewer.
+    weight_decay : float
+        Of Adam, 5e-4 in the authors' code.
     similarity_gradient : bool
         Whether gradients flow through s. In the authors' code they do, so that the loss can be
         lowered by moving features away from prototypes; in PyCIL and here s is a weight.
@@ -65,7 +68,7 @@ class SSRE(PrototypeLearner):
         """Return the plan with Adam; in later tasks with a fifth of the learning rate."""
         plan = super().plan_for(index)
         slower = index and self.optimizer == "adam"
-        return replace(plan, learning_rate=self.learning_rate / 5) if slower else plan
+        return replace(plan, learning_rate=plan.learning_rate / 5) if slower else plan
 
     def check_task(self, task: LearningTask) -> None:
         """Raise for networks without 3 x 3 convolutions, before the first task is trained."""

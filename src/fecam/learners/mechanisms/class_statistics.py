@@ -31,7 +31,8 @@ def features_of(network: nn.Module, images: TrainingImages, device: torch.device
 
 def labels_of(task: LearningTask) -> NDArray[np.int64]:
     """Return the labels of the task's readable images."""
-    return np.asarray(task.data.labels)[task.images.rows.numpy()]
+    labels: NDArray[np.int64] = np.asarray(task.data.labels)[task.images.rows.numpy()]
+    return labels
 
 
 def class_means(features: Array, labels: NDArray[np.int64], classes: Sequence[int]) -> Tensor:

@@ -58,7 +58,6 @@ class PromptedTransformer(nn.Module):
 
     def __init__(self, vit: nn.Module, pool: PromptPool, choice: Choice = "sample") -> None:
         super().__init__()
-        check_transformer(vit)
         self.vit, self.pool, self.choice = vit.requires_grad_(False), pool, choice
         self.n_features = pool.keys.shape[1]
 
@@ -71,7 +70,7 @@ class PromptedTransformer(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the features, one row per image."""
         with torch.no_grad():
-            tokens = self.vit.embeddings(images)
+            tokens = self.vit.embeddings(images.contiguous())
             queries = self._run(tokens)[:, 0]
         chosen, self.key_cosines = self.pool.choose(queries, self.choice)
         prompts = self.pool.prompts[chosen].flatten(1, 2)
@@ -85,11 +84,12 @@ class PromptedTransformer(nn.Module):
         return normalized
 
 
-def check_transformer(network: nn.Module) -> None:
-    """Raise unless the network is a vision transformer whose tokens are accessible."""
-    for part in ("embeddings", "layers", "layernorm"):
-        if not hasattr(network, part):
-            raise TrainingError(
-                f"{type(network).__name__} has no part {part!r}: prompts need a vision transformer "
-                "(ViTModel) of the package transformers. Choose such a network, or another learner."
-            )
+def find_transformer(network: nn.Module) -> nn.Module:
+    """Return the vision transformer in a network, or raise."""
+    for module in network.modules():
+        if all(hasattr(module, part) for part in ("embeddings", "layers", "layernorm", "config")):
+            return module
+    raise TrainingError(
+        f"{type(network).__name__} is not a vision transformer (ViTModel) of the package "
+        "transformers, which prompts need. Choose such a network, or another learner."
+    )
