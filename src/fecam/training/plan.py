@@ -126,7 +126,8 @@ class TrainingPlan:
         Parameters
         ----------
         changes : mapping of str to object
-            Values by the names of settings; ``augmentation`` cannot be changed.
+            Values by the names of settings; those of ``augmentation`` are a mapping of the fields
+            to change.
 
         Returns
         -------
@@ -142,10 +143,16 @@ class TrainingPlan:
         --------
         >>> TrainingPlan().changed({"weight_decay": 1e-4}).weight_decay
         0.0001
+        >>> TrainingPlan().changed({"augmentation": {"cutout": 8}}).augmentation.cutout
+        8
         """
-        names = [name for name in self.__dataclass_fields__ if name != "augmentation"]
+        names = self.__dataclass_fields__
         check_keys("a training plan", changes, names, kind="setting", error=TrainingError)
-        return replace(self, **changes)
+        values = dict(changes)
+        if isinstance(fields := values.get("augmentation"), Mapping):
+            merged = {**self.augmentation.as_dict(), **fields}
+            values["augmentation"] = Augmentation.from_dict(merged)
+        return replace(self, **values)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values.
