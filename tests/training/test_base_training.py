@@ -28,7 +28,7 @@ def test_plan_for_is_the_plan_of_the_paper():
     assert base_training.plan_for("holidays", 224).augmentation.area is not None
     assert plan.changed({"weight_decay": 1e-4}) == replace(plan, weight_decay=1e-4)
     with pytest.raises(
-        TrainingError, match="no setting 'learning_rat'.*Did you mean 'learning_rate"
+        TrainingError, match=r"no setting 'learning_rat'.*Did you mean 'learning_rate"
     ):
         plan.changed({"learning_rat": 1})
     with pytest.raises(TrainingError, match="augmentation=1 must be an Augmentation"):
