@@ -395,14 +395,15 @@ class Learner:
             If nothing is learned yet, or an image of a `Dataset` cannot be read.
         """
         self._check_learned()
+        every = isinstance(images, Dataset)
         if isinstance(images, Dataset):
             images = TrainingImages(images, self.recipe.preprocessing)
-            if images.skipped:
-                row, reason = next(iter(images.skipped.items()))
-                raise TrainingError(f"image {row} of {images.name!r} cannot be read: {reason}")
         network = self.network.to(self.device, memory_format=torch.channels_last).eval()
         with torch.inference_mode():
             batches = [as_features(network(x)) for _, x in images.eval_batches(256, self.device)]
+        if every and images.skipped:
+            row, reason = next(iter(images.skipped.items()))
+            raise TrainingError(f"image {row} of {images.name!r} cannot be read: {reason}")
         return np.concatenate(batches)
 
     def classify(self, features: NDArray[np.float32]) -> NDArray[np.int64]:
