@@ -24,11 +24,14 @@ SYMBOLS = {
     r"\sigma": "&sigma;",
     r"\tau": "&tau;",
     r"\theta": "&theta;",
+    r"\eta": "&eta;",
     r"\Phi": "&Phi;",
     r"\Sigma": "&Sigma;",
     r"\Delta": "&Delta;",
     r"\sum": "&sum;",
     r"\lVert": "&Vert;",
+    r"\|": "&Vert;",
+    r"\partial": "&part;",
     r"\rVert": "&Vert;",
     r"\kappa": "&kappa;",
     r"\ell": "&#8467;",
@@ -41,12 +44,14 @@ SYMBOLS = {
     r"\ge": "&ge;",
     r"\succeq": "&#8829;",
     r"\approx": "&asymp;",
+    r"\sim": "~",
     r"\cdot": "&middot;",
     r"\circ": "&#8728;",
     r"\omega": "&omega;",
     r"\pm": "&plusmn;",
     r"\times": "&times;",
     r"\to": "&rarr;",
+    r"\leftarrow": "&larr;",
     r"\mid": "|",
     r"\in": "&isin;",
     r"\infty": "&infin;",
@@ -56,6 +61,8 @@ SYMBOLS = {
     r"\qquad": "&emsp;&emsp;",
     r"\left": "",
     r"\right": "",
+    r"\Bigl": "",
+    r"\Bigr": "",
     r"\,": " ",
     r"\;": " ",
     r"\ ": " ",
@@ -75,8 +82,10 @@ def formula(latex: str) -> str:
         html = html.replace(symbol, SYMBOLS[symbol])
     html = re.sub(r"_(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sub>{m[1] or m[2]}</sub>", html)
     html = re.sub(r"\^(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sup>{m[1] or m[2]}</sup>", html)
-    html = re.sub(r"\\sqrt\{([^{}]*)\}", r"&radic;(\1)", html)
+    html = html.replace(r"\tfrac", r"\frac")
+    html = re.sub(r"\\frac(\w)(\w)", r"\1/\2 ", html)
     html = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1) / (\2)", html)
+    html = re.sub(r"\\sqrt\{([^{}]*)\}", r"&radic;(\1)", html)
     if "\\" in html:
         raise ValueError(f"cannot show the formula {latex!r}: add its symbols to {__file__}")
     return f'<i class="formula">{html}</i>'

@@ -59,6 +59,7 @@ PROTOCOLS = {
     "glyphs-domains": [150] + [0] * 7,
     "quickdraw": [45] + [30] * 10,
     "digits": [4, 2, 2, 2],
+    "digits-learners": [4, 2, 2, 2],
     "demo": [60] + [1] * 90,
 }
 """How many classes each task brings, as the paper has it where it has any."""
@@ -403,14 +404,19 @@ def test_every_experiment_is_in_the_table_with_its_title():
 def test_every_key_is_in_the_table_with_its_default():
     table = rows(REFERENCE.partition("## Keys")[2])
     named = set(spec._KEYS)
-    for table_name, kind in (("first_task", spec.FirstTask), ("heads", spec.HeadSpec)):
+    for table_name, kind in (
+        ("first_task", spec.FirstTask),
+        ("later_tasks", spec.LaterTasks),
+        ("heads", spec.HeadSpec),
+        ("learners", spec.LearnerSpec),
+    ):
         for field in fields(kind):
             key = f"{table_name}.{field.name}"
             named.add(key)
             if field.default is not MISSING and field.default is not None:
                 shown = str(field.default).replace("'", '"')
                 assert shown in table[key][0], key
-    named -= {"heads.options"}
+    named -= {"heads.options", "learners.options"}
     assert named <= table.keys()
     for name in (*spec.ANALYSES, *spec.PAPER_METRICS, *KINDS):
         assert f'"{name}"' in REFERENCE or f"`{name}`" in REFERENCE

@@ -1,15 +1,5 @@
 """Settings for the tests of training."""
 
-from __future__ import annotations
+from helpers.threads import one_thread
 
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_thread():
-    """Small networks are slower on several cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["one_thread"]

@@ -173,3 +173,19 @@ def test_a_layer_missing_from_a_checkpoint_is_named(tmp_path):
     write_tensors(path, tensors, words, "fecam training 1", TrainingError)
     with pytest.raises(TrainingError, match=r"network\.conv1\.weight"):
         run(replace(PLAN, epochs=1), checkpoint=path)
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_adam_resumes_with_its_moments(tmp_path, clip):
+    plan = replace(AUGMENTED, optimizer="adam", learning_rate=0.003, clip=clip)
+    whole, path = run(plan), tmp_path / "training.safetensors"
+    next(train(*fresh(), TrainingImages(signs(), PLAIN), plan, checkpoint=path))
+    names = read_tensors(path, "fecam training 1", TrainingError)[0]
+    prefixes = {"network", "classifier", "mean", "square", "step"}
+    assert {name.split(".")[0] for name in names} == prefixes
+    resumed = run(plan, checkpoint=path)
+    assert same(weights(*whole[:2]), weights(*resumed[:2]))
+    other = run(replace(plan, clip=0.5 if clip is None else None))
+    assert not same(weights(*whole[:2]), weights(*other[:2]))
+    with pytest.raises(TrainingError, match=r"plan\.optimizer"):
+        run(replace(plan, optimizer="sgd"), checkpoint=path)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from fecam.errors import TrainingError
+from fecam.training.augmentation import Augmentation
 from fecam.training.plan import TrainingPlan, learning_rate
 from helpers.small_networks import (
     literal_rates,
@@ -52,3 +54,17 @@ def test_invalid_plans_name_the_setting(wrong):
     name = list(wrong)[-1]
     with pytest.raises(TrainingError, match=f"{name}=.* must be"):
         TrainingPlan(**wrong)
+
+
+def test_fields_of_the_augmentation_can_be_changed():
+    plan = replace(TrainingPlan(), augmentation=Augmentation(padding=4, flip=True))
+    changed = plan.changed({"augmentation": {"flip": False, "autoaugment": "cifar10"}})
+    assert changed.augmentation == Augmentation(padding=4, autoaugment="cifar10")
+    with pytest.raises(TrainingError, match="Did you mean 'cutout'"):
+        plan.changed({"augmentation": {"cutouts": 8}})
+
+
+def test_settings_of_later_versions_are_left_out_at_their_defaults():
+    assert "optimizer" not in TrainingPlan().as_dict() and "clip" not in TrainingPlan().as_dict()
+    written = TrainingPlan(optimizer="adam", clip=1.0).as_dict()
+    assert (written["optimizer"], written["clip"]) == ("adam", 1.0)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fecam.bench.results import file_name
 from fecam.data.dataset import fingerprint_of
 from fecam.errors import SpecError, needs_extra
 from fecam.registry import Registry
@@ -40,7 +41,7 @@ def tensorboard() -> Logger:
     def log(record: Record, folder: Path) -> None:
         if record["kind"] != "task":
             return
-        path = folder / "tensorboard" / f"{_file_name(record['head'])}-{record['seed']}"
+        path = folder / "tensorboard" / f"{file_name(record['head'])}-{record['seed']}"
         if path not in writers:
             for old in path.glob("events.out.tfevents.*"):
                 old.unlink()
@@ -105,9 +106,3 @@ def _new_run(client: Any, experiment: str, record: Record, folder: Path) -> str:
 
 def _numbers(record: Record) -> dict[str, float]:
     return {name: record[name] for name in LOGGED_METRICS if record.get(name) is not None}
-
-
-def _file_name(label: str) -> str:
-    """Return a label as a file name; a short hash follows if characters are replaced."""
-    plain = "".join(char if char.isalnum() else "-" for char in label)
-    return plain if plain == label else f"{plain}-{fingerprint_of([label])[:6]}"

@@ -32,7 +32,8 @@ METRICS = {
     "novelty_auroc": "separation of later classes from learned ones, at the last task with any",
     "seconds_to_learn": "over all tasks",
     "seconds_to_predict": "over all tasks",
-    "bytes": "size of the head after the last task",
+    "bytes": "what is kept after the last task besides the network: head, statistics, images",
+    "parameters": "weights of the network and its classifier; of learners only",
 }
 """The metrics of `summarize`."""
 
@@ -249,6 +250,7 @@ def run_metrics(tasks: Sequence[Record]) -> dict[str, float | None]:
         "seconds_to_learn": sum(record["seconds_to_learn"] for record in tasks),
         "seconds_to_predict": sum(record["seconds_to_predict"] for record in tasks),
         "bytes": _latest(tasks, "bytes"),
+        "parameters": _latest(tasks, "parameters"),
     }
 
 

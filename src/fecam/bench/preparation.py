@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from fecam import encoders
+from fecam.bench.learner_spec import LaterTasks
 from fecam.bench.spec import Component, FirstTask, Spec
 from fecam.data import Dataset, load
 from fecam.data.dataset import fingerprint_of
@@ -20,6 +21,9 @@ from fecam.data.paths import cache_folder, ensure_writable
 from fecam.errors import MissingPackageError, SpecError, TrainingError
 from fecam.features import extract
 from fecam.scenarios import Scenario, build
+
+if TYPE_CHECKING:
+    from fecam.training.plan import TrainingPlan
 
 Record = dict[str, Any]
 
@@ -32,9 +36,38 @@ class Progress:
     done: int
     total: int | None
     """None if it is not known."""
+    note: str = ""
+    """What else is known, such as the loss."""
 
 
 ProgressCallback = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """What learners train on, and with which network."""
+
+    data: Dataset
+    """All images: the runner hands a learner those of one task at a time."""
+    first: Dataset
+    """The training images of the first task, as the network of the heads is trained on them."""
+    plan: TrainingPlan
+    """Of the first task."""
+    later: TrainingPlan
+    first_task: FirstTask
+    later_tasks: LaterTasks
+    checkpoints: Path
+    """Where first tasks are kept; see `first_checkpoint`."""
+    folder: Path
+    """Where the states of learners are kept."""
+    device: Any
+
+    def first_checkpoint(self, key: str) -> Path:
+        """Return the checkpoint of a first task; the key is empty for plain cross-entropy."""
+        from fecam.training.base_training import CHECKPOINT_FILE
+
+        name = f"{self.checkpoints.name}-{key}" if key else self.checkpoints.name
+        return self.checkpoints.with_name(name) / CHECKPOINT_FILE
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +80,8 @@ class PreparedScenario:
     """Name and fingerprint; None if the data are features."""
     network_accuracy: float | None = None
     """Of the classifier that was trained with the network, on the test rows of its classes."""
+    training: TrainingData | None = None
+    """For learners."""
 
     @property
     def width(self) -> int:
@@ -71,13 +106,25 @@ def load_data(spec: Spec, root: Path | None, download: bool, progress: ProgressC
         )
     for seed in spec.seeds:  # check all seeds before hours of training
         _check_network(spec, _scenario(spec, data, seed))
+    if spec.first_task is not None and spec.learners:
+        first = first_plan(spec.first_task, data, spec.seeds[0])
+        for table in (spec.later_tasks, *(learner.later_tasks for learner in spec.learners)):
+            later_plan(first, table)
     return data
 
 
 def prepare(
-    spec: Spec, data: Dataset, seeds: Iterable[int], device: Any, progress: ProgressCallback
+    spec: Spec,
+    data: Dataset,
+    seeds: Iterable[int],
+    device: Any,
+    progress: ProgressCallback,
+    folder: Path,
 ) -> Iterator[Record | PreparedScenario]:
-    """Yield per seed the records of its training, if any, then its features and tasks."""
+    """Yield per seed the records of its training, if any, then its features and tasks.
+
+    ``folder`` is where learners keep their states.
+    """
     if spec.first_task is None:
         features, encoder = _encode(spec.encoder, data, device, progress)
         for seed in seeds:
@@ -101,7 +148,23 @@ def prepare(
         # Without the path, which is of this machine.
         name = f"resnet18, width {spec.first_task.width}, trained here"
         encoder = {**(encoder or {}), "name": name}
-        yield PreparedScenario(features, _scenario(spec, features, seed), encoder, accuracy)
+        training = None
+        if spec.learners:
+            plan = first_plan(spec.first_task, data, seed)
+            training = TrainingData(
+                data,
+                _base_rows(data, scenario),
+                plan,
+                later_plan(plan, spec.later_tasks),
+                spec.first_task,
+                spec.later_tasks,
+                file.parent,
+                folder,
+                device,
+            )
+        yield PreparedScenario(
+            features, _scenario(spec, features, seed), encoder, accuracy, training
+        )
 
 
 def _encode(
@@ -143,20 +206,11 @@ def _train(
         from fecam.training import base_training
     except ModuleNotFoundError as error:
         raise MissingPackageError("training a network", error.name or "torch", "images") from None
-    joint = spec.classes == "all"
-    classes = sorted(scenario.class_order if joint else scenario.base_classes)
-    train = np.concatenate([task.train for task in (scenario[:] if joint else scenario[:1])])
-    split = _with_split(data, train, scenario[-1].test)
-    plan = base_training.plan_for(data.name, base_training.image_size(data, spec.size))
-    if spec.epochs is not None and spec.epochs != plan.epochs:
-        plan = base_training.scale_schedule(plan, spec.epochs)
-    try:
-        plan = plan.changed({"seed": scenario.seed, **spec.plan})
-    except TrainingError as error:
-        raise SpecError(f"first_task.plan: {error}") from None
+    classes, split = _split(spec, data, scenario)
+    plan = first_plan(spec, data, scenario.seed)
     key = fingerprint_of([split.fingerprint, classes, plan.as_dict(), spec.width, spec.size])
     folder = ensure_writable(cache_folder() / "first-tasks") / key
-    with _exclusive(folder.with_name(f".{key}.lock"), progress):
+    with exclusive(folder.with_name(f".{key}.lock"), progress):
         for record in base_training.train_base_classes(
             split,
             classes,
@@ -178,8 +232,51 @@ def _train(
     yield folder / base_training.ENCODER_FILE
 
 
+def first_plan(spec: FirstTask, data: Dataset, seed: int) -> TrainingPlan:
+    """Return the plan of the first task; raise `SpecError` if it is invalid."""
+    from fecam.training import base_training
+
+    plan = base_training.plan_for(data.name, base_training.image_size(data, spec.size))
+    if spec.epochs is not None and spec.epochs != plan.epochs:
+        plan = base_training.scale_schedule(plan, spec.epochs)
+    try:
+        return plan.changed({"seed": seed, **spec.plan})
+    except TrainingError as error:
+        raise SpecError(f"first_task.plan: {error}") from None
+
+
+def later_plan(first: TrainingPlan, spec: LaterTasks) -> TrainingPlan:
+    """Return the plan of later tasks: that of the first with the changes of a table."""
+    from fecam.training import base_training
+
+    plan = first
+    if spec.epochs is not None and spec.epochs != plan.epochs:
+        scaled = base_training.scale_schedule(plan, spec.epochs)
+        plan = replace(scaled, scale=plan.scale)
+    try:
+        return plan.changed(spec.plan)
+    except TrainingError as error:
+        raise SpecError(f"later_tasks.plan: {error}") from None
+
+
+def _split(spec: FirstTask, data: Dataset, scenario: Scenario) -> tuple[list[int], Dataset]:
+    """Return the classes to train the network on, and the data set with their training rows."""
+    joint = spec.classes == "all"
+    classes = sorted(scenario.class_order if joint else scenario.base_classes)
+    train = np.concatenate([task.train for task in (scenario[:] if joint else scenario[:1])])
+    return classes, _with_split(data, train, scenario[-1].test)
+
+
+def _base_rows(data: Dataset, scenario: Scenario) -> Dataset:
+    """Return the training rows of the first task, with the fingerprint that its network has."""
+    from fecam.training import base_training
+
+    classes, split = _split(FirstTask(), data, scenario)
+    return base_training.base_rows(split, classes)
+
+
 @contextmanager
-def _exclusive(path: Path, progress: ProgressCallback) -> Iterator[None]:
+def exclusive(path: Path, progress: ProgressCallback) -> Iterator[None]:
     """Let one of several runs train a network; the others wait, and read it."""
     lock = FileLock(path)
     try:

@@ -4,6 +4,7 @@ spec.toml      the experiment, with all defaults written out
 about.json     metadata: data, encoder, versions, machine, commit
 records.jsonl  one record per line, in the order of writing
 records.csv    the task records, for a spreadsheet
+learners/      per learner and seed its state between two tasks, from which a run resumes
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import io
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 import tomllib
@@ -28,14 +30,17 @@ from filelock import FileLock, Timeout
 from fecam import __version__
 from fecam.bench.record import check_types, parse_json, parse_record, short
 from fecam.bench.spec import Spec
+from fecam.data.dataset import fingerprint_of
 from fecam.errors import RunError, SpecError
 from fecam.files import write_atomically
 
 SPEC, METADATA, RECORDS, TABLE = "spec.toml", "about.json", "records.jsonl", "records.csv"
+LEARNERS = "learners"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "onnxruntime", "transformers")
 COLUMNS = (
     "head", "seed", "task", "tasks", "name", "classes", "train_rows", "test_rows", "accuracy",
     "seconds_to_learn", "seconds_to_predict", "bytes", "calibration_error", "novelty_auroc",
+    "parameters",
 )  # fmt: skip
 
 Record = dict[str, Any]
@@ -87,6 +92,12 @@ class RunFolder:
         """Remove the files of a run, and no others."""
         for name in (RECORDS, METADATA, SPEC, TABLE):
             (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.learners, ignore_errors=True)
+
+    @property
+    def learners(self) -> Path:
+        """The folder of the states of learners."""
+        return self.path / LEARNERS
 
     def rewrite(self, records: Iterable[Record]) -> None:
         """Replace all records."""
@@ -143,6 +154,12 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def file_name(label: str) -> str:
+    """Return a label as a file name; a short hash follows if characters are replaced."""
+    plain = "".join(char if char.isalnum() else "-" for char in label)
+    return plain if plain == label else f"{plain}-{fingerprint_of([label])[:6]}"
 
 
 def environment() -> dict[str, Any]:

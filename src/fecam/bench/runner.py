@@ -15,6 +15,8 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed
 
 from fecam.bench.analysis import analyze
+from fecam.bench.learner_evaluation import evaluate_learner
+from fecam.bench.learner_spec import LearnerSpec
 from fecam.bench.metrics import group_by_run, is_complete
 from fecam.bench.preparation import PreparedScenario, Progress, ProgressCallback, load_data, prepare
 from fecam.bench.results import RunFolder, environment, memory, now
@@ -24,8 +26,8 @@ from fecam.data import Dataset
 from fecam.errors import SpecError
 
 Record = dict[str, Any]
-Job = tuple[PreparedScenario, HeadSpec]
-"""A head and a seed: they are run as a whole, and again if they were interrupted."""
+Job = tuple[PreparedScenario, HeadSpec | LearnerSpec]
+"""A head or learner, and a seed. Those that were interrupted are run again; learners resume."""
 Executor = Callable[[Sequence[Job]], Iterator[Record]]
 """Runs jobs, and yields all records of a job when it is complete."""
 
@@ -60,8 +62,9 @@ def run(
     restart : bool
         Remove the records of an earlier run first.
     workers : int, optional
-        Number of processes. By default one per seed, as cores and memory allow: the heads of a
-        single seed run one after the other, so that their times are comparable.
+        Number of processes. By default one per seed for heads, as cores and memory allow: the heads
+        of a single seed run one after the other, so that their times are comparable. Learners use
+        all cores, and run one after the other.
     executor : callable, optional
         Runs the jobs elsewhere, as `fecam.distributed.experiments.run_on_ray`.
     device : str, optional
@@ -93,7 +96,7 @@ def run(
     with RunFolder(Path(folder), spec).locked() as home:
         if restart:
             home.clear()
-        run_jobs = executor or partial(run_locally, workers)
+        run_jobs = executor or partial(run_locally, workers, progress)
         yield from _run(spec, data, home, run_jobs, device, progress)
 
 
@@ -110,9 +113,14 @@ def _run(
     metadata = _metadata(spec, data, before, home.path)
     home.rewrite(kept)
     yield from kept
+    folder = home.learners.resolve()
     done = {(label, seed) for label, seeds in group_by_run(kept).items() for seed in seeds}
     open_jobs = [
-        (head, seed) for seed in spec.seeds for head in spec.heads if (head.label, seed) not in done
+        (method, seed)
+        for methods in (spec.heads, spec.learners)
+        for seed in spec.seeds
+        for method in methods
+        if (method.label, seed) not in done
     ]
     analyzed = {record["name"] for record in kept if record["kind"] == "analysis"}
     analyses = [name for name in spec.analyses if name not in analyzed]
@@ -120,20 +128,26 @@ def _run(
         return
     home.write_metadata(metadata)
     seeds = {seed for _, seed in open_jobs} | ({spec.seeds[0]} if analyses else set())
-    trained = {(r["seed"], r["epoch"]) for r in kept if r["kind"] == "training"}
+    trained = {_epoch(record) for record in kept if record["kind"] == "training"}
     prepared: dict[int, PreparedScenario] = {}
-    for result in prepare(spec, data, filter(seeds.__contains__, spec.seeds), device, progress):
+    chosen = filter(seeds.__contains__, spec.seeds)
+    for result in prepare(spec, data, chosen, device, progress, folder):
         if isinstance(result, PreparedScenario):
             prepared[result.scenario.seed] = result
             metadata = _with_features(metadata, result, home.path)
-        elif (result["seed"], result["epoch"]) not in trained:
+        elif _epoch(result) not in trained:
             home.append(result)
             yield result
     home.write_metadata(metadata)
-    jobs = [(prepared[seed], head) for head, seed in open_jobs]
-    total = sum(len(job.scenario) for job, _ in jobs)
-    for count, record in enumerate(executor(jobs) if jobs else (), start=1):
-        progress(Progress("tasks", count, total))
+    jobs = [(prepared[seed], method) for method, seed in open_jobs]
+    total, count = sum(len(job.scenario) for job, _ in jobs), 0
+    for record in executor(jobs) if jobs else ():
+        if record["kind"] == "training":
+            if _epoch(record) in trained:  # of a learner that has resumed
+                continue
+        else:
+            count += 1
+            progress(Progress("tasks", count, total))
         home.append(record)
         yield record
     for count, name in enumerate(analyses):
@@ -146,14 +160,35 @@ def _run(
     home.write_metadata({**metadata, "finished": now()})
 
 
-def run_locally(workers: int | None, jobs: Sequence[Job]) -> Iterator[Record]:
+def run_locally(
+    workers: int | None, progress: ProgressCallback, jobs: Sequence[Job]
+) -> Iterator[Record]:
     """Yield the records of jobs that run one after the other, or in several processes."""
-    processes = min(len(jobs), workers or _worker_count([prepared for prepared, _ in jobs]))
+    learning = [job for job in jobs if isinstance(job[1], LearnerSpec)] if workers is None else []
+    others = [job for job in jobs if job not in learning]
+    processes = min(len(others), workers or _worker_count([prepared for prepared, _ in others]))
     if processes <= 1:
-        for prepared, head in jobs:
-            yield from evaluate_scenario(prepared, head)
-        return
-    calls = (delayed(_run_one)(prepared, head, os.getpid()) for prepared, head in jobs)
+        for prepared, method in others:
+            yield from run_job(prepared, method, progress)
+    else:
+        yield from _run_in_processes(processes, others)
+    for prepared, method in learning:
+        yield from run_job(prepared, method, progress)
+
+
+def run_job(
+    prepared: PreparedScenario,
+    method: HeadSpec | LearnerSpec,
+    progress: ProgressCallback | None = None,
+) -> Iterator[Record]:
+    """Yield the records of a head or a learner."""
+    if isinstance(method, LearnerSpec):
+        return evaluate_learner(prepared, method, progress)
+    return evaluate_scenario(prepared, method)
+
+
+def _run_in_processes(processes: int, jobs: Sequence[Job]) -> Iterator[Record]:
+    calls = (delayed(_run_one)(prepared, method, os.getpid()) for prepared, method in jobs)
     results = Parallel(n_jobs=processes, return_as="generator_unordered")(calls)
     try:
         for records in results:
@@ -164,9 +199,16 @@ def run_locally(workers: int | None, jobs: Sequence[Job]) -> Iterator[Record]:
             results.close()
 
 
-def _run_one(prepared: PreparedScenario, head: HeadSpec, parent: int) -> list[Record]:
+def _run_one(
+    prepared: PreparedScenario, method: HeadSpec | LearnerSpec, parent: int
+) -> list[Record]:
     _exit_with(parent)
-    return list(evaluate_scenario(prepared, head))
+    return list(run_job(prepared, method))
+
+
+def _epoch(record: Record) -> tuple[Any, ...]:
+    """Return what identifies an epoch; the network of the heads has neither label nor task."""
+    return tuple(record.get(key) for key in ("head", "seed", "task", "epoch"))
 
 
 @cache

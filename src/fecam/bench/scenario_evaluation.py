@@ -15,6 +15,7 @@ from fecam.bench.metrics import auroc, calibration_error
 from fecam.bench.preparation import PreparedScenario
 from fecam.bench.spec import HeadSpec
 from fecam.errors import FecamError, SpecError
+from fecam.scenarios import Scenario, Task
 
 Record = dict[str, Any]
 MAX_ROWS = 2000
@@ -39,27 +40,16 @@ def evaluate_scenario(prepared: PreparedScenario, head: HeadSpec) -> Iterator[Re
 def _tasks(prepared: PreparedScenario, head: HeadSpec) -> Iterator[Record]:
     features, scenario, seed = prepared.features, prepared.scenario, prepared.scenario.seed
     X, y = np.asarray(features.items), features.labels
-    classifier = heads.make(head.name, **_options(head, seed))
-    correct = np.zeros(len(y), bool)
+    classifier = heads.make(head.name, **seeded_options(head.name, head.options, seed))
     for task in scenario:
         start = time.perf_counter()
         classifier.partial_fit(X[task.train], y[task.train])
         learned = time.perf_counter()
         labels = np.asarray(classifier.predict(X[task.test]))
         predicted = time.perf_counter()
-        correct[task.test] = labels == y[task.test]
         record: Record = {
-            "kind": "task",
-            "head": head.label,
-            "seed": seed,
-            "task": task.index,
-            "tasks": len(scenario),
-            "name": task.name,
+            **task_record(head.label, scenario, task, y, labels),
             "classes": len(classifier.classes_),
-            "train_rows": len(task.train),
-            "test_rows": len(task.test),
-            "accuracy": float(accuracy_score(y[task.test], labels)),
-            "parts": [[name, len(rows), float(correct[rows].mean())] for name, rows in task.parts],
             "seconds_to_learn": learned - start,
             "seconds_to_predict": predicted - learned,
             "bytes": heads.state_nbytes(classifier),
@@ -73,10 +63,30 @@ def _tasks(prepared: PreparedScenario, head: HeadSpec) -> Iterator[Record]:
         yield record
 
 
-def _options(head: HeadSpec, seed: int) -> Mapping[str, Any]:
+def task_record(
+    label: str, scenario: Scenario, task: Task, y: NDArray[np.int64], predicted: NDArray[Any]
+) -> Record:
+    """Return the parts of a record that follow from the predictions of a task's test rows."""
+    correct = np.zeros(len(y), bool)
+    correct[task.test] = predicted == y[task.test]
+    return {
+        "kind": "task",
+        "head": label,
+        "seed": scenario.seed,
+        "task": task.index,
+        "tasks": len(scenario),
+        "name": task.name,
+        "train_rows": len(task.train),
+        "test_rows": len(task.test),
+        "accuracy": float(accuracy_score(y[task.test], predicted)),
+        "parts": [[name, len(rows), float(correct[rows].mean())] for name, rows in task.parts],
+    }
+
+
+def seeded_options(name: str, options: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     """Return the options of a head, with the seed of the run if it takes one."""
-    parameters = heads.make(head.name).get_params()
-    return {**({"seed": seed} if "seed" in parameters else {}), **head.options}
+    parameters = heads.make(name).get_params()
+    return {**({"seed": seed} if "seed" in parameters else {}), **options}
 
 
 def _calibration(
@@ -95,11 +105,16 @@ def _novelty(
     learned = np.isin(y[rows], head.classes_)
     if not hasattr(head, "novelty") or learned.all():
         return None
-    scores = [np.asarray(head.novelty(X[_subset(rows[side])])) for side in (learned, ~learned)]
+    return novelty_auroc(head, X[rows[learned]], X[rows[~learned]])
+
+
+def novelty_auroc(head: Any, learned: NDArray[Any], later: NDArray[Any]) -> float | None:
+    """Return the AUROC of features of later classes against those of learned classes."""
+    scores = [np.asarray(head.novelty(_subset(X))) for X in (learned, later)]
     known, novel = (x[~np.isnan(x)] for x in scores)  # NaN: the head cannot tell yet
     return auroc(known, novel) if len(known) and len(novel) else None
 
 
-def _subset(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def _subset(rows: NDArray[Any]) -> NDArray[Any]:
     """Return at most `MAX_ROWS` rows at even steps, the same each time."""
     return rows[:: -(-len(rows) // MAX_ROWS)]

@@ -15,6 +15,13 @@ from typing import Any
 import tomli_w
 
 from fecam import heads
+from fecam.bench.learner_spec import (
+    NONE,
+    LaterTasks,
+    LearnerSpec,
+    read_later_tasks,
+    read_learners,
+)
 from fecam.errors import FecamError, SpecError
 from fecam.scenarios.catalogue import check_options
 from fecam.validation import check_choice, check_int, check_keys, check_number, is_int, suggestion
@@ -22,8 +29,6 @@ from fecam.validation import check_choice, check_int, check_keys, check_number, 
 ANALYSES = ("singular-values", "tsne")
 FIRST_TASK_CLASSES = ("base", "all")
 PAPER_METRICS = ("average", "last", "old", "new")
-NONE = "none"
-"""Stands for None in the options of a head: TOML has no null."""
 SUFFIX = ".toml"
 _SPECS = resources.files("fecam.bench") / "specs"
 
@@ -74,6 +79,10 @@ class Spec:
         Where samples come from, and how they are split into tasks.
     heads : tuple of HeadSpec
         The classifiers to compare.
+    learners : tuple of LearnerSpec
+        The methods that train the network of ``first_task`` in each task.
+    later_tasks : LaterTasks
+        How they train it after the first.
     encoder : Component or None
         Computes the features.
     first_task : FirstTask or None
@@ -91,6 +100,8 @@ class Spec:
     dataset: Component
     scenario: Component
     heads: tuple[HeadSpec, ...]
+    learners: tuple[LearnerSpec, ...] = ()
+    later_tasks: LaterTasks = field(default_factory=LaterTasks)
     encoder: Component | None = None
     first_task: FirstTask | None = None
     seeds: tuple[int, ...] = (1993,)
@@ -118,9 +129,11 @@ class Spec:
         if self.first_task is not None:
             values = vars(self.first_task).items()
             written["first_task"] = {key: value for key, value in values if value is not None}
+        if later := self.later_tasks.as_dict():
+            written["later_tasks"] = later
         if self.paper:
             written["paper"] = dict(self.paper)
-        written["heads"] = [
+        tables = [
             {
                 "name": head.name,
                 "label": head.label,
@@ -129,6 +142,10 @@ class Spec:
             }
             for head in self.heads
         ]
+        if tables:
+            written["heads"] = tables
+        if self.learners:
+            written["learners"] = [learner.as_dict() for learner in self.learners]
         return written
 
     def as_toml(self) -> str:
@@ -142,22 +159,31 @@ class Spec:
         return tomli_w.dumps(_plain(self.as_dict()))
 
     def select_heads(self, labels: Iterable[str]) -> Spec:
-        """Return the experiment with some of its heads.
+        """Return the experiment with some of its heads and learners.
 
         Parameters
         ----------
         labels : iterable of str
-            The labels of the heads.
+            The labels of heads and learners.
 
         Returns
         -------
         Spec
-            The experiment with these heads alone.
+            The experiment with these alone.
         """
         selected = list(labels)
-        own = [head.label for head in self.heads]
+        own = [method.label for method in self.methods]
         check_keys(self.name, selected, own, kind="head", error=SpecError)
-        return replace(self, heads=tuple(head for head in self.heads if head.label in selected))
+        return replace(
+            self,
+            heads=tuple(head for head in self.heads if head.label in selected),
+            learners=tuple(learner for learner in self.learners if learner.label in selected),
+        )
+
+    @property
+    def methods(self) -> tuple[HeadSpec | LearnerSpec, ...]:
+        """The heads, then the learners."""
+        return (*self.heads, *self.learners)
 
 
 def available() -> list[str]:
@@ -232,7 +258,8 @@ def _read(what: str | Path, above: tuple[str, ...]) -> tuple[str, dict[str, Any]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SpecError(f"the experiment {text} cannot be read: {reason}") from None
-    extends, extra = table.pop("extends", []), table.pop("extra_heads", [])
+    extends = table.pop("extends", [])
+    added = {key: table.pop(f"extra_{key}", []) for key in ("heads", "learners")}
     bases = [extends] if isinstance(extends, str) else extends
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
         raise SpecError(f"{text}: extends={extends!r} must name an experiment, or list some.")
@@ -242,10 +269,11 @@ def _read(what: str | Path, above: tuple[str, ...]) -> tuple[str, dict[str, Any]
         _, below = _read(Path(what).parent / base if beside else base, (*above, text))
         merged = _merged(merged, below)
     merged = _merged(merged, table)
-    if extra:  # heads alone would replace the whole list
-        for key, tables in (("heads", merged.get("heads", [])), ("extra_heads", extra)):
-            _check_tables(key, tables, f"{text}: ")
-        merged["heads"] = [*merged.get("heads", []), *extra]
+    for kind, extra in added.items():  # the key alone would replace the whole list
+        if extra:
+            for key, tables in ((kind, merged.get(kind, [])), (f"extra_{kind}", extra)):
+                _check_tables(key, tables, f"{text}: ")
+            merged[kind] = [*merged.get(kind, []), *extra]
     return name, merged
 
 
@@ -271,10 +299,10 @@ def _change(table: dict[str, Any], key: str, value: Any) -> None:
     table[last] = value
 
 
-# `_read` removes extends and extra_heads.
+# `_read` removes extends, extra_heads and extra_learners.
 _KEYS = (
-    "name", "title", "seeds", "analyses", "dataset", "encoder", "first_task", "scenario", "heads",
-    "extra_heads", "paper", "extends",
+    "name", "title", "seeds", "analyses", "dataset", "encoder", "first_task", "later_tasks",
+    "scenario", "heads", "extra_heads", "learners", "extra_learners", "paper", "extends",
 )  # fmt: skip
 
 
@@ -282,9 +310,11 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
     if "more_heads" in table:
         raise SpecError("more_heads is the former name of extra_heads: write extra_heads.")
     check_keys("the experiment", table, _KEYS, kind="key", error=SpecError)
-    for key in ("dataset", "scenario", "heads"):
+    required = ("dataset", "scenario", *(() if table.get("learners") else ("heads",)))
+    for key in required:
         if key not in table:
             raise SpecError(f"{key!r} is missing: an experiment needs it")
+    _check_tables("learners", table.get("learners", []))
     first = table.get("first_task")
     if first is not None and "encoder" in table:
         raise SpecError("encoder and first_task exclude each other: remove one of them")
@@ -298,18 +328,41 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         scenario=_component(table, "scenario", "kind"),
         encoder=_component(table, "encoder", "name") if "encoder" in table else None,
         first_task=None if first is None else _first_task(first),
-        heads=tuple(_heads(table["heads"])),
+        heads=tuple(_heads(table["heads"])) if "heads" in table else (),
+        learners=tuple(read_learners(table.get("learners", []))),
+        later_tasks=read_later_tasks(table.get("later_tasks", {})),
         seeds=_seeds(_typed(table, "seeds", list, [1993])),
         analyses=tuple(analyses),
         paper=_paper(_typed(table, "paper", dict, {})),
     )
     check_options(spec.scenario.name, spec.scenario.options)
-    labels = [head.label for head in spec.heads]
+    labels = [method.label for method in spec.methods]
     if repeated := [label for i, label in enumerate(labels) if label in labels[:i]]:
         raise SpecError(f"two heads have the label {repeated[0]!r}: give one of them another")
+    if spec.learners:
+        _check_learners(spec)
     if spec.first_task is None and any(head.first_task == "network" for head in spec.heads):
         raise SpecError("a head leaves the first task to the network, but none is trained")
     return spec
+
+
+def _check_learners(spec: Spec) -> None:
+    """Raise if the experiment does not say which network its learners train, and on what."""
+    if spec.first_task is None:
+        raise SpecError(
+            "learners train the network of [first_task], which is missing: write it, with width "
+            "and epochs"
+        )
+    if spec.first_task.classes != "base":
+        raise SpecError(
+            'first_task.classes = "all" leaves learners nothing to learn: remove it; the learner '
+            "'joint' trains on all classes"
+        )
+    if spec.scenario.name != "class-incremental" or spec.scenario.options.get("blurry"):
+        raise SpecError(
+            "learners are told each class once: choose the scenario class-incremental, with "
+            "blurry = 0"
+        )
 
 
 def _component(table: Mapping[str, Any], key: str, naming: str) -> Component:

@@ -60,6 +60,7 @@ COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "bench": bench.bench,
         "report": bench.report,
         "heads": bench.list_heads,
+        "learners": bench.list_learners,
         "datasets": encoders.list_datasets,
         "encoders": encoders.list_encoders,
         "export-encoder": encoders.export_encoder,

@@ -1,4 +1,4 @@
-"""`fecam bench`, `fecam report` and `fecam heads`: experiments, their reports, and heads."""
+"""`fecam bench`, `report`, `heads` and `learners`: experiments, their reports and their parts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bench(
     root: Root = None,
     download: Download = False,
     head: Annotated[
-        list[str] | None, typer.Option(help="Only this head, by its label; repeatable.")
+        list[str] | None, typer.Option(help="Only this head or learner, by its label; repeatable.")
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Other seeds: 1993,1994.")] = None,
     change: Annotated[
@@ -58,7 +58,7 @@ def bench(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default one per seed.")
+        int | None, typer.Option(min=1, help="Processes; by default one per seed of heads.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Remove earlier records.")] = False,
     yes: Yes = False,
@@ -197,6 +197,23 @@ def list_heads(as_json: AsJson = False) -> None:
     )
 
 
+def list_learners(as_json: AsJson = False) -> None:
+    """List the learners: methods that train the network, which an experiment can name.
+
+    Example: `fecam learners`
+    """
+    from fecam import learners
+
+    entries = learners.available()
+    if as_json:
+        show_json([asdict(entry) for entry in entries])
+        return
+    show_table(
+        ["learner", "what it is", "keeps", "source", "verified"],
+        [[x.name, x.description, x.keeps, x.source, x.verified] for x in entries],
+    )
+
+
 def _features_by(spec: Spec) -> str:
     if spec.first_task is not None:
         return f"resnet18, width {spec.first_task.width}, trained first"
@@ -227,17 +244,14 @@ def _show_summary(run: Any) -> None:
 
 def _stage_bars(bar: Any, name: str) -> Callable[[Progress], None]:
     """Return a callback that shows each stage as its own bar, with its own remaining time."""
-    (task,) = bar.task_ids
-    stage = None
+    bars: dict[str, Any] = {}
 
     def update(now: Progress) -> None:
-        nonlocal stage, task
-        if now.stage != stage:
-            if stage is not None:
-                task = bar.add_task(name, total=None, note="")
-            stage = now.stage
-            bar.update(task, description=f"{name}: {stage}")
-        bar.update(task, completed=now.done, total=now.total)
+        if now.stage not in bars:
+            (first,) = bar.task_ids[:1]
+            bars[now.stage] = bar.add_task(name, total=None, note="") if bars else first
+            bar.update(bars[now.stage], description=f"{name}: {now.stage}")
+        bar.update(bars[now.stage], completed=now.done, total=now.total, note=now.note)
 
     return update
 

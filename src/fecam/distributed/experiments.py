@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fecam.bench.learner_spec import LearnerSpec
 from fecam.bench.preparation import PreparedScenario
-from fecam.bench.runner import Job, bytes_to_run
-from fecam.bench.scenario_evaluation import evaluate_scenario
+from fecam.bench.runner import Job, bytes_to_run, run_job
 from fecam.bench.spec import HeadSpec
 from fecam.data import Dataset
 from fecam.distributed.cluster import require_ray
@@ -25,9 +25,9 @@ MAX_RETRIES = 10
 def run_on_ray(jobs: Sequence[Job]) -> Iterator[Record]:
     """Yield the records of each job when it is complete: an executor for `fecam.bench.run`.
 
-    A job has one processor of the cluster, and the memory that it requests. Features are put into
-    the shared memory once for all heads. Raises `ClusterError` if a job fails on the cluster,
-    `SpecError` if a head cannot learn the scenario.
+    A job, of a head or a learner, has one processor of the cluster, and the memory that it
+    requests. Features are put into the shared memory once for all heads. Raises `ClusterError` if
+    a job fails on the cluster, `SpecError` if a head cannot learn the scenario.
     """
     ray = require_ray()
     largest = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"])
@@ -40,7 +40,9 @@ def run_on_ray(jobs: Sequence[Job]) -> Iterator[Record]:
             in_memory = replace(features, items=np.asarray(features.items))
             shared[id(features)] = ray.put(in_memory)
         memory = min(bytes_to_run(prepared), int(largest))
-        others = (prepared.scenario, prepared.encoder, prepared.network_accuracy)
+        others = (
+            prepared.scenario, prepared.encoder, prepared.network_accuracy, prepared.training,
+        )  # fmt: skip
         running.append(work.options(memory=memory).remote(shared[id(features)], others, head))
     try:
         while running:
@@ -60,9 +62,14 @@ def run_on_ray(jobs: Sequence[Job]) -> Iterator[Record]:
             ray.cancel(job, force=True)
 
 
-def _run_job(features: Dataset, others: tuple[Any, ...], head: HeadSpec) -> list[Record] | str:
-    """Return the records of a head, or the message of its error."""
+def _run_job(
+    features: Dataset, others: tuple[Any, ...], method: HeadSpec | LearnerSpec
+) -> list[Record] | str:
+    """Return the records of a head or a learner, or the message of its error.
+
+    A learner resumes from the folder of the run if it is shared by the machines.
+    """
     try:
-        return list(evaluate_scenario(PreparedScenario(features, *others), head))
+        return list(run_job(PreparedScenario(features, *others), method))
     except SpecError as error:
         return str(error)

@@ -114,8 +114,9 @@ def read_run(folder: Path | str) -> Run:
 def _sort_by_head(records: Iterable[Record], spec: str) -> list[Record]:
     """Return the records in the order in which the experiment lists the heads."""
     try:
-        heads = tomllib.loads(spec).get("heads", [])
-        ranks = {head["label"]: rank for rank, head in enumerate(heads)}
+        tables = tomllib.loads(spec)
+        methods = [*tables.get("heads", []), *tables.get("learners", [])]
+        ranks = {method["label"]: rank for rank, method in enumerate(methods)}
     except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError):
         return list(records)  # a spec of another version, or edited by hand
     return sorted(records, key=lambda record: ranks.get(record.get("head"), len(ranks)))

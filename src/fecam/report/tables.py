@@ -17,9 +17,10 @@ TITLES = {
     "seconds_to_learn": "to learn",
     "seconds_to_predict": "to predict",
     "bytes": "memory",
+    "parameters": "weights",
 }
 MAIN = ("average", "last", "base", "later")
-COSTS = ("seconds_to_learn", "seconds_to_predict", "bytes")
+COSTS = ("seconds_to_learn", "seconds_to_predict", "bytes", "parameters")
 MORE = tuple(name for name in TITLES if name not in (*MAIN, *COSTS))
 ALWAYS = MAIN[:2]
 LOWER_IS_BETTER = frozenset({"forgetting", "calibration_error"})
@@ -192,6 +193,8 @@ def _column(values: Sequence[Any], kind: str) -> list[Cell]:
         return [Cell(GAP if value is None else f"{value:.1f}") for value in values]
     if kind == "bytes":
         return [Cell(GAP if value is None else size(value["mean"])) for value in values]
+    if kind == "parameters":
+        return [Cell(GAP if value is None else f"{value['mean']:,.0f}") for value in values]
     if kind in COSTS:
         return [Cell(GAP if value is None else duration(value["mean"])) for value in values]
     # Compares rounded values, so that two equal cells are both the best.

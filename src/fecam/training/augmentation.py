@@ -1,4 +1,4 @@
-"""Random crops, flips and brightness for batches of training images.
+"""Random crops, flips, colors, AutoAugment and Cutout for batches of training images.
 
 All random numbers come from the generator that the caller passes, so that a run can be repeated and
 resumed bit by bit.
@@ -6,8 +6,9 @@ resumed bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,12 +17,15 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from fecam.errors import TrainingError
-from fecam.validation import check_int, check_number
+from fecam.training.augmentation_color import blend, gray_of, shift_hue
+from fecam.training.augmentation_geometry import random_cutout
+from fecam.training.autoaugment import POLICIES, autoaugment
+from fecam.validation import check_choice, check_int, check_keys, check_number
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes of training images; by default none.
+    """Random changes of training images, in the order of the parameters; by default none.
 
     Parameters
     ----------
@@ -35,6 +39,16 @@ class Augmentation:
         Flip half of the images horizontally. Wrong for letters and digits.
     brightness : float, default=0.0
         Multiply each image by a factor from ``1 - brightness`` to ``1 + brightness``.
+    contrast : float, default=0.0
+        Multiply the differences from the mean gray value of an image by such a factor.
+    saturation : float, default=0.0
+        Multiply the differences from the gray image by such a factor.
+    hue : float, default=0.0
+        Move the hues by up to this share of the color circle, at most 0.5.
+    autoaugment : {"cifar10"}, optional
+        The policy of AutoAugment: two random operations per image. It rotates and inverts.
+    cutout : int, default=0
+        The side of a black square in pixels, at a random place of each image.
 
     Examples
     --------
@@ -47,13 +61,22 @@ class Augmentation:
     stretch: float = 4 / 3
     flip: bool = False
     brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    autoaugment: str | None = None
+    cutout: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.area, list):  # from JSON
             object.__setattr__(self, "area", tuple(self.area))
         check_int("padding", self.padding, 0, error=TrainingError)
         check_number("stretch", self.stretch, 1, error=TrainingError)
-        check_number("brightness", self.brightness, maximum=1, error=TrainingError)
+        for name in ("brightness", "contrast", "saturation"):
+            check_number(name, getattr(self, name), maximum=1, error=TrainingError)
+        check_number("hue", self.hue, maximum=0.5, error=TrainingError)
+        check_choice("autoaugment", self.autoaugment, (None, *POLICIES), error=TrainingError)
+        check_int("cutout", self.cutout, 0, error=TrainingError)
         if self.area is not None:
             low, high = self.area
             if not 0 < low <= high <= 1:
@@ -67,9 +90,41 @@ class Augmentation:
         Returns
         -------
         dict
-            The arguments of an equal augmentation.
+            The arguments of an equal augmentation. Fields that version 0.1 did not have are left
+            out if they have their defaults, so that older checkpoints fit.
         """
-        return {**asdict(self), "area": None if self.area is None else list(self.area)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["area"] = None if self.area is None else list(self.area)
+        unset = {field.name for field in fields(self) if values[field.name] == field.default}
+        return {name: value for name, value in values.items() if name not in _LATER & unset}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Augmentation:
+        """Return the augmentation of a dictionary, such as one that `as_dict` returned.
+
+        Parameters
+        ----------
+        values : mapping of str to object
+            Values by the names of the fields.
+
+        Returns
+        -------
+        Augmentation
+            The augmentation.
+
+        Raises
+        ------
+        TrainingError
+            If a name is unknown or a value out of range.
+
+        Examples
+        --------
+        >>> Augmentation.from_dict({"cutout": 16}) == Augmentation(cutout=16)
+        True
+        """
+        names = [field.name for field in fields(cls)]
+        check_keys("an augmentation", values, names, kind="field", error=TrainingError)
+        return cls(**values)
 
     def __call__(self, images: Tensor, size: int, generator: Generator) -> Tensor:
         """Return 8-bit images (n, 3, h, w) as floats from 0 to 1 of ``size`` x ``size`` pixels."""
@@ -80,9 +135,31 @@ class Augmentation:
             crops = resized_crops(images.float() / 255, boxes.to(images.device), size)
         if self.flip:
             crops = random_flips(crops, generator)
-        if self.brightness:
-            crops = random_brightness(crops, self.brightness, generator)
+        for change in self._color_changes(generator):
+            crops = change(crops, generator=generator)
+        if self.autoaugment is not None:
+            crops = autoaugment(crops, self.autoaugment, generator)
+        if self.cutout:
+            crops = random_cutout(crops, self.cutout, generator)
         return crops
+
+    def _color_changes(self, generator: Generator) -> list[Callable[..., Tensor]]:
+        """Return the changes of color in an order that is random for each batch."""
+        strengths = {
+            random_brightness: self.brightness,
+            random_contrast: self.contrast,
+            random_saturation: self.saturation,
+            random_hue: self.hue,
+        }
+        changes: list[Callable[..., Tensor]] = [
+            partial(change, strength=strength) for change, strength in strengths.items() if strength
+        ]
+        if len(changes) > 1:
+            changes = [changes[i] for i in torch.randperm(len(changes), generator=generator)]
+        return changes
+
+
+_LATER = {"contrast", "saturation", "hue", "autoaugment", "cutout"}
 
 
 def random_crops(images: Tensor, size: int, padding: int, generator: Generator) -> Tensor:
@@ -138,8 +215,29 @@ def random_flips(images: Tensor, generator: Generator) -> Tensor:
 
 def random_brightness(images: Tensor, strength: float, generator: Generator) -> Tensor:
     """Multiply each image by a factor from ``1 - strength`` to ``1 + strength``, and clip it."""
-    factors = 1 + strength * (2 * torch.rand(len(images), generator=generator) - 1)
-    return (images * factors.to(images.device)[:, None, None, None]).clamp(0, 1)
+    factors = _factors(images, strength, generator)
+    return (images * factors[:, None, None, None]).clamp(0, 1)
+
+
+def random_contrast(images: Tensor, strength: float, generator: Generator) -> Tensor:
+    """Multiply the differences from the mean gray value by such a factor."""
+    mean = gray_of(images).mean((1, 2, 3), keepdim=True)
+    return blend(mean, images, _factors(images, strength, generator))
+
+
+def random_saturation(images: Tensor, strength: float, generator: Generator) -> Tensor:
+    """Multiply the differences from the gray image by such a factor."""
+    return blend(gray_of(images), images, _factors(images, strength, generator))
+
+
+def random_hue(images: Tensor, strength: float, generator: Generator) -> Tensor:
+    """Move the hues of each image by up to ``strength`` of the color circle."""
+    return shift_hue(images, _factors(images, strength, generator) - 1)
+
+
+def _factors(images: Tensor, strength: float, generator: Generator) -> Tensor:
+    draws = torch.rand(len(images), generator=generator)
+    return (1 + strength * (2 * draws - 1)).to(images.device)
 
 
 _SMALL = Augmentation(padding=4, flip=True, brightness=63 / 255)

@@ -6,16 +6,18 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from fecam.data.dataset import Dataset
 from fecam.data.images import read_image
 from fecam.encoders.preprocessing import ImagePreprocessing
-from fecam.encoders.resnet import ResNet18, save_encoder
+from fecam.encoders.resnet import ResNet18, Stem, save_encoder
 from fecam.errors import ItemError, TrainingError
 from fecam.training.augmentation import augmentation_for
 from fecam.training.classifiers import make_classifier
@@ -27,6 +29,8 @@ from fecam.training.records import EpochRecord, Progress
 ENCODER_FILE = "encoder.safetensors"
 CHECKPOINT_FILE = "training.safetensors"
 ChannelStats = tuple[float, float, float]
+Network = TypeVar("Network", bound=Any)
+"""A module of images to features, with the attribute ``n_features``."""
 
 _SIZES = {"cifar100": 32, "tiny-imagenet": 64, "mini-imagenet": 84, "glyphs": 32, "digits": 16}
 _LARGE_SIZE = 224
@@ -142,24 +146,14 @@ def train_base_classes(
     """
     if len(classes) < 2:
         raise TrainingError(f"classes={list(classes)} must be at least two classes.")
-    _check_classes(dataset, classes)
+    images = base_images(dataset, classes, size)
     chosen = np.isin(dataset.labels, np.asarray(classes))
-    size = image_size(dataset, size)
-    small = size <= _LARGEST_SMALL
-    # Small images are not cropped; of large ones the center is, as is usual.
-    steps = ImagePreprocessing(size, 0 if small else round(size * 256 / 224), squash=small)
-    images = TrainingImages(dataset.subset(dataset.train[chosen[dataset.train]]), steps)
-    mean, std = channel_stats(images)
-    images.preprocessing = replace(images.preprocessing, mean=mean, std=std)
     test = None
     if len(test_rows := dataset.test[chosen[dataset.test]]):
         test = TrainingImages(dataset.subset(test_rows), images.preprocessing)
-    with torch.random.fork_rng([]):
-        torch.manual_seed(plan.seed)
-        network = ResNet18(width, "small" if small else "large")
-        classifier = make_classifier(
-            plan.classifier, network.n_features, len(classes), scale=plan.scale
-        )
+    network, classifier = new_network(
+        partial(ResNet18, width, stem_for(images.preprocessing.size)), plan, len(classes)
+    )
     folder = Path(folder)
     records = train(
         network,
@@ -198,6 +192,48 @@ def _saving(
             names = [images.label_names[label] for label in classes]
             save_encoder(path, network, images.preprocessing, names, notes)
         yield record
+
+
+def base_images(
+    dataset: Dataset, classes: Sequence[int], size: int | None = None
+) -> TrainingImages:
+    """Return the training images of the base classes, normalized by their own statistics.
+
+    >>> from fecam.data import load
+    >>> len(base_images(load("digits"), [0, 1]))
+    180
+    """
+    _check_classes(dataset, classes)
+    size = image_size(dataset, size)
+    small = size <= _LARGEST_SMALL
+    # Small images are not cropped; of large ones the center is, as is usual.
+    steps = ImagePreprocessing(size, 0 if small else round(size * 256 / 224), squash=small)
+    images = TrainingImages(base_rows(dataset, classes), steps)
+    mean, std = channel_stats(images)
+    images.preprocessing = replace(images.preprocessing, mean=mean, std=std)
+    return images
+
+
+def base_rows(dataset: Dataset, classes: Sequence[int]) -> Dataset:
+    """Return the training rows of the base classes."""
+    chosen = np.isin(dataset.labels, np.asarray(classes))
+    return dataset.subset(dataset.train[chosen[dataset.train]])
+
+
+def stem_for(size: int) -> Stem:
+    """Return the first layers for images of ``size`` pixels."""
+    return "small" if size <= _LARGEST_SMALL else "large"
+
+
+def new_network(
+    factory: Callable[[], Network], plan: TrainingPlan, classes: int
+) -> tuple[Network, nn.Module]:
+    """Return a network and a classifier with the initial weights of the plan's seed."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(plan.seed)
+        network = factory()
+        n_features: int = network.n_features
+        return network, make_classifier(plan.classifier, n_features, classes, scale=plan.scale)
 
 
 def _check_classes(dataset: Dataset, classes: Sequence[int]) -> None:

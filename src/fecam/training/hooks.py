@@ -62,6 +62,8 @@ class Hooks:
         Called with `Modules` before the first step, and after the last one before the checkpoint.
     backward : sequence of callables, optional
         Called with the `Step` between gradients and update, to read or change gradients.
+    updated : sequence of callables, optional
+        Called with the `Step` after each update, to correct weights.
     settings : mapping, optional
         JSON values that change the result; a checkpoint with other settings is rejected.
 
@@ -79,4 +81,5 @@ class Hooks:
     epoch_start: Sequence[Callable[[Modules], None]] = ()
     epoch_end: Sequence[Callable[[Modules], None]] = ()
     backward: Sequence[Callable[[Step], None]] = ()
+    updated: Sequence[Callable[[Step], None]] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -100,8 +100,10 @@ class TrainingImages:
             for rows in chunks:
                 yield rows, self._pixels[rows]
 
-    def eval_batches(self, batch_size: int, device: Any = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all images in order, normalized and without augmentation.
+    def eval_batches(
+        self, batch_size: int, device: Any = "cpu", rows: Tensor | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield images normalized and without augmentation, by default all in order.
 
         Parameters
         ----------
@@ -109,6 +111,8 @@ class TrainingImages:
             Images per batch.
         device : {"cpu", "cuda", "mps"}, default="cpu"
             The device of the images.
+        rows : tensor of int, optional
+            The rows of the images, in any order.
 
         Yields
         ------
@@ -118,7 +122,8 @@ class TrainingImages:
             Their images.
         """
         size = self.preprocessing.size
-        for rows, images in self.batches(self.rows.split(batch_size)):
+        chosen = self.rows if rows is None else rows
+        for rows, images in self.batches(chosen.split(batch_size)):
             if len(rows):
                 top, left = ((side - size) // 2 for side in images.shape[2:])
                 center = images[:, :, top : top + size, left : left + size]

@@ -33,6 +33,11 @@ from fecam.training.plan import TrainingPlan, learning_rate
 from fecam.training.records import EpochRecord, Progress, RunningMeans
 
 _FORM = "fecam training 1"
+_MOMENTS = {
+    "sgd": {"momentum_buffer": "momentum"},
+    "adam": {"exp_avg": "mean", "exp_avg_sq": "square", "step": "step"},
+}
+"""The state of each optimizer per weight, with its names in a checkpoint."""
 
 
 def train(
@@ -236,12 +241,12 @@ class _Run:
             for name, parameter in module.named_parameters()
             if parameter.requires_grad
         }
-        self.optimizer = torch.optim.SGD(
-            self.parameters.values(),
-            lr=plan.learning_rate,
-            momentum=plan.momentum,
-            weight_decay=plan.weight_decay,
-        )
+        if not self.parameters:
+            raise TrainingError(
+                "no weight is to be trained: all are frozen. Unfreeze the classifier at least."
+            )
+        self.moments = _MOMENTS[plan.optimizer]
+        self.optimizer = _optimizer(plan, list(self.parameters.values()))
         if "total" in hooks.losses:
             raise TrainingError("an extra loss cannot be named 'total': choose another name.")
         try:  # to JSON and back, for the comparison with a file
@@ -357,9 +362,13 @@ class _Run:
         total.backward()
         for hook in self.hooks.backward:
             hook(step)
+        if self.plan.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters.values(), self.plan.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
+        for hook in self.hooks.updated:
+            hook(step)
         return step, {**extra, "total": total}
 
     def _cross_entropy(self, step: Step) -> Tensor:
@@ -380,13 +389,14 @@ class _Run:
 
     def save_checkpoint(self, path: Path, records: Sequence[EpochRecord]) -> None:
         """Replace the checkpoint."""
-        momenta = {
-            f"momentum.{name}": self.optimizer.state[parameter]["momentum_buffer"]
+        moments = {
+            f"{self.moments[key]}.{name}": self.optimizer.state[parameter][key]
             for name, parameter in self.parameters.items()
-            if self.optimizer.state[parameter].get("momentum_buffer") is not None
+            for key in self.moments
+            if self.optimizer.state[parameter].get(key) is not None
         }
         state = {"identity": self.identity, "records": [asdict(record) for record in records]}
-        tensors = {**self._weights(), **momenta}
+        tensors = {**self._weights(), **moments}
         write_tensors(path, tensors, {"state": json.dumps(state)}, _FORM, TrainingError)
 
     def load_checkpoint(self, path: Path) -> list[EpochRecord]:
@@ -396,8 +406,16 @@ class _Run:
         tensors, metadata = read_tensors(path, _FORM, TrainingError)
         identity, records = read_state(path, metadata)
         weights = self._weights()
-        momenta = {f"momentum.{name}": value for name, value in self.parameters.items()}
-        layer = layer_difference(tensors, weights, momenta)
+        moments = {
+            f"{prefix}.{name}": (parameter, key)
+            for name, parameter in self.parameters.items()
+            for key, prefix in self.moments.items()
+        }
+        optional = {
+            name: torch.zeros(()) if key == "step" else parameter
+            for name, (parameter, key) in moments.items()
+        }
+        layer = layer_difference(tensors, weights, optional)
         different = [*([layer] if layer else []), *different_settings(identity, self.identity)]
         if different:
             raise TrainingError(
@@ -409,10 +427,20 @@ class _Run:
                 if name in weights:
                     weights[name].copy_(tensor)
                 else:
-                    parameter = momenta[name]
-                    buffer = torch.empty_like(parameter).copy_(tensor)
-                    self.optimizer.state[parameter]["momentum_buffer"] = buffer
+                    parameter, key = moments[name]
+                    # The layout of the parameter; Adam keeps its number of steps on the CPU.
+                    like = tensor if key == "step" else parameter
+                    buffer = torch.empty_like(like).copy_(tensor)
+                    self.optimizer.state[parameter][key] = buffer
         return records
+
+
+def _optimizer(plan: TrainingPlan, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return the optimizer of a plan."""
+    rate, decay = plan.learning_rate, plan.weight_decay
+    if plan.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
+    return torch.optim.SGD(parameters, lr=rate, momentum=plan.momentum, weight_decay=decay)
 
 
 @contextmanager

@@ -7,17 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from fecam.errors import TrainingError
 from fecam.training.augmentation import Augmentation
 from fecam.training.classifiers import ClassifierName
 from fecam.validation import check_choice, check_int, check_keys, check_number, is_int
 
+OptimizerName = Literal["sgd", "adam"]
+ADDED_LATER = ("optimizer", "clip")
+"""Settings that older checkpoints do not name: they continue to fit where these are the default."""
+
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The settings of SGD training; the defaults are the paper's for CIFAR-100.
+    """The settings of training; the defaults are the paper's for CIFAR-100.
 
     Parameters
     ----------
@@ -46,6 +50,10 @@ class TrainingPlan:
         The initial scale of the cosine classifier, which is learned over several epochs.
     augmentation : Augmentation, optional
         Random changes of the images; by default none.
+    optimizer : {"sgd", "adam"}, default="sgd"
+        Adam ignores ``momentum``; its weight decay is added to the gradient.
+    clip : float, optional
+        The largest norm of the gradient of all weights; a longer one is scaled down to it.
     mixed_precision : bool, default=True
         Compute in bfloat16 on GPUs that support it.
     seed : int, default=0
@@ -74,6 +82,8 @@ class TrainingPlan:
     classifier: ClassifierName = "cosine"
     scale: float = 1.0
     augmentation: Augmentation = field(default_factory=Augmentation)
+    optimizer: OptimizerName = "sgd"
+    clip: float | None = None
     mixed_precision: bool = True
     seed: int = 0
 
@@ -92,6 +102,9 @@ class TrainingPlan:
         number("label_smoothing", self.label_smoothing, below=1)
         number("scale", self.scale, above=0)
         integer("seed", self.seed, 0)
+        check_choice("optimizer", self.optimizer, get_args(OptimizerName), error=TrainingError)
+        if self.clip is not None:
+            number("clip", self.clip, above=0)
         check_choice("classifier", self.classifier, get_args(ClassifierName), error=TrainingError)
         if not (
             isinstance(self.milestones, tuple)
@@ -113,7 +126,8 @@ class TrainingPlan:
         Parameters
         ----------
         changes : mapping of str to object
-            Values by the names of settings; ``augmentation`` cannot be changed.
+            Values by the names of settings; those of ``augmentation`` are a mapping of the fields
+            to change.
 
         Returns
         -------
@@ -129,10 +143,16 @@ class TrainingPlan:
         --------
         >>> TrainingPlan().changed({"weight_decay": 1e-4}).weight_decay
         0.0001
+        >>> TrainingPlan().changed({"augmentation": {"cutout": 8}}).augmentation.cutout
+        8
         """
-        names = [name for name in self.__dataclass_fields__ if name != "augmentation"]
+        names = self.__dataclass_fields__
         check_keys("a training plan", changes, names, kind="setting", error=TrainingError)
-        return replace(self, **changes)
+        values = dict(changes)
+        if isinstance(fields := values.get("augmentation"), Mapping):
+            merged = {**self.augmentation.as_dict(), **fields}
+            values["augmentation"] = Augmentation.from_dict(merged)
+        return replace(self, **values)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values.
@@ -140,10 +160,15 @@ class TrainingPlan:
         Returns
         -------
         dict
-            Values by the names of the settings.
+            Values by the names of the settings; those of `ADDED_LATER` only if they are not the
+            default.
         """
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name in ADDED_LATER:
+            if values[name] == self.__dataclass_fields__[name].default:
+                del values[name]
         return {
-            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            **values,
             "milestones": list(self.milestones),
             "augmentation": self.augmentation.as_dict(),
         }

@@ -1,0 +1,31 @@
+"""Methods that train the network over tasks, each from the mechanisms that it names.
+
+`fecam.learners.learner` explains how a method is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fecam.learners.catalogue import DECISIONS, Entry, available, check_name, make, options
+
+if TYPE_CHECKING:
+    from fecam.learners.learner import Learner
+    from fecam.learners.recipe import Recipe, recipe_for
+    from fecam.learners.task import LearningTask
+
+__all__ = [
+    "DECISIONS", "Entry", "Learner", "LearningTask", "Recipe", "available", "check_name", "make",
+    "options", "recipe_for",
+]  # fmt: skip
+
+_LAZY = {"Learner": "learner", "LearningTask": "task", "Recipe": "recipe", "recipe_for": "recipe"}
+"""Names whose modules need torch."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,0 +1,266 @@
+"""Registry of learners. Names and descriptions are read without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fecam.errors import MissingPackageError, TrainingError
+from fecam.registry import Registry
+from fecam.validation import check_keys
+
+if TYPE_CHECKING:
+    from fecam.learners.learner import Learner
+
+DECISIONS = ("outputs", "old_rows", "batch_norm")
+"""The options of all learners. They change results more than the choice of the method."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A learner in the registry.
+
+    Parameters
+    ----------
+    name : str
+        Name for `make`.
+    description : str
+        What it does, in one line.
+    keeps : str
+        What it keeps between tasks besides the network.
+    source : str
+        The paper.
+    verified : str
+        How the implementation was verified.
+    location : str
+        Its class, as ``package.module:Class``.
+    """
+
+    name: str
+    description: str
+    keeps: str
+    source: str
+    verified: str
+    location: str
+
+
+_FREE = "fecam.learners.exemplar_free"
+
+_LEARNERS: Registry[Entry] = Registry(
+    "learner",
+    {
+        entry.name: entry
+        for entry in (
+            Entry(
+                "ft",
+                "fine-tuning: cross-entropy on each task, the lower bound",
+                "nothing",
+                "FACIL (Masana et al. 2022), PyCIL",
+                "the cases of one task, frozen rows and a literal loop",
+                f"{_FREE}.fine_tuning:FineTuning",
+            ),
+            Entry(
+                "ft-frozen",
+                "fine-tuning of the classifier; the network is frozen after the first task",
+                "nothing",
+                "FACIL (Masana et al. 2022), freeze-after 0",
+                "the network is the same after all tasks",
+                f"{_FREE}.fine_tuning:FrozenFineTuning",
+            ),
+            Entry(
+                "joint",
+                "training on the images of all tasks, the upper bound",
+                "all images",
+                "FACIL (Masana et al. 2022); from scratch as in PyCIL",
+                "equal to training on the whole data set",
+                "fecam.learners.exemplars.joint:Joint",
+            ),
+            Entry(
+                "ewc",
+                "fine-tuning with a penalty on changes of important weights",
+                "the Fisher information and the weights of the last task",
+                "Kirkpatrick et al. 2017; merged as in PyCIL",
+                "the Fisher information of logistic regression, and both limits of the weight",
+                f"{_FREE}.ewc:EWC",
+            ),
+            Entry(
+                "lwf",
+                "fine-tuning with distillation of the old outputs",
+                "nothing; the old network while a task is learned",
+                "Li and Hoiem 2016",
+                "weight 0 is fine-tuning; no gradient where both networks agree",
+                f"{_FREE}.lwf:LwF",
+            ),
+            Entry(
+                "lwf-mc",
+                "binary cross-entropy over all classes, old ones towards the old outputs",
+                "nothing; the old network while a task is learned",
+                "iCaRL (Rebuffi et al. 2017), without exemplars",
+                "equal to binary cross-entropy without old classes",
+                f"{_FREE}.lwf:LwFMC",
+            ),
+            Entry(
+                "muc",
+                "LwF with side classifiers that disagree about unlabelled images",
+                "three side classifiers of the last task; the old network while a task is learned",
+                "Liu et al. 2020 (MUC-LwF); the unlabelled images are an option",
+                "weight 0 of the first task is fine-tuning; side classifiers against their loss",
+                f"{_FREE}.muc:MUC",
+            ),
+            Entry(
+                "sdc",
+                "an embedding trained with triplets; class means follow its drift",
+                "a mean per class; the old network while a task is learned",
+                "Yu et al. 2020, on E-FT, E-LwF or E-EWC",
+                "the drift against its formula; a network that does not move is NCM",
+                f"{_FREE}.sdc:SDC",
+            ),
+            Entry(
+                "pass",
+                "noisy prototypes, feature distillation, rotations as classes",
+                "a mean per class and a radius; the old network while a task is learned",
+                "Zhu et al. 2021",
+                "the losses against literal ones; replay reaches the classifier only",
+                f"{_FREE}.pass_:PASS",
+            ),
+            Entry(
+                "il2a",
+                "mixtures of classes as classes, semantic augmentation of old classes",
+                "mean and covariance per class; the old network while a task is learned",
+                "Zhu et al. 2021, with each class's own covariance",
+                "the bound against samples; covariances by class over three tasks",
+                f"{_FREE}.il2a:IL2A",
+            ),
+            Entry(
+                "ssre",
+                "adapters folded into the network, losses weighted by prototypes",
+                "a mean per class; the old network while a task is learned",
+                "Zhu et al. 2022; weights of samples without gradient as in PyCIL",
+                "folding leaves outputs unchanged; only adapters are trained",
+                f"{_FREE}.ssre:SSRE",
+            ),
+            Entry(
+                "l2p",
+                "prompts for a frozen vision transformer, chosen by the image",
+                "the prompts and their keys",
+                "Wang et al. 2022; prompts per sample as in the paper",
+                "prompts against their formula; the transformer does not change",
+                f"{_FREE}.l2p:L2P",
+            ),
+        )
+    },
+    note="A class of your own is written package.module:Class.",
+    error=TrainingError,
+)
+
+
+def available() -> list[Entry]:
+    """Return all learners of the registry.
+
+    Returns
+    -------
+    list of Entry
+        In the order of the documentation.
+
+    Examples
+    --------
+    >>> [entry.name for entry in available()][:3]
+    ['ft', 'ft-frozen', 'joint']
+    """
+    return list(_LEARNERS.values())
+
+
+def make(name: str, **options: Any) -> Learner:
+    """Create a learner.
+
+    Parameters
+    ----------
+    name : str
+        A name from `available`, or ``package.module:Class`` for a subclass of `Learner`.
+    **options : object
+        Options of the method.
+
+    Returns
+    -------
+    Learner
+        A learner without a recipe: call `Learner.start`.
+
+    Raises
+    ------
+    TrainingError
+        If the name, an option or a value is invalid.
+    MissingPackageError
+        If torch is not installed.
+
+    Examples
+    --------
+    >>> make("ft", batch_norm="frozen").options()["batch_norm"]
+    'frozen'
+    """
+    kind = _class_of(name)
+    check_keys(
+        f"the learner {name!r}", options, _defaults(kind), kind="option", error=TrainingError
+    )
+    return kind(**options)
+
+
+def check_name(name: str) -> None:
+    """Raise `TrainingError` for a name that is not in the registry; needs no torch."""
+    if ":" not in name:
+        _ = _LEARNERS[name]
+
+
+def options(name: str) -> Mapping[str, Any]:
+    """Return the options of a learner with their defaults.
+
+    Parameters
+    ----------
+    name : str
+        As for `make`.
+
+    Returns
+    -------
+    mapping
+        Defaults by name.
+
+    Examples
+    --------
+    >>> options("joint")["weights"]
+    'scratch'
+    """
+    return _defaults(_class_of(name))
+
+
+def _class_of(name: str) -> type[Learner]:
+    location = name if ":" in str(name) else _LEARNERS[name].location
+    module, _, attribute = location.partition(":")
+    try:
+        kind = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "safetensors", "PIL"):
+            raise MissingPackageError("training a network", error.name, "images") from None
+        raise _not_imported(name, error) from error
+    except (ImportError, AttributeError, ValueError) as error:
+        raise _not_imported(name, error) from error
+    from fecam.learners.learner import Learner
+
+    if not (isinstance(kind, type) and issubclass(kind, Learner)):
+        raise TrainingError(f"the learner {name!r} must be a subclass of fecam.learners.Learner.")
+    return kind
+
+
+def _not_imported(name: str, error: Exception) -> TrainingError:
+    return TrainingError(
+        f"the learner {name!r} cannot be imported: {error}. Write package.module:Class, of a "
+        "module that is installed or in the current folder."
+    )
+
+
+def _defaults(kind: type[Learner]) -> dict[str, Any]:
+    return {
+        item.name: item.default if item.default_factory is MISSING else item.default_factory()
+        for item in fields(kind)
+        if item.init
+    }

@@ -1,0 +1,1 @@
+"""Methods that keep no images of past tasks."""

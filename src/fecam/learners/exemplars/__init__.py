@@ -1,0 +1,1 @@
+"""Methods that keep images of past tasks."""

@@ -1,0 +1,298 @@
+"""Learners in experiments: records, one first task for all, resumption, what a file may say."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fecam.bench import preparation, runner, spec
+from fecam.bench.results import read_records
+from fecam.errors import SpecError
+from fecam.report import read_run, write_report
+
+SIGNS = """
+seeds = [3]
+
+[dataset]
+name = "glyphs"
+per_class = 12
+test_share = 0.34
+size = 16
+
+[scenario]
+kind = "class-incremental"
+sizes = [2, 2, 2]
+order = [5, 9, 2, 30, 40, 7]
+
+[first_task]
+width = 2
+epochs = 2
+size = 16
+plan = {batch_size = 8, classifier = "linear"}
+
+[later_tasks]
+epochs = 3
+plan = {learning_rate = 0.02}
+"""
+HEADS = '\n[[heads]]\nname = "ncm"\n'
+LEARNERS = """
+[[learners]]
+name = "ft"
+
+[[learners]]
+name = "lwf"
+label = "LwF, FeCAM"
+head = { name = "fecam", preset = "paper" }
+weight = 5.0
+batch_norm = "frozen"
+
+[[learners]]
+name = "joint"
+later_tasks = { epochs = 1 }
+weights = "warm"
+"""
+TIMES = ("seconds", "remaining", "seconds_to_learn", "seconds_to_predict", "restored")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FECAM_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    def make(text=SIGNS + HEADS + LEARNERS, **changes):
+        file = tmp_path / "tiny.toml"
+        file.write_text(text, "utf-8")
+        return spec.load(file, {key.replace("__", "."): value for key, value in changes.items()})
+
+    return make
+
+
+def run(experiment, folder, **options):
+    return list(runner.run(experiment, folder, device="cpu", **options))
+
+
+def untimed(records):
+    return [{key: value for key, value in record.items() if key not in TIMES} for record in records]
+
+
+def tasks_of(records, label):
+    return [r for r in records if r["kind"] == "task" and r["head"] == label]
+
+
+def test_learners_write_the_records_of_heads_and_more(experiment, tmp_path):
+    stages = {}
+    records = run(
+        experiment(),
+        tmp_path / "run",
+        progress=lambda now: stages.setdefault(now.stage, []).append(now),
+    )
+    assert records == list(read_records(tmp_path / "run"))
+    labels = ["ncm", "ft", "LwF, FeCAM", "joint"]
+    assert [r["head"] for r in records if r["kind"] == "task"] == np.repeat(labels, 3).tolist()
+    for label in labels[1:]:
+        tasks = tasks_of(records, label)
+        assert [record["classes"] for record in tasks] == [2, 4, 6]
+        assert tasks[0].keys() >= tasks_of(records, "ncm")[0].keys()
+        for record in tasks:
+            kinds = record["bytes_by_kind"]
+            assert record["bytes"] == sum(kinds.values()) - kinds["network"]
+            assert record["parameters"] > 1000
+            assert set(record["settings"]) >= {"outputs", "old_rows", "batch_norm", "recipe"}
+        epochs = [r["epoch"] for r in records if r["kind"] == "training" and r.get("head") == label]
+        later = 1 if label == "joint" else 3
+        assert epochs == [1, 2, *[*range(1, later + 1)] * 2]
+    lwf = tasks_of(records, "LwF, FeCAM")[-1]
+    assert lwf["options"] == {"weight": 5.0, "batch_norm": "frozen"}
+    assert lwf["settings"]["batch_norm"] == "frozen" and lwf["settings"]["old_rows"] == "included"
+    assert lwf["settings"]["recipe"]["learning_rate"] == 0.02
+    assert lwf["head_options"] == {"name": "fecam", "preset": "paper"}
+    assert lwf["bytes_by_kind"].keys() >= {"old network", "statistics", "classifier"}
+    assert lwf["novelty_auroc"] is None and tasks_of(records, "LwF, FeCAM")[0]["novelty_auroc"]
+    now = stages["ft, seed 3"][-1]
+    assert now.done == now.total and now.note.startswith("task 3 of 3, epoch 3 of 3, loss ")
+    result = read_run(tmp_path / "run")
+    assert [row["head"] for row in result.summary] == labels
+    page = write_report([tmp_path / "run"]).read_text("utf-8")
+    assert "LwF, FeCAM" in page and "weights" in page
+
+
+def test_the_first_task_is_trained_once_for_heads_and_learners(experiment, tmp_path, monkeypatch):
+    from fecam.training import loop
+
+    trained = []
+    epoch = loop._Run.epoch
+
+    def counted(self, number, progress):
+        trained.append((self.hooks.loss is not None, len(self.classes), number))
+        return epoch(self, number, progress)
+
+    monkeypatch.setattr(loop._Run, "epoch", counted)
+    more = '\n[[learners]]\nname = "lwf-mc"\n\n[[learners]]\nname = "lwf-mc"\nlabel = "again"\n'
+    records = run(
+        experiment(SIGNS + HEADS + LEARNERS + more, scenario__sizes=[2, 4]), tmp_path / "run"
+    )
+    first = [(own_loss, number) for own_loss, classes, number in trained if classes == 2]
+    assert first == [(False, 0), (False, 1), (True, 0), (True, 1)]
+    # So the classifier of the network is that of fine-tuning, and the features are those of it.
+    network = next(r for r in records if r["kind"] == "training" and r["epoch"] == 2)
+    assert tasks_of(records, "ft")[0]["accuracy"] == pytest.approx(network["test_accuracy"])
+
+
+def test_a_run_without_heads(experiment, tmp_path):
+    only = experiment(SIGNS + LEARNERS).select_heads(["ft"])
+    assert only.heads == () and spec.load(written(tmp_path, only.as_toml())) == only
+    assert [r["task"] for r in run(only, tmp_path / "run") if r["kind"] == "task"] == [0, 1, 2]
+
+
+def test_jobs_that_run_elsewhere_give_the_same_records(experiment, tmp_path):
+    two = experiment(SIGNS + LEARNERS, seeds=[3, 4]).select_heads(["LwF, FeCAM"])
+
+    def elsewhere(jobs):
+        for prepared, method in pickle.loads(pickle.dumps(jobs)):
+            yield from runner.run_job(prepared, method)
+
+    here = run(two, tmp_path / "here")
+    there = run(two, tmp_path / "there", executor=elsewhere)
+    assert untimed(here) == untimed(there)
+
+
+KILLED = """
+import sys, time
+from fecam.bench import runner, spec
+def slowly(now):
+    print(now.note, flush=True)
+    time.sleep(0.02 if now.note.startswith("task 3") else 0)
+chosen = spec.load({file!r}).select_heads(["ft", "LwF, FeCAM"])
+for record in runner.run(chosen, {folder!r}, device="cpu", progress=slowly):
+    pass
+"""
+
+
+def test_a_run_that_is_killed_in_a_later_task_resumes_to_the_same_records(experiment, tmp_path):
+    two = experiment().select_heads(["ft", "LwF, FeCAM"])
+    whole = run(two, tmp_path / "whole")
+    script = KILLED.format(file=str(tmp_path / "tiny.toml"), folder=str(tmp_path / "run"))
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    with process:
+        for line in process.stdout:
+            if line.startswith("task 3 of 3, epoch 3 of 3"):
+                process.send_signal(signal.SIGKILL)
+                break
+        assert process.wait() == -signal.SIGKILL
+    notes = []
+    resumed = run(two, tmp_path / "run", progress=lambda now: notes.append(now.note))
+    trained = [note for note in notes if note]
+    assert trained[0].startswith("task 3 of 3, epoch 3 of 3"), "finished epochs are not repeated"
+
+    def by_key(records):
+        return {
+            (r["kind"], r.get("head"), r.get("task"), r.get("epoch")): untimed([r]) for r in records
+        }
+
+    assert by_key(resumed) == by_key(whole) and len(resumed) == len(whole)
+    states = list((tmp_path / "run/learners").rglob("*.safetensors"))
+    assert {path.name for path in states} == {"state.safetensors"} and len(states) == 2
+
+
+def test_a_restart_trains_again(experiment, tmp_path):
+    only = experiment().select_heads(["ft"])
+    run(only, tmp_path / "run")
+    assert (tmp_path / "run/learners").is_dir()
+    states = []
+    for _ in runner.run(only, tmp_path / "run", restart=True, device="cpu"):
+        states.append((tmp_path / "run/learners/ft-3/state.safetensors").exists())
+    assert not states[0] and states[-1]
+
+
+def test_a_loss_that_is_not_finite_leaves_the_other_records(experiment, tmp_path):
+    bad = experiment(SIGNS + HEADS + LEARNERS, later_tasks__plan={"learning_rate": 1e18})
+    with pytest.raises(SpecError, match=r"the learner 'ft' \(seed 3\) .*Lower the learning rate"):
+        run(bad, tmp_path / "run")
+    kept = [r for r in read_records(tmp_path / "run") if r["kind"] == "task"]
+    assert [r["head"] for r in kept] == ["ncm"] * 3 + ["ft"]
+    good = bad.select_heads(["ncm"])
+    with pytest.raises(SpecError, match="holds another experiment"):
+        run(good, tmp_path / "run")
+
+
+def test_learners_are_handed_the_images_of_one_task(experiment, tmp_path, monkeypatch):
+    from fecam.learners.learner import Learner
+
+    data = preparation.load_data(experiment(), None, False, lambda now: None)
+    handed = []
+    learn = Learner.learn
+
+    def watched(self, task, **options):
+        handed.append(sorted(set(task.labels.tolist())))
+        assert not task.is_test.any()
+        yield from learn(self, task, **options)
+
+    monkeypatch.setattr(Learner, "learn", watched)
+    run(experiment().select_heads(["ft"]), tmp_path / "run")
+    assert handed == [[5, 9], [2, 30], [7, 40]] and len(data.label_names) > 40
+
+
+# -- what a file may say ---------------------------------------------------------------------------
+
+
+def written(folder, text, name="mine.toml"):
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_tables_of_learners_round_trip(experiment, tmp_path):
+    one = experiment()
+    assert [learner.label for learner in one.learners] == ["ft", "LwF, FeCAM", "joint"]
+    assert one.later_tasks.epochs == 3 and one.learners[2].later_tasks.epochs == 1
+    again = spec.load(written(tmp_path, one.as_toml()))
+    assert again == one and again.as_toml() == one.as_toml()
+    crossed = experiment(SIGNS + '\n[[learners]]\nname = "ft"\nhead = "ncm"\n')
+    assert crossed.learners[0].label == "ft, ncm"
+    added = SIGNS + LEARNERS + '\n[[extra_learners]]\nname = "ewc"\n'
+    assert [learner.name for learner in experiment(added).learners][-1] == "ewc"
+
+
+ONE = '\n[[learners]]\nname = "ft"\n'
+BAD = {
+    "unknown learner": (SIGNS + ONE.replace("ft", "ftt"), "Did you mean 'ft'"),
+    "unknown option": (SIGNS + ONE + "batchnorm = 1\n", "Did you mean 'batch_norm'"),
+    "unknown value": (SIGNS + ONE + 'outputs = "old"\n', "outputs='old' must be one of"),
+    "no name": (SIGNS + "\n[[learners]]\nweight = 1\n", "a learner needs a name"),
+    "head": (SIGNS + ONE + 'head = "nmc"\n', "Did you mean 'ncm'"),
+    "no head": (SIGNS + ONE + "head = 3\n", 'as head = "fecam"'),
+    "option of a head": (SIGNS + ONE + 'head = {name = "ncm", metrics = 1}\n', "'metric'"),
+    "two alike": (SIGNS + HEADS + ONE + 'label = "ncm"\n', "the label 'ncm'"),
+    "no list": (SIGNS + ONE.replace("[[learners]]", "[learners]"), r"write \[\[learners\]\]"),
+    "no network": (SIGNS.replace("[first_task]", "[dataset.x]") + ONE, r"of \[first_task\]"),
+    "joint network": (SIGNS.replace("width", 'classes = "all"\nwidth') + ONE, "learner 'joint'"),
+    "blurry": (SIGNS.replace("sizes =", "blurry = 0.1\nsizes =") + ONE, "told each class once"),
+    "later": (SIGNS.replace("epochs = 3", "epoch = 3") + ONE, "Did you mean 'epochs'"),
+    "later epochs": (SIGNS.replace("epochs = 3", "epochs = 0") + ONE, "later_tasks.epochs=0"),
+    "later of one": (SIGNS + ONE + "later_tasks = 3\n", r"write \[later_tasks of a learner\]"),
+    "neither": (SIGNS, "'heads' is missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_an_error_names_the_key_and_a_remedy(case, tmp_path):
+    text, message = BAD[case]
+    with pytest.raises(SpecError, match=message):
+        spec.load(written(tmp_path, text))
+
+
+def test_plans_are_checked_before_anything_is_trained(experiment, tmp_path):
+    for change, message in (
+        ({"later_tasks__plan": {"momentun": 1}}, "later_tasks.plan: .*Did you mean 'momentum'"),
+        ({"first_task__plan": {"learning_rate": -1}}, "first_task.plan: learning_rate=-1"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            run(experiment(**change), tmp_path / "run")
+        assert not (tmp_path / "cache/first-tasks").exists()
