@@ -818,10 +818,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Any:
         r"""Return the probability of each class.
 
-        It is :math:`\mathrm{softmax}(-d^2 / \tau)`. In hundreds of dimensions squared distances
-        differ by hundreds, so their plain softmax is 0 or 1. The temperature :math:`\tau` is the
-        expected squared distance times :math:`\sqrt{0.06\,v}`, with its measured relative variance
-        :math:`v`, which accounts for the number of dimensions that vary independently.
+        It is the softmax of :math:`-\kappa \sqrt{d / E}`, with the squared distance :math:`d` and
+        the mean :math:`E` of the expected ones. The sharpness :math:`\kappa` has the smallest loss
+        on rows that were left out while they were learned.
 
         Parameters
         ----------
@@ -853,9 +852,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return to_backend_of(log_softmax(softmax_logits(distances, self._temperature())), array)
 
     def novelty(self, X: Any) -> Any:
-        """Return how little each sample fits its nearest class, in standard deviations.
+        """Return how little each sample fits the classes, in standard deviations.
 
-        The scale is the same for all classes and encoders: about half of the samples of known
+        The scale is the same for all models and encoders: about half of the samples of known
         classes lie above 0, and one in twenty above 1.64.
 
         Parameters
@@ -866,7 +865,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         array of shape (n_samples,)
-            Novelty scores.
+            Novelty scores; NaN while the model has too few samples to tell.
         """
         array, result = self._detailed(X, 1, probabilities=False)
         return to_backend_of(result.novelty, array)

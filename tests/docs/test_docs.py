@@ -170,14 +170,19 @@ def test_what_the_reference_is_made_from_exists():
 
 
 def test_numbers_in_the_explanations_are_those_of_the_code():
-    from fecam.core import calibration, prior, scatter
+    from fecam.core import calibration, calibration_rows, prior, scatter
+    from fecam.core.statistics import MAX_CALIBRATION_ROWS
     from fecam.core.tuning import TUNING
 
     novelty, lag = read("docs/explanation/novelty.md"), read("docs/explanation/incremental.md")
-    assert f"up to {calibration.CALIBRATION_ROWS} rows" in novelty
+    assert f"up to {calibration.CALIBRATION_ROWS} rows per" in novelty
+    assert f"up to {MAX_CALIBRATION_ROWS} rows per class" in novelty
+    assert f"the {calibration.MAX_RIVALS} nearest classes" in novelty
+    assert f"stores {calibration_rows.N_COLUMNS} numbers" in novelty
+    assert f"the weight of {calibration_rows.PRIOR_ROWS:.0f} rows" in novelty
     assert f"{calibration.N_PROBES} random directions" in novelty
     assert f"as if {calibration.PSEUDO_COUNT} more" in novelty
-    assert f"√({calibration.REFERENCE_REL_VARIANCE} v)" in novelty
+    assert f"2 / √({calibration.REFERENCE_REL_VARIANCE} v)" in novelty
     assert f"{prior.MAX_GROWTH} times" in lag and prior.MAX_GROWTH == 2 and "at least half" in lag
     assert f"below {prior.STABLE_DOF} degrees of freedom per feature" in lag
     text = " ".join(read("docs/explanation/search.md").split())

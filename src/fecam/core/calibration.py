@@ -40,12 +40,12 @@ SOFTMAX_CUTOFF = 5.0
 The ratio of the probabilities is 1/148 there."""
 MEASURED_CLASSES = 32
 """Maximum number of classes of a batch whose rows are measured with the row left out."""
-MIN_MEASURED_ROWS = 4
+MIN_MEASURED_ROWS = 8
 """Minimum number of such rows per class, if they are expensive."""
 MAX_RIVALS = 16
 """Number of nearest classes that such rows are compared with."""
-CHEAP_FLOPS = 1e9
-"""Multiplications that take a few hundredths of a second, a cheap measurement."""
+CHEAP_FLOPS = 2e9
+"""Multiplications that take less than a tenth of a second, a cheap measurement."""
 MEASUREMENT_GROWTH = 1.1
 """Growth, in degrees of freedom or classes, after which rows are measured again."""
 CALIBRATION_ROWS = 32
@@ -133,12 +133,17 @@ def strided_subset(positions: Sequence[int]) -> Sequence[int]:
 
 
 def own_distance(
-    stats: ClassStatistics, precision: Precision, metric: Metric, prior: Prior | None, dof: int
+    stats: ClassStatistics,
+    precision: Precision,
+    metric: Metric,
+    prior: Prior | None,
+    dof: int,
+    in_prior: bool,
 ) -> float | None:
     """Return the expected squared distance of a new sample, from the statistics of its class.
 
     None for a class without variance (`has_variance`). ``dof`` are the degrees of freedom of all
-    classes, for a matrix that they share.
+    classes, for a matrix that they share; ``in_prior`` tells whether the prior contains the class.
     """
     if not has_variance(stats):
         return None
@@ -155,7 +160,7 @@ def own_distance(
     if metric.covariance == "diagonal":
         scatter = Scatter(diagonal_of(scatter), "diagonal", scatter.n_features)
     mean = _trace(precision, scatter) / (stats.count - 1)
-    leverage = _leverage(stats, precision, metric, prior, dof, scatter)
+    leverage = _leverage(stats, precision, metric, prior, dof, in_prior, scatter)
     return mean / (1 - min(leverage, 0.9)) * scale + bias
 
 
@@ -281,6 +286,7 @@ def _leverage(
     metric: Metric,
     prior: Prior | None,
     dof: int,
+    in_prior: bool,
     scatter: Scatter,
 ) -> float:
     """Return the mean leverage of a class's samples on its matrix."""
@@ -289,7 +295,7 @@ def _leverage(
         share, std = 1 / max(dof, 1), None
     else:
         pseudo_count = 0.0 if prior is None else prior.pseudo_count
-        prior_share = 0.0 if prior is None else pseudo_count / max(prior.dof, 1)
+        prior_share = pseudo_count / max(prior.dof, 1) if prior is not None and in_prior else 0.0
         share = (1 + prior_share) / (stats.count - 2 + pseudo_count)
         std = normalizing_std(stats, metric, prior)
     leverage = correction * share * _trace(precision, scatter, std) / stats.count

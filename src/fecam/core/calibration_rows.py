@@ -32,7 +32,8 @@ N_COLUMNS = 2 + N_SCORES + len(SHARPNESS_GRID)
 """Numbers per measured row."""
 PRIOR_ROWS = 20.0
 """Weight of the reference sharpness, in rows: a sharpness that differs by a factor of e costs as
-much as one nat of loss in each of them. On eight digits, 10 to 30 give nearly the same error."""
+much as one nat of loss in each of them. On eight digits, 10 to 30 give nearly the same error; on
+forty sketches, 5 is better than 20."""
 _SPLITS = np.cumsum([1, 1, N_SCORES])
 
 
@@ -70,7 +71,7 @@ def left_out_losses(distances: Floats, own: int, expected: float) -> Floats:
 def fitted_sharpness(classes: Iterable[CalibrationRows | None], reference: float) -> float:
     r"""Return the sharpness :math:`\kappa` with the smallest mean loss, close to a reference.
 
-    A class counts with the square root of its number of rows, and a row in proportion to the
+    A class counts with the square root of its number of rows, and a row with the square of the
     degrees of freedom of the model that measured it: with few classes, it has few rivals. The
     penalty :math:`\log^2(\kappa / \kappa_0)` keeps few rows from deciding alone. The minimum over
     the grid is refined by a parabola in :math:`\log \kappa`.
@@ -78,7 +79,7 @@ def fitted_sharpness(classes: Iterable[CalibrationRows | None], reference: float
     measured = [columns_of(rows) for rows in classes if rows is not None and len(rows)]
     if not measured:
         return reference
-    weights = [m.dof / math.sqrt(len(m.dof)) + 1e-9 for m in measured]
+    weights = [m.dof**2 / math.sqrt(len(m.dof)) + 1e-9 for m in measured]
     total = sum(w @ m.losses for w, m in zip(weights, measured, strict=True))
     loss = total / sum(map(np.sum, weights))
     n_rows = sum(len(m.dof) for m in measured)

@@ -115,11 +115,18 @@ def _downdated(
     xp = namespace(u)
     if metric.normalization == "correlation" and not metric.is_shared:
         differences = differences * xp.sqrt(xp.clip(1 - share * u**2, 1 - MAX_LEVERAGE, None))
-    stacked = xp.concat([differences, u, differences + u], axis=0)
+    # Vectors of the same length, because their products are differences of squares.
+    norms = [xp.linalg.vector_norm(x, axis=1, keepdims=True) for x in (differences, u)]
+    length = norms[0] / xp.where(norms[1] > 0, norms[1], xp.ones_like(norms[1]))
+    length = xp.where(length > 0, length, xp.ones_like(length))
+    scaled = u * length
+    stacked = xp.concat([differences, scaled, differences + scaled], axis=0)
     squares = _squares(precision, stacked, stats.raw_mean.dtype)
     square, leverage, both = np.split(squares, 3)
-    product = (both - square - leverage) / 2  # polarization
-    correction = share * product**2 / (1 - np.minimum(share * leverage, MAX_LEVERAGE))
+    scale = np.asarray(to_numpy(length), np.float64)[:, 0]
+    product = (both - square - leverage) / 2 / scale  # polarization
+    leverage = share * leverage / scale**2
+    correction = share * product**2 / (1 - np.minimum(leverage, MAX_LEVERAGE))
     return np.asarray(square + correction)
 
 

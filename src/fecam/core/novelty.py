@@ -90,7 +90,9 @@ def fitted_scale(classes: Iterable[CalibrationRows | None], dof: int) -> Novelty
     order = np.argsort(sums, kind="stable")
     sums, shares = sums[order], shares[order] / shares.sum()
     std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
-    zscores = norm.ppf(np.cumsum(shares) - shares / 2)
+    # A new value lies below the i-th of n with probability i / (n + 1).
+    number = 1 / np.sum(shares**2)
+    zscores = norm.ppf(np.cumsum(shares) * number / (number + 1))
     return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
 
 

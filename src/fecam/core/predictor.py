@@ -175,6 +175,14 @@ class Predictor:
         return self.prior if self.metric.has_prior else None
 
     @cached_property
+    def _classes_in_prior(self) -> set[Hashable]:
+        """The classes whose samples a prior contains: if it lags, the first ones up to its size."""
+        prior = self._class_prior
+        ordered = sorted(self.labels, key=self.state.tasks.__getitem__)
+        dof = np.cumsum([self.state.classes[label].count - 1 for label in ordered])
+        return {k for k, n in zip(ordered, dof, strict=True) if prior is None or n <= prior.dof}
+
+    @cached_property
     def _spectrum(self) -> PriorSpectrum | None:
         prior = self._class_prior
         return None if prior is None else spectrum_of(prior, self.state.like.dtype)
@@ -495,7 +503,9 @@ class Predictor:
         precision = self.precision_of(index)
         cached = self._own.get(label)
         if cached is None or cached[0] is not precision:
-            value = own_distance(stats, precision, self.metric, self._class_prior, self._dof)
+            prior = self._class_prior
+            contained = label in self._classes_in_prior
+            value = own_distance(stats, precision, self.metric, prior, self._dof, contained)
             cached = self._own[label] = (precision, value)
         return cached[1]
 
@@ -513,8 +523,8 @@ class Predictor:
         if prior is None or prior.whitening is None:
             scale = (self.state.n_features / self._mean_expected) ** 0.5
             return np.asarray(scale * to_numpy(rows), np.float64)
-        rows = namespace(rows).astype(rows, prior.whitening.dtype, copy=False)
-        return np.asarray(to_numpy(apply_whitening(rows, prior.whitening)), np.float64)
+        scaled = namespace(rows).astype(rows / prior.std, prior.whitening.dtype, copy=False)
+        return np.asarray(to_numpy(apply_whitening(scaled, prior.whitening)), np.float64)
 
     @property
     def _mean_expected(self) -> float:
@@ -600,13 +610,9 @@ class Predictor:
         """The novelty scores of rows of a class, each as if it had not been learned."""
         stats, prior = self._stats[index], self.prior
         contributions = None
-        if (
-            prior is not None
-            and prior.std is not None
-            and prior.covariance.ndim == 2
-            and prior.dof == self._dof  # otherwise it lags behind and does not contain the rows
-        ):
-            contributions = self.in_pooled_space((to_float64(rows) - stats.mean) / prior.std)
+        if prior is not None and prior.dof == self._dof and prior.covariance.ndim == 2:
+            # Otherwise it lags behind and does not contain the rows, or is a diagonal.
+            contributions = self.in_pooled_space(to_float64(rows) - stats.mean)
         queries = self.in_pooled_space(unit_length(rows) if self.metric.unit_compare else rows)
         contrast = self.pooled_space.left_out_scores(
             queries, contributions, index, stats.count, self._dof
