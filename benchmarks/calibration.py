@@ -3,8 +3,9 @@
     python benchmarks/calibration.py [SET ...] [--classes N] [--lessons N]
 
 Frozen features (see feature_sets.py; by default all that any machine can get, and ``cifar100``
-where FECAM_CIFAR100 is set) in three streams: all samples, class sizes falling to one twentieth, and two fifths of the classes with five samples. One
-class in five is held out. The others are learned in ten batches of classes. Then follow
+where FECAM_CIFAR100 is set) in three streams: all samples, class sizes falling to one twentieth,
+and two fifths of the classes with five samples. One class in five is held out. The others are
+learned in ten batches of classes. Then follow
 
 - the expected calibration error of `predict_proba` on test samples of learned classes,
 - the AUROC of `novelty` against test samples of held-out classes,
