@@ -4,8 +4,8 @@
 
 Frozen features (see `feature_sets`), at most 50 classes (`cifar100`: 20) of 10 and of 100 random
 training samples (`glyphs`: 60), learned in one batch or in five batches of classes. The confusion
-of a pair is the share of the test samples of both classes that is predicted as the other one. A pair
-counts as within a factor of two unless the 95 % interval of its measured number of confusions
+of a pair is the share of the test samples of both classes that is predicted as the other one. A
+pair counts as within a factor of two unless the 95 % interval of its measured number of confusions
 excludes it.
 """
 
