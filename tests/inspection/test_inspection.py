@@ -109,35 +109,31 @@ def test_overlap_decreases_with_the_distance(apart, factor, further):
     assert overlaps(np.zeros(1), factor)[0] == 0.5
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 1000),
-    separation=st.floats(1.2, 3),
-    features=st.sampled_from([4, 16]),
+    others=st.lists(st.floats(1.2, 3), min_size=2, max_size=4),
+    features=st.sampled_from([6, 20]),
     covariance=st.sampled_from(["class", "pooled", "identity"]),
 )
-def test_shares_of_gaussian_classes_are_within_a_factor_of_two(
-    seed, separation, features, covariance
-):
-    """Classes of unit variance: errors of a large test set, per pair and in total."""
-    rng = np.random.default_rng(seed)
-    n_classes, n_test = 8, 600
-    means = rng.normal(size=(n_classes, features)) * separation * (4 / features) ** 0.5
-    y, due = np.repeat(np.arange(n_classes), 100), np.repeat(np.arange(n_classes), n_test)
+def test_shares_of_gaussian_classes_are_within_a_factor_of_two(seed, others, features, covariance):
+    """Pairs of Gaussians of unit variance, far from other pairs: the error has a formula.
+
+    One pair is confused often, so that the left-out errors are not a handful.
+    """
+    rng, separations = np.random.default_rng(seed), [1.5, *others]
+    means = np.zeros((2 * len(separations), features))
+    for i, separation in enumerate(separations):
+        means[2 * i : 2 * i + 2, i] = 20
+        means[2 * i + 1, -1] = separation
+    y = np.repeat(np.arange(len(means)), 200)
     clf = FeCAMClassifier(covariance=covariance, **PLAIN)
     clf.fit(means[y] + rng.normal(size=(len(y), features)), y)
-    answers = clf.predict(means[due] + rng.normal(size=(len(due), features)))
-    confused = np.zeros((n_classes, n_classes))
-    np.add.at(confused, (due, answers), 1 / (2 * n_test))
-    estimated, measured = [], []
-    for pair in close_pairs(clf):
-        estimated.append(pair.overlap)
-        measured.append(confused[pair.first, pair.second] + confused[pair.second, pair.first])
-    estimated, measured = np.array(estimated), np.array(measured)
-    shown = np.maximum(estimated, measured) > 0.03
-    assert 0.6 < estimated.sum() / measured.sum() < 1.6
-    ratios = estimated[shown] / measured[shown]
-    assert np.mean((ratios > 0.5) & (ratios < 2)) >= 0.85, ratios
+    estimated = {(pair.first, pair.second): pair.overlap for pair in close_pairs(clf)}
+    for i, separation in enumerate(separations):
+        due = NormalDist().cdf(-separation / 2)
+        assert due / 2 < estimated.pop((2 * i, 2 * i + 1)) < 2 * due
+    assert max(estimated.values()) < 0.001, "pairs far from each other"
 
 
 def test_too_few_measured_rows_give_ranks_only():
