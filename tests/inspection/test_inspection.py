@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from fecam import FeCAMClassifier, inspection
 from fecam.core.calibration_rows import N_COLUMNS
@@ -185,14 +186,61 @@ def test_frequent_left_out_errors_make_a_class_weak():
     assert weak.risk == pytest.approx((7 + 16 * expected) / 32)
 
 
-def test_rows_with_few_rivals_are_no_evidence_against_later_classes():
-    """Two early classes had one rival and no errors; the rate of later ones is the usual one."""
+@pytest.mark.parametrize("wrong", range(1, 9))
+def test_a_class_is_weak_at_a_significance_of_one_percent(wrong):
     X, y = relu_features(6, 30, 8, 0)
-    clf = FeCAMClassifier().fit(X, y)
-    clf = with_measured_rows(clf, {i: (16, 4 if i > 1 else 0) for i in range(6)})
-    for label in (0, 1):
+    clf = with_measured_rows(
+        FeCAMClassifier().fit(X, y), {0: (16, wrong), **dict.fromkeys(range(1, 6), (16, 2))}
+    )
+    p_value = binomtest(wrong, 16, 10.5 / 81, alternative="greater").pvalue
+    weak = [one.label for one in weak_classes(clf, close_pairs(clf))]
+    assert weak == ([0] if p_value <= 0.01 else [])
+
+
+def test_left_out_errors_are_compared_with_those_of_other_classes_only():
+    X, y = relu_features(6, 30, 8, 0)
+    measured = {0: (16, 16), **dict.fromkeys(range(1, 6), (None, 0))}
+    clf = with_measured_rows(FeCAMClassifier().fit(X, y), measured)
+    assert weak_classes(clf, close_pairs(clf)) == []
+
+
+@pytest.mark.parametrize(
+    ("known", "weak"), [(6, []), (2, [0])], ids=["with all rivals", "with one rival"]
+)
+def test_errors_with_fewer_rivals_weigh_more(known, weak):
+    X, y = relu_features(6, 30, 8, 0)
+    clf = with_measured_rows(
+        FeCAMClassifier().fit(X, y), {0: (16, 5), **dict.fromkeys(range(1, 6), (16, 4))}
+    )
+    clf.state_.classes[0].calibration[:, 1] = known
+    assert [one.label for one in weak_classes(clf, close_pairs(clf))] == weak
+
+
+def test_rows_with_few_rivals_are_no_evidence_against_later_classes():
+    """Four early classes had one rival and no errors; the rate of later ones is the usual one."""
+    X, y = relu_features(6, 30, 8, 0)
+    clf = with_measured_rows(
+        FeCAMClassifier().fit(X, y), {i: (16, 6 if i > 3 else 0) for i in range(6)}
+    )
+    assert {one.label for one in weak_classes(clf, close_pairs(clf))} == {4, 5}
+    for label in range(4):
         clf.state_.classes[label].calibration[:, 1] = 2
     assert weak_classes(clf, close_pairs(clf)) == []
+
+
+def test_more_errors_than_any_factor_explains():
+    X, y = relu_features(2, 30, 8, 0)
+    clf = with_measured_rows(FeCAMClassifier().fit(X, y), {0: (16, 16), 1: (16, 16)})
+    (pair,) = close_pairs(clf)
+    assert pair.overlap == pytest.approx(0.5, abs=1e-3)
+
+
+def test_identical_classes_without_observed_errors():
+    X, y = relu_features(3, 20, 8, 0)
+    clf = FeCAMClassifier().fit(np.concatenate([X, X[y == 1]]), [*y, *[7] * 20])
+    pairs = close_pairs(with_measured_rows(clf, dict.fromkeys([0, 1, 2, 7], (16, 0))))
+    assert pairs[0].overlap == pytest.approx(0.5)
+    assert all(pair.overlap < 1e-6 for pair in pairs[1:])
 
 
 def test_overlap_of_identical_classes():
