@@ -4,13 +4,14 @@ Two classes :math:`a` and :math:`b` are confused if they are close relative to t
 samples. With :math:`D` the squared distance between their prototypes, measured by either class, and
 :math:`E` the expected squared distance of a class's own sample, both summed over the two classes,
 
-.. math:: r = D / E, \qquad r_0 = \max(r - 1/n_a - 1/n_b,\ 0), \qquad
-          p = \Phi(-r_0 / \sqrt{2 r v})
+.. math:: r = D / E, \qquad p = \Phi(-t \sqrt{r})
 
-estimates the probability of a confusion. It is the error of two Gaussians in as many dimensions as
-the relative variance :math:`v` of distances implies (`fecam.core.calibration`). The distance that
-prototypes of few samples have by chance is subtracted. The estimate ranks pairs, and is within a
-small factor of the measured confusions; an evaluation on samples gives the exact number.
+is the share of their samples that is predicted as the other class, if samples are Gaussian. The
+factor :math:`t` follows from the rows that were measured with the row left out
+(`fecam.core.calibration_rows`): summed over rivals, the expected number of errors equals the
+number observed. A row that was measured with fewer classes had fewer rivals. Rows of a model of
+less than half the present number of classes do not count, and with fewer than `MIN_ROWS`
+others there is no :math:`t`: pairs are ranked by :math:`r` only.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import ndtr
+from scipy.stats import binom
 from sklearn.neighbors import NearestNeighbors
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import namespace, to_backend_of, to_numpy
-from fecam.core.calibration import relative_variance
+from fecam.core.calibration_rows import columns_of, left_out_errors
 from fecam.core.precision import Precision
-from fecam.core.statistics import ClassStatistics, scatter_diagonal
+from fecam.core.statistics import CalibrationRows, ClassStatistics, scatter_diagonal
 
 __all__ = ["Pair", "Weakness", "close_pairs", "overlaps", "weak_classes"]
 
@@ -39,8 +42,16 @@ CANDIDATES = 32
 """With more classes, number of nearest prototypes (Euclidean) that each class is compared with."""
 FEW_SAMPLES = 10
 """A class with fewer samples is reported."""
-MIN_OVERLAP = 0.05
-"""A pair with a higher probability of confusion is reported."""
+MIN_ROWS = 20
+"""Number of left-out rows from which probabilities of confusion are estimated."""
+LOG_FACTORS = (-10.0, 10.0)
+"""Range of the logarithm of the fitted factor."""
+MAX_P_VALUE = 0.01
+"""A class is reported if as many left-out errors had at most this probability at the error rate of
+the other classes: the lower confidence bound of its own error rate, one-sided, exceeds it."""
+PAIR_ROWS = 16
+"""Weight of the errors expected from pairs in the risk of a class, in left-out rows. On five
+feature sets, risks rank classes about equally well from 16 on; fewer rows alone do worse."""
 WIDE = 2.0
 """A class whose variance exceeds the median by this factor is reported."""
 
@@ -51,25 +62,30 @@ class Pair:
 
     first: Hashable
     second: Hashable
-    overlap: float
-    """Probability of a confusion: 0.5 for identical classes."""
+    overlap: float | None
+    """Share of their samples that is predicted as the other class, 0.5 for identical classes; None
+    with too few left-out rows to estimate it."""
     apart: float
     """Squared distance of the prototypes, relative to the expected one of a sample."""
 
 
 @dataclass(frozen=True)
 class Weakness:
-    """A class that will be recognized badly, with the reasons."""
+    """A class that is recognized badly or has few samples, with the reasons."""
 
     label: Hashable
     count: int
-    risk: float
-    """Probability that a sample is predicted as another class."""
+    risk: float | None
+    """Probability that a sample is predicted as another class, if it can be estimated."""
+    left_out: int
+    """Number of samples that were measured with the sample left out."""
+    left_out_errors: int
+    """How many of them were predicted as another class."""
     reasons: tuple[str, ...]
 
 
 def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
-    """Return the pairs of classes by their probability of confusion.
+    """Return the pairs of classes by their relative distance, the most probable confusion first.
 
     Of more than `ALL_PAIRS` classes, only the pairs of each class with its `CANDIDATES` nearest
     prototypes are measured, so that the cost is linear in the number of classes except for one
@@ -83,7 +99,7 @@ def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
     Returns
     -------
     list of Pair
-        The most probable confusion first.
+        The closest first.
 
     Examples
     --------
@@ -108,44 +124,42 @@ def close_pairs(classifier: FeCAMClassifier) -> list[Pair]:
     both_ways = np.concatenate([pairs, pairs[:, ::-1]])
     distances = _distances(both_ways, precisions, prototypes, state.like)
     apart = distances.reshape(2, -1).sum(axis=0) / expected[pairs].sum(axis=1)
-    chance = (1 / classifier.class_count_)[pairs].sum(axis=1)
-    overlap = overlaps(apart, chance, relative_variance(state.classes.values()))
+    rows = [stats.calibration for stats in state.classes.values()]
+    factor = _fitted_factor(apart, pairs, rows)
+    shares: list[float | None] = [None] * len(pairs)
+    if factor is not None:
+        shares = overlaps(apart, factor).tolist()
     return [
-        Pair(labels[pairs[i, 0]], labels[pairs[i, 1]], float(overlap[i]), float(apart[i]))
-        for i in np.lexsort((apart, -overlap))
+        Pair(labels[pairs[i, 0]], labels[pairs[i, 1]], shares[i], float(apart[i]))
+        for i in np.argsort(apart, kind="stable")
     ]
 
 
-def overlaps(
-    apart: NDArray[np.float64], chance: NDArray[np.float64], variance: float
-) -> NDArray[np.float64]:
-    """Return the probability of confusion of each pair.
+def overlaps(apart: NDArray[np.float64], factor: float) -> NDArray[np.float64]:
+    """Return the share of the samples of each pair that is predicted as the other class.
 
     Parameters
     ----------
     apart : ndarray
         Relative squared distances of the prototypes.
-    chance : ndarray
-        The part of each that is expected by chance.
-    variance : float
-        Relative variance of the distances of samples.
+    factor : float
+        The number of standard deviations at a relative distance of one.
 
     Returns
     -------
     ndarray
-        Probabilities up to 0.5.
+        Shares up to 0.5.
 
     Examples
     --------
-    >>> overlaps(np.array([0.0, 0.1, 4.0]), np.array([0.2, 0.2, 0.2]), 0.1).round(3).tolist()
-    [0.5, 0.5, 0.0]
+    >>> overlaps(np.array([0.0, 0.25, 4.0]), 2.0).round(3).tolist()
+    [0.5, 0.159, 0.0]
     """
-    scale = np.sqrt(2 * apart * variance)
-    return np.asarray(ndtr(-np.maximum(apart - chance, 0.0) / np.where(scale > 0, scale, 1.0)))
+    return np.asarray(ndtr(-factor * np.sqrt(apart)))
 
 
 def weak_classes(classifier: FeCAMClassifier, pairs: list[Pair]) -> list[Weakness]:
-    """Return the classes with few samples, close neighbors or a large variance.
+    """Return the classes with few samples, more left-out errors than others, or a large variance.
 
     Parameters
     ----------
@@ -159,20 +173,95 @@ def weak_classes(classifier: FeCAMClassifier, pairs: list[Pair]) -> list[Weaknes
     list of Weakness
         By risk plus ``1 / count``, the expected error of the prototype; the largest first.
     """
-    neighbors: dict[Hashable, list[tuple[float, Hashable]]] = {}
-    for pair in sorted(pairs, key=lambda pair: -pair.overlap):
-        neighbors.setdefault(pair.first, []).append((pair.overlap, pair.second))
-        neighbors.setdefault(pair.second, []).append((pair.overlap, pair.first))
     classes = classifier.state_.classes
+    expected = _expected_errors(list(classes), pairs)
+    evidence = {
+        label: _evidence(stats.calibration, len(classes)) for label, stats in classes.items()
+    }
+    total = _Evidence(*np.sum(list(evidence.values()), axis=0)) if classes else _NO_ROWS
     spreads = {label: _spread(stats) for label, stats in classes.items()}
     median = float(np.median([spread for spread in spreads.values() if spread] or [0.0]))
     weak = []
     for label, stats in classes.items():
-        close = neighbors.get(label, [])
-        if reasons := _reasons(stats.count, close, spreads[label], median):
-            risk = 1 - math.prod(1 - overlap for overlap, _ in close)
-            weak.append(Weakness(label, stats.count, risk, reasons))
-    return sorted(weak, key=lambda weakness: -(weakness.risk + 1 / weakness.count))
+        own = evidence[label]
+        reasons = (
+            *_few_samples(stats.count),
+            *_often_wrong(own, total.without(own)),
+            *_wide(spreads[label], median),
+        )
+        if reasons:
+            risk = None
+            if expected is not None:
+                risk = (own.errors + PAIR_ROWS * expected[label]) / (own.rows + PAIR_ROWS)
+            weak.append(Weakness(label, stats.count, risk, own.rows, own.errors, reasons))
+    return sorted(weak, key=lambda weakness: -((weakness.risk or 0.0) + 1 / weakness.count))
+
+
+class _Evidence(NamedTuple):
+    """Left-out rows of one or more classes."""
+
+    errors: int
+    rows: int
+    exposure: float
+    """The rows, each in proportion to the number of rivals it had, relative to the present one."""
+
+    def without(self, part: _Evidence) -> _Evidence:
+        return _Evidence(
+            int(self.errors - part.errors),
+            int(self.rows - part.rows),
+            float(self.exposure - part.exposure),
+        )
+
+    def rate(self) -> float:
+        """Return the error rate among all present rivals; not zero if there were no errors."""
+        return (self.errors + 0.5) / (self.exposure + 1)
+
+
+_NO_ROWS = _Evidence(0, 0, 0.0)
+
+
+def _evidence(rows: CalibrationRows | None, n_classes: int, min_classes: float = 2) -> _Evidence:
+    """Return what was measured by models of at least ``min_classes`` classes."""
+    if rows is None or n_classes < 2:
+        return _NO_ROWS
+    known = columns_of(rows).n_classes
+    used = known >= min_classes
+    exposure = float(np.sum(known[used] - 1)) / (n_classes - 1)
+    return _Evidence(int(left_out_errors(rows)[used].sum()), int(used.sum()), exposure)
+
+
+def _expected_errors(labels: list[Hashable], pairs: list[Pair]) -> dict[Hashable, float] | None:
+    """Return the error rate of each class from its pairs, at most one; None if not estimated."""
+    expected = dict.fromkeys(labels, 0.0)
+    for pair in pairs:
+        if pair.overlap is None:
+            return None
+        for label in (pair.first, pair.second):
+            expected[label] = min(expected[label] + pair.overlap, 1.0)
+    return expected
+
+
+def _fitted_factor(
+    apart: NDArray[np.float64], pairs: NDArray[np.intp], classes: list[CalibrationRows | None]
+) -> float | None:
+    """Return the factor at which pairs explain the left-out errors; None with too few rows."""
+    n_classes = len(classes)
+    evidence = [_evidence(rows, n_classes, n_classes / 2) for rows in classes]
+    n_rows = sum(one.rows for one in evidence)
+    if n_rows < MIN_ROWS:
+        return None
+    exposure = np.array([one.exposure for one in evidence])
+    per_pair = exposure[pairs].sum(axis=1)
+    # Half an error keeps the factor finite if there were none.
+    due = n_rows * (sum(one.errors for one in evidence) + 0.5) / (n_rows + 1)
+
+    def excess(log_factor: float) -> float:
+        return float(per_pair @ overlaps(apart, math.exp(log_factor))) - due
+
+    low, high = LOG_FACTORS
+    if excess(low) <= 0:  # more errors than identical classes would have
+        return math.exp(low)
+    return math.exp(high if excess(high) >= 0 else brentq(excess, low, high))
 
 
 def _candidate_pairs(prototypes: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -204,25 +293,34 @@ def _distances(
     return distances
 
 
-def _reasons(
-    count: int, close: list[tuple[float, Hashable]], spread: float | None, median: float
-) -> tuple[str, ...]:
-    """Return why a class is weak; ``close`` holds overlaps and labels, the largest first."""
-    reasons = []
-    if count < FEW_SAMPLES:
-        reasons.append("one sample only" if count == 1 else f"few samples: {count}")
-    names = [
-        f"{label!r} ({100 * overlap:.0f} %)" for overlap, label in close if overlap >= MIN_OVERLAP
+def _few_samples(count: int) -> list[str]:
+    if count >= FEW_SAMPLES:
+        return []
+    return ["one sample only" if count == 1 else f"few samples: {count}"]
+
+
+def _often_wrong(own: _Evidence, others: _Evidence) -> list[str]:
+    """Return the reason of a class whose left-out rows are clearly worse than those of others."""
+    if not own.errors or not others.rows:
+        return []
+    rate = min(others.rate() * own.exposure / own.rows, 1.0)
+    if binom.sf(own.errors - 1, own.rows, rate) > MAX_P_VALUE:
+        return []
+    return [
+        f"{own.errors} of {own.rows} samples left out were predicted as another class, "
+        f"{others.errors} of {others.rows} of the other classes"
     ]
-    if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        reasons.append(f"overlaps with {', '.join(names[:3])}{more}")
-    if spread == 0 and median:
-        reasons.append("all samples are the same")
-    elif spread is not None and median and spread >= WIDE * median:
-        ratio = spread / median
-        reasons.append(f"much wider than the others: its samples vary {ratio:.1f} times as much")
-    return tuple(reasons)
+
+
+def _wide(spread: float | None, median: float) -> list[str]:
+    if spread is None or not median:
+        return []
+    if spread == 0:
+        return ["all samples are the same"]
+    ratio = spread / median
+    if ratio < WIDE:
+        return []
+    return [f"much wider than the others: its samples vary {ratio:.1f} times as much"]
 
 
 def _spread(stats: ClassStatistics) -> float | None:

@@ -179,8 +179,24 @@ def test_inspect_lists_close_pairs_and_weak_classes(answer, fecam, model):
     assert found["settings"]["tukey"] == 0.5 and found["encoder"] is None
     told = fecam("inspect", "-m", model).out
     assert "few samples: 2" in told and "Closest pairs" in told and "format: version" in told
+    shares = [pair["overlap"] for pair in found["closest"]]
+    assert 0.5 >= shares[0] >= shares[1] > 0
+    assert "confused %" in told and f"{100 * shares[0]:.1f}" in told
+    assert found["weakest"][0]["left_out"] <= 2 and 0 <= found["weakest"][0]["risk"] <= 1
     few = fecam("inspect", "-m", model, "--top", "0").out
     assert "Closest" not in few and "eak" not in few
+
+
+def test_inspect_ranks_pairs_of_a_model_with_few_measured_samples(answer, fecam, place):
+    X, y = relu_features(3, 4, 12, 0)
+    package.FeCAMClassifier().fit(X, y).save("small.fecam")
+    found = answer("inspect", "-m", "small.fecam")
+    assert [pair["overlap"] for pair in found["closest"]] == [None] * 3
+    assert [one["risk"] for one in found["weakest"]] == [None] * 3
+    told = fecam("inspect", "-m", "small.fecam").out
+    assert "too few measured samples" in told and "confused %" not in told
+    for pair in found["closest"]:
+        assert f"{pair['apart']:.2f}" in told
 
 
 def test_control_characters_in_labels_are_escaped(fecam, place):

@@ -294,18 +294,26 @@ def inspect(
         return
     _show_info(info)
     if pairs:
-        console.print("\nClosest pairs, with the estimated probability of a confusion:")
-        rows = [
-            [pair.first, pair.second, f"{100 * pair.overlap:.1f}", f"{pair.apart:.2f}"]
-            for pair in pairs[:top]
-        ]
-        show_table(["class", "and", "confused %", "distance"], rows)
+        _show_pairs(pairs[:top])
     if weak:
         console.print("\nWeakest classes:")
         rows = [[each.label, f"{each.count:,}", "; ".join(each.reasons)] for each in weak[:top]]
         show_table(["class", "samples", "reasons"], rows)
     elif top:
-        console.print("\nNo weak classes: none has few samples, overlaps or high variance.")
+        console.print("\nNo weak classes: none has few samples, frequent errors or high variance.")
+
+
+def _show_pairs(pairs: list[Pair]) -> None:
+    """Print pairs; with shares in percent if the model has enough measurements for them."""
+    names = [[pair.first, pair.second, f"{pair.apart:.2f}"] for pair in pairs]
+    shares = [f"{100 * pair.overlap:.1f}" for pair in pairs if pair.overlap is not None]
+    if shares:
+        console.print("\nClosest pairs, with the estimated share of samples that are confused:")
+        rows = [[*name, share] for name, share in zip(names, shares, strict=True)]
+        show_table(["class", "and", "distance", "confused %"], rows)
+    else:
+        console.print("\nClosest pairs (too few measured samples to estimate confusions):")
+        show_table(["class", "and", "distance"], names)
 
 
 def _show_info(info: FileInfo) -> None:

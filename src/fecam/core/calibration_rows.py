@@ -68,6 +68,14 @@ def left_out_losses(distances: Floats, own: int, expected: float) -> Floats:
     return np.asarray(peak + np.log(np.exp(logits - peak[:, :, None]).sum(axis=2)))
 
 
+def left_out_errors(rows: CalibrationRows) -> NDArray[np.bool_]:
+    """Return for each measured row whether a rival was nearer than its own class.
+
+    With a nearer rival, the loss exceeds log 2 at any sharpness. Without one, it tends to zero.
+    """
+    return np.asarray(columns_of(rows).losses[:, -1] > math.log(2))
+
+
 def fitted_sharpness(classes: Iterable[CalibrationRows | None], reference: float) -> float:
     r"""Return the sharpness :math:`\kappa` with the smallest mean loss, close to a reference.
 
