@@ -92,7 +92,7 @@ def test_novelty_grows_with_distance_and_means_the_same_for_every_class_and_unit
     far = [clf.novelty(Q + shift).mean() for shift in (0, 5, 20, 80)]
     assert far == sorted(far)
     per_class = [np.median(clf.novelty(Q[y_test == k])) for k in range(10)]
-    assert np.ptp(per_class) < 1.5
+    assert np.ptp(per_class) < 2
     other_unit = FeCAMClassifier(tukey=None, l2=None).fit(X * 1000, y)
     np.testing.assert_allclose(other_unit.novelty(Q * 1000), clf.novelty(Q), atol=0.02)
 
@@ -219,11 +219,15 @@ def test_the_value_for_rejected_samples_is_never_converted_to_a_label():
 def test_novelty_of_few_samples(digits):
     """From one sample per class it cannot be told; from two, few known samples are rejected."""
     X, y, Q, _ = digits
-    for shots in (1, 2, 5):
-        rows = np.concatenate([np.flatnonzero(y == k)[:shots] for k in range(10)])
-        clf = FeCAMClassifier().fit(X[rows], y[rows])
-        assert np.isnan(clf.novelty(Q)).all() == (shots == 1)
-        assert np.mean(clf.predict(Q, reject=0.05, unknown=-1) == -1) <= (0 if shots == 1 else 0.15)
+    for shots, most in ((1, 0.0), (2, 0.15), (5, 0.08)):
+        rejected = []
+        for seed in range(5):
+            order = np.random.default_rng(seed).permutation(len(y))
+            rows = np.concatenate([order[y[order] == k][:shots] for k in range(10)])
+            clf = FeCAMClassifier().fit(X[rows], y[rows])
+            assert np.isnan(clf.novelty(Q)).all() == (shots == 1)
+            rejected.append(np.mean(clf.predict(Q, reject=0.05, unknown=-1) == -1))
+        assert np.mean(rejected) <= most
 
 
 @pytest.mark.parametrize("head", HEADS)

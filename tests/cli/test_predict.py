@@ -134,6 +134,18 @@ def test_reject_answers_none_of_these(predict, rows):
     assert len(predict("q.npz", "--reject", "0.01", "--top", "2").out.splitlines()) == 1 + 2 + 3
 
 
+def test_novelty_that_cannot_be_told(predict, place):
+    """One sample per class does not determine how far others may lie."""
+    with package.open("m.fecam") as model:
+        model.learn(np.eye(3), ["cat", "dog", "owl"])
+    np.savez("q.npz", X=np.eye(3)[:1] * 50)
+    (document,) = in_jsonl(predict("q.npz", "--reject", "0.05", "--json"))
+    assert document["novelty"] is None and document["label"] == "cat"
+    (row,) = in_csv(predict("q.npz", "--format", "csv"))
+    assert row["novelty"] == ""
+    assert " n/a " in predict("q.npz").out.splitlines()[1]
+
+
 def test_predictions_in_a_file(predict, rows, place):
     printed = predict("q.npz", "--output", "answers.csv")
     assert (

@@ -101,7 +101,7 @@ def _csv_writer(file: TextIO, top: int) -> Write:
             cells = [""] * (5 + len(more)) + [safe(str(result))]
         else:
             label = "" if result.label is None else safe(str(result.label))
-            cells = [label, f"{result.novelty:.7g}"]
+            cells = [label, "" if math.isnan(result.novelty) else f"{result.novelty:.7g}"]
             for near in result.nearest:
                 cells += [safe(str(near.label)), f"{near.probability:.7g}", f"{near.distance:.7g}"]
             cells.append("")
@@ -131,7 +131,8 @@ def _table_writer(file: TextIO, labels: Sequence[str]) -> Write:
             first, others = (NONE, " " * 11, " " * 10), rows if len(rows) > 1 else []
         else:
             first, *others = rows
-        line(*first, f"{result.novelty:7.2f}", single_line(name))
+        novelty = "    n/a" if math.isnan(result.novelty) else f"{result.novelty:7.2f}"
+        line(*first, novelty, single_line(name))
         for label, *cells in others:
             line(f"  {label}", *cells)
 
