@@ -7,7 +7,6 @@ a step writes the classes that it changed, and undoing it writes next to nothing
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.prior import Prior
+from fecam.core.statistics import ClassStatistics
 from fecam.errors import InputError
 from fecam.model_file.priors import insert_prior
 from fecam.model_file.projections import insert_projection
@@ -146,6 +146,15 @@ def layout_of(classifier: FeCAMClassifier) -> Layout:
     return Layout.of(classifier.state_, classifier.dtype)
 
 
+def _scatter_size(stats: ClassStatistics) -> int:
+    """Return an upper bound on the numbers of a scatter, without reading them from the file."""
+    if stats.scatter is None:
+        return 0
+    width = stats.scatter.n_features
+    sizes = {"diagonal": width, "low_rank": (stats.count - 1) * width}
+    return sizes.get(stats.scatter.storage, width * (width + 1) // 2)
+
+
 def _prior(before: Snapshot | None, working: WorkingCopy, version: int) -> tuple[int, Prior] | None:
     """Return the id and the prior of a working copy; an unchanged prior keeps its id.
 
@@ -157,8 +166,7 @@ def _prior(before: Snapshot | None, working: WorkingCopy, version: int) -> tuple
     if not classes:
         return None
     n_features = classifier.state_.n_features
-    sizes = (math.prod(s.scatter.data.shape) for s in classes if s.scatter is not None)
-    is_derivable = sum(sizes) <= n_features * n_features // 2
+    is_derivable = sum(map(_scatter_size, classes)) <= n_features * n_features // 2
     needs_prior = working.needs_prior and not is_derivable
     prior = classifier.current_prior() if needs_prior else classifier.prior_
     if prior is None or (is_derivable and prior.dof == sum(s.count - 1 for s in classes)):
