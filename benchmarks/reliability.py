@@ -24,10 +24,10 @@ COLORS = {"former": "#c2571a", "now": "#1f5fbf"}
 
 
 def curve(confidence: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return mean confidence, accuracy and share of the samples of each bin of ten or more."""
+    """Return the mean confidence and the accuracy of each bin of ten or more samples."""
     bins = confidence_bins(confidence, BINS)
     points = [
-        (confidence[bins == b].mean(), right[bins == b].mean(), np.mean(bins == b))
+        (confidence[bins == b].mean(), right[bins == b].mean())
         for b in np.unique(bins)
         if np.count_nonzero(bins == b) >= 10
     ]
@@ -52,10 +52,11 @@ def main() -> None:
         figure, axes = plt.subplots(1, len(feature_sets.NAMES), figsize=(10, 2.9), sharey=True)
         for axis, name in zip(axes, feature_sets.NAMES, strict=True):
             axis.plot([0, 1], [0, 1], color="#8a8f98", linewidth=1, linestyle="--")
-            for label, (confidence, accuracy, share) in curves(name).items():
-                color = COLORS[label]
-                axis.plot(confidence, accuracy, color=color, linewidth=1)
-                axis.scatter(confidence, accuracy, s=8 + 90 * share, color=color, label=label)
+            for label, (confidence, accuracy) in curves(name).items():
+                axis.plot(
+                    confidence, accuracy, color=COLORS[label], linewidth=1, marker="o",
+                    markersize=4, label=label,
+                )  # fmt: skip
             axis.set(title=name, xlabel="probability", xlim=(0, 1), ylim=(0, 1.02))
             axis.spines[["top", "right"]].set_visible(False)
         axes[0].set_ylabel("accuracy")

@@ -247,6 +247,7 @@ def test_a_summary_by_hand():
         "seconds_to_learn": pytest.approx(6),
         "seconds_to_predict": pytest.approx(1.5),
         "bytes": 300,
+        "parameters": None,
     }
     assert row["head"] == "ncm" and row["seeds"] == 1 and row["unfinished"] == 0
     assert row["last"]["std"] is None
@@ -283,7 +284,8 @@ def test_domains_have_no_old_and_no_new():
     (row,) = metrics.summarize(task(at, 2, part) for at, part in enumerate(parts))
     gaps = {name for name in metrics.METRICS if row[name] is None}
     assert gaps == {
-        *("base", "later", "old", "new", "forgetting", "backward_transfer", "novelty_auroc")
+        *("base", "later", "old", "new", "forgetting", "backward_transfer", "novelty_auroc"),
+        "parameters",
     }
     assert row["average"]["mean"] == pytest.approx((0.8 + 0.75) / 2)
     (one_domain,) = metrics.summarize(task(at, 2, [(10, 0.5)]) for at in range(2))

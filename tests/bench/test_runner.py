@@ -481,5 +481,5 @@ def test_unknown_and_missing_loggers_are_errors(monkeypatch):
         loggers.make("wandb")
     for name, module in (("mlflow", "mlflow.tracking"), ("tensorboard", "torch.utils.tensorboard")):
         monkeypatch.setitem(__import__("sys").modules, module, None)
-        with pytest.raises(MissingPackageError, match=rf"{name}.*pip install .*\[loggers\]"):
+        with pytest.raises(MissingPackageError, match=rf"(?i){name}.*pip install .*\[loggers\]"):
             loggers.make(name)
