@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 import fecam
 from fecam import FeCAMClassifier
@@ -84,7 +85,9 @@ def assert_same(found, expected, X):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-6 * np.abs(b).max())
     assert (found.predict(X) == expected.predict(X)).all()
     # Calibrated with other rows of each class, so it agrees as two samples of 32 do.
-    np.testing.assert_allclose(found.novelty(X), expected.novelty(X), atol=0.15, rtol=0.2)
+    # Its scale follows from a few rows of each class, which are not the same ones.
+    assert spearmanr(found.novelty(X), expected.novelty(X)).statistic > 0.98
+    np.testing.assert_allclose(found.novelty(X), expected.novelty(X), atol=0.8)
 
 
 def picture(colour, seed, size=12):
