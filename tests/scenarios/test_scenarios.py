@@ -170,6 +170,21 @@ def test_imbalance_and_long_tail_by_hand():
     assert all(len(one[-1].test) == 8 for one in (poor, tail, *mixed))
 
 
+def test_samples_per_class_limits_the_training_rows():
+    data = even(3, 20)
+    few, more, every = (
+        class_incremental(data, increment=1, order="natural", samples_per_class=count)
+        for count in (4, 9, 100)
+    )
+    assert [len(task.train) for task in few] == [4, 4, 4]
+    assert all(set(a.train) < set(b.train) for a, b in zip(few, more, strict=True))
+    assert [len(task.train) for task in every] == [20, 20, 20]
+    assert np.array_equal(few[-1].test, every[-1].test)
+    half = class_incremental(data, increment=3, samples_per_class=8, imbalance=4)
+    counts = np.unique_counts(data.labels[half[0].train]).counts
+    assert {*counts.tolist()} == {2, 8}
+
+
 def test_blurry_boundaries_by_hand():
     data = even(3, 20)
     sharp, blurry = (class_incremental(data, increment=1, order=None, blurry=b) for b in (0, 0.3))
@@ -346,6 +361,7 @@ CHANCES = [
     ("class-incremental", {"increment": 2, "order": None, "imbalance": 4}),
     ("class-incremental", {"increment": 2, "order": None, "long_tail": 4}),
     ("class-incremental", {"increment": 2, "order": None, "blurry": 0.2}),
+    ("class-incremental", {"increment": 2, "order": None, "samples_per_class": 2}),
     ("few-shot", {"base": 2, "ways": 2, "shots": 3, "order": None}),
     ("domain-incremental", {"shuffle": True}),
     ("domain-incremental", {"blurry": 0.3}),
@@ -493,6 +509,7 @@ def given_rows(**changes):
         ("class-incremental", {"increment": 1, "order": 1.5}, "order=1.5"),
         ("class-incremental", {"increment": 1, "order": True}, "order=True"),
         ("class-incremental", {"increment": 1, "order": -3}, "order=-3"),
+        ("class-incremental", {"increment": 1, "samples_per_class": 0}, "samples_per_class=0"),
         ("class-incremental", {"increment": 1, "imbalance": 0.5}, "imbalance=0.5"),
         ("class-incremental", {"increment": 1, "long_tail": "10"}, "long_tail='10'"),
         ("class-incremental", {"increment": 1, "long_tail": float("nan")}, "long_tail=nan"),

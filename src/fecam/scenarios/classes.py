@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from fecam.data.dataset import Dataset
 from fecam.errors import SettingsError
 from fecam.scenarios.order import Order, read_order
-from fecam.scenarios.split import Rows, check_seed, concat_sorted, split
+from fecam.scenarios.split import (
+    Rows,
+    check_seed,
+    choice_sorted,
+    concat_sorted,
+    rng_for,
+    split,
+)
 from fecam.scenarios.task import Part, Scenario, Task
 from fecam.scenarios.variants import RANKS, Variants
 from fecam.validation import check_int, check_list
@@ -26,6 +33,7 @@ def class_incremental(
     order: Order = 1993,
     seed: int = 0,
     test_share: float = 0.2,
+    samples_per_class: int | None = None,
     imbalance: float | None = None,
     long_tail: float | None = None,
     long_tail_ranks: str = RANKS[0],
@@ -53,6 +61,8 @@ def class_incremental(
         Seed of all other random choices.
     test_share : float
         Share of each class to test on, if the data set has no test rows.
+    samples_per_class : int, optional
+        The largest number of training rows of a class; the seed selects them. Default: all.
     imbalance : float, optional
         A random half of the classes keeps ``1 / imbalance`` of its rows.
     long_tail : float, optional
@@ -89,10 +99,16 @@ def class_incremental(
     labels = read_order(data, order)
     counts = _read_sizes(len(labels), base, increment, sizes)
     train, test = split(data, labels, test_share, seed)
+    if samples_per_class is not None:
+        most = check_int("samples_per_class", samples_per_class)
+        for label, own in train.items():
+            train[label] = choice_sorted(own, most, rng_for(seed, "samples", label))
     rows = [concat_sorted(train[label] for label in group) for group in groups(labels, counts)]
     rows = variants.apply(data.labels, labels, rows, seed)
     options: dict[str, Any] = {"sizes": list(counts), "order": list(labels)}
     options |= {"test_share": float(test_share)} | variants.options()
+    if samples_per_class is not None:
+        options["samples_per_class"] = most
     tasks = growing_tasks(data.labels, labels, rows, test)
     return Scenario("class-incremental", tasks, seed, options)
 
