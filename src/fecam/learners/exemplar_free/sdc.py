@@ -30,9 +30,9 @@ from fecam.training.hooks import Hooks, Step
 from fecam.training.plan import TrainingPlan
 from fecam.validation import check_choice, check_int, check_number
 
-Regularizer = Literal["none", "lwf", "ewc"]
+Regularizer = Literal["ft", "lwf", "ewc"]
 FirstLoss = Literal["cross-entropy", "triplet"]
-WEIGHTS = {"none": 0.0, "lwf": 1.0, "ewc": 1e7}
+WEIGHTS = {"ft": 0.0, "lwf": 1.0, "ewc": 1e7}
 """By regularizer: the tradeoffs in the authors' demo."""
 PUBLISHED_BATCH = 32
 """Images over which the authors sum the distillation."""
@@ -51,7 +51,7 @@ class SDC(Learner):
 
     Parameters
     ----------
-    regularizer : {"none", "lwf", "ewc"}
+    regularizer : {"ft", "lwf", "ewc"}
         E-FT, E-LwF or E-EWC.
     weight : float, optional
         :math:`\gamma`; by default the authors' 1 for E-LwF and 10^7 for E-EWC.
