@@ -11,6 +11,7 @@ model is compressed after half of the classes and learns the others afterwards.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -101,8 +102,11 @@ def table(records: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print a table, write results."""
+    photographs = ["cifar100"] if "FECAM_CIFAR100" in os.environ else []
     parser = options(__doc__)
-    parser.add_argument("sets", nargs="*", default=feature_sets.NAMES, metavar="SET")
+    parser.add_argument(
+        "sets", nargs="*", default=["digits", "glyphs", *photographs], metavar="SET"
+    )
     args = parser.parse_args()
     names = ["digits"] if args.quick else args.sets
     records = [

@@ -51,6 +51,7 @@ from fecam.settings import (
     check_compressible,
     check_mergeable,
     check_same_transform,
+    log_priors,
     read_metric,
 )
 from fecam.validation import check_int
@@ -60,13 +61,29 @@ class Predictions(NamedTuple):
     """Detailed predictions as NumPy arrays: (n, k), and (n,) for the novelty."""
 
     labels: np.ndarray[Any, Any]
-    """The nearest classes, nearest first."""
+    """The most probable classes first, which without ``priors`` are the nearest."""
     distances: np.ndarray[Any, Any]
     """Squared distances."""
     probabilities: np.ndarray[Any, Any]
     """Probabilities among all classes that are not negligible."""
     novelty: np.ndarray[Any, Any]
     """See `FeCAMClassifier.novelty`."""
+
+
+class _Ranking(NamedTuple):
+    """Samples with the most probable classes of each, as NumPy arrays (n, k)."""
+
+    array: Array
+    """The checked samples."""
+    queries: Array
+    """The same, transformed."""
+    predictor: Predictor
+    neighbors: Neighbors
+    """The nearest classes, whatever the priors."""
+    indices: np.ndarray[Any, Any]
+    distances: np.ndarray[Any, Any]
+    probabilities: np.ndarray[Any, Any]
+    """NaN if they were not asked for."""
 
 
 class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
@@ -104,6 +121,11 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         How the nearest class is found: by evaluating every class; by pruning classes whose lower
         bound exceeds the best distance; by also pruning on estimates, which is faster and rarely
         differs. "auto" uses the faster of the first two. The first three return the same labels.
+    priors : None, "empirical" or dict of {label: weight}, default=None
+        Prior probabilities of the classes, which multiply those of `predict_proba`; predictions
+        are the most probable classes. None is equal priors, the paper's rule. "empirical" are the
+        class counts at the time of the prediction. In a dict, weights are relative, and classes
+        that it does not name have the weight 1. With priors, ``search`` has no effect.
     off_diagonal : {"all", "nonzero", "nonzero-twice"}, default="all"
         Entries over which the second mean of Eq. 8 is taken; the public implementations leave out
         zeros, and two of them shrink twice.
@@ -165,6 +187,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         l2: str | None = "features",
         domains: str = "pool",
         search: str = "auto",
+        priors: str | Mapping[Any, float] | None = None,
         off_diagonal: str = "all",
         dtype: str = "float32",
     ) -> None:
@@ -178,6 +201,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         self.l2 = l2
         self.domains = domains
         self.search = search
+        self.priors = priors
         self.off_diagonal = off_diagonal
         self.dtype = dtype
 
@@ -782,7 +806,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     # ------------------------------------------------------------------ predicting
 
     def predict(self, X: Any, *, reject: float | None = None, unknown: Any = None) -> Any:
-        """Return the nearest class of each sample.
+        """Return the nearest class of each sample, or with ``priors`` the most probable one.
 
         Parameters
         ----------
@@ -820,7 +844,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
         It is the softmax of :math:`-\kappa \sqrt{d / E}`, with the squared distance :math:`d` and
         the mean :math:`E` of the expected ones. The sharpness :math:`\kappa` has the smallest loss
-        on rows that were left out while they were learned.
+        on rows that were left out while they were learned. ``priors`` multiply the probabilities.
 
         Parameters
         ----------
@@ -848,8 +872,8 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         array of shape (n_samples, n_classes)
             Log-probabilities, in the order of `classes_`.
         """
-        array, distances = self._distances(X)
-        return to_backend_of(log_softmax(softmax_logits(distances, self._temperature())), array)
+        array, logits = self._logits(X)
+        return to_backend_of(log_softmax(logits), array)
 
     def novelty(self, X: Any) -> Any:
         """Return how little each sample fits the classes, in standard deviations.
@@ -878,7 +902,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         X : array of shape (n_samples, n_features)
             Features.
         k : int, default=1
-            Number of nearest classes per sample.
+            Number of classes per sample, the most probable first.
         probabilities : bool, default=True
             Whether to compute probabilities; without them, fewer classes are evaluated and they
             are NaN. Classes less than 1/148 as likely as the nearest are left out of the sum, so
@@ -898,7 +922,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return self._detailed(X, k, probabilities=probabilities)[1]
 
     def predict_top_k(self, X: Any, k: int) -> Any:
-        """Return the labels of the nearest classes of each sample.
+        """Return the nearest classes of each sample, or with ``priors`` the most probable ones.
 
         Parameters
         ----------
@@ -910,14 +934,17 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         array of shape (n_samples, k)
-            Labels, nearest first.
+            Labels, nearest or most probable first.
         """
-        array, _, predictor, neighbors = self._nearest(X, k)
-        labels = _labels(predictor.state)[to_numpy(neighbors.indices)]
-        return labels if kind_of(labels) == "strings" else to_backend_of(labels, array)
+        ranking = self._ranked(X, k)
+        labels = _labels(ranking.predictor.state)[ranking.indices]
+        return labels if kind_of(labels) == "strings" else to_backend_of(labels, ranking.array)
 
     def decision_function(self, X: Any) -> Any:
         """Return minus the squared distance to each class, also for two classes.
+
+        With ``priors`` it is the logarithm of the prior times the likelihood, as in scikit-learn's
+        `LinearDiscriminantAnalysis`: the arguments of the softmax of `predict_proba`.
 
         Parameters
         ----------
@@ -927,8 +954,11 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         array of shape (n_samples, n_classes)
-            Minus the squared distances, in the order of `classes_`.
+            Scores, in the order of `classes_`.
         """
+        if log_priors(self.priors, self.state_) is not None:
+            array, logits = self._logits(X)
+            return to_backend_of(logits, array)
         array, distances = self._distances(X)
         return to_backend_of(-distances, array)
 
@@ -973,14 +1003,10 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     def _detailed(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Predictions]:
         """The checked samples, and their predictions."""
-        temperature = self._temperature() if probabilities else 0.0
-        array, queries, predictor, neighbors = self._nearest(X, k, temperature)
-        novelty = self._novelty(queries, predictor, neighbors)
-        indices, distances, softmax_sum = map(to_numpy, neighbors)
-        shares = np.full_like(distances, np.nan)
-        if probabilities:
-            shares = softmax_numerators(distances, temperature) / softmax_sum[:, None]
-        return array, Predictions(_labels(predictor.state)[indices], distances, shares, novelty)
+        ranking = self._ranked(X, k, probabilities=probabilities)
+        novelty = self._novelty(ranking.queries, ranking.predictor, ranking.neighbors)
+        labels = _labels(ranking.predictor.state)[ranking.indices]
+        return ranking.array, Predictions(labels, ranking.distances, ranking.probabilities, novelty)
 
     def _novelty(
         self, queries: Array, predictor: Predictor, neighbors: Neighbors
@@ -1007,18 +1033,40 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
         return softmax_temperature(predictor.expected_distances(), sharpness)
 
-    def _nearest(
-        self, X: Any, k: int, temperature: float = 0.0
-    ) -> tuple[Array, Array, Predictor, Neighbors]:
-        """The checked samples, also as queries, the predictor used, and the nearest classes."""
+    def _ranked(self, X: Any, k: int, *, probabilities: bool = False) -> _Ranking:
+        """The most probable classes of each sample: the nearest ones, if all priors are equal."""
         predictor = self._predictor_with_classes()
-        check_int(
-            "k", k, 1, len(predictor.labels), note=" (the number of classes)", error=InputError
-        )
+        n_classes = len(predictor.labels)
+        check_int("k", k, 1, n_classes, note=" (the number of classes)", error=InputError)
+        priors = log_priors(self.priors, predictor.state)
+        uses_softmax = probabilities or priors is not None
+        temperature = self._temperature() if uses_softmax else 0.0
         array = self._checked(X)
         queries = self._queries(array, predictor)
-        nearest = predictor.nearest(queries, int(k), temperature, self.search)
-        return array, queries, predictor, nearest
+        n_nearest = int(k) if priors is None else n_classes
+        neighbors = predictor.nearest(queries, n_nearest, temperature, self.search)
+        indices, distances, softmax_sum = map(to_numpy, neighbors)
+        shares = np.full_like(distances, np.nan)
+        if priors is not None:
+            logits = softmax_logits(distances, temperature)
+            logits += priors.astype(logits.dtype)[indices]
+            order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+            shares = np.exp(log_softmax(logits)) if probabilities else shares
+            indices, distances, shares = (
+                np.take_along_axis(values, order, axis=1) for values in (indices, distances, shares)
+            )
+        elif probabilities:
+            shares = softmax_numerators(distances, temperature) / softmax_sum[:, None]
+        return _Ranking(array, queries, predictor, neighbors, indices, distances, shares)
+
+    def _logits(self, X: Any) -> tuple[Array, Array]:
+        """The checked samples, and the logarithms of unnormalized probabilities."""
+        array, distances = self._distances(X)
+        logits = softmax_logits(distances, self._temperature())
+        priors = log_priors(self.priors, self.state_)
+        if priors is not None:
+            logits = logits + namespace(logits).astype(to_backend_of(priors, logits), logits.dtype)
+        return array, logits
 
     def _distances(self, X: Any) -> tuple[Array, Array]:
         predictor = self._predictor_with_classes()

@@ -66,7 +66,7 @@ class Candidate:
     label: Label
     probability: float
     distance: float
-    """Squared Mahalanobis distance: minus the value of `FeCAMClassifier.decision_function`."""
+    """Squared Mahalanobis distance, the square of `FeCAMClassifier.transform`."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,13 @@ class Prediction:
     """The prediction for one item."""
 
     label: Label | None
-    """Nearest class; None if the item is rejected or cannot be read."""
+    """Nearest or most probable class; None if the item is rejected or cannot be read."""
     novelty: float
-    """How little the item fits that class: see `FeCAMClassifier.novelty`."""
+    """How little the item fits the classes: see `FeCAMClassifier.novelty`.
+
+    NaN while the model cannot tell, and for an item that cannot be read; null in JSON."""
     nearest: list[Candidate]
-    """Nearest classes, nearest first."""
+    """Nearest classes, nearest first; with the parameter ``priors`` the most probable first."""
     error: str | None = None
     """Why the item cannot be read; only the service sends it."""
 

@@ -6,10 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fecam.core.metric import Metric
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ScatterKind
 from fecam.errors import InputError, SettingsError
+from fecam.labels import first_kind
 from fecam.validation import check_choice, check_int, check_number
 
 CHOICES: Mapping[str, tuple[str | None, ...]] = {
@@ -24,7 +28,7 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = {
 }
 """The allowed values of parameters that have a fixed set of them."""
 
-PARAMETERS = ("tukey", "shrinkage", "pooling", "mean_uncertainty", *CHOICES)
+PARAMETERS = ("tukey", "shrinkage", "pooling", "mean_uncertainty", "priors", *CHOICES)
 """The names of all parameters."""
 
 _STORED: Mapping[ScatterKind, str] = {
@@ -49,6 +53,7 @@ def read_metric(params: Mapping[str, Any]) -> Metric:
             raise SettingsError(f"pooling={pooling!r} must be 'auto' or a number of samples >= 0.")
     else:
         pooling = check_number("pooling", pooling)
+    _check_priors(params["priors"])
     return Metric(
         covariance=params["covariance"],
         shrinkage=_check_gammas(params["shrinkage"]),
@@ -60,6 +65,29 @@ def read_metric(params: Mapping[str, Any]) -> Metric:
         unit_compare=params["l2"] == "compare",
         average_domains=params["domains"] == "average",
     )
+
+
+def log_priors(priors: Any, state: ClassifierState) -> NDArray[np.float64] | None:
+    """Return the logarithm of the prior probability of each class; None if all are equal.
+
+    Classes that a mapping does not name have the weight 1.
+    """
+    if priors is None:
+        return None
+    if isinstance(priors, str):  # "empirical"
+        weights = [float(stats.count) for stats in state.classes.values()]
+    else:
+        given, learned = first_kind(priors), first_kind(state.classes)
+        if None not in (given, learned) and given != learned:
+            raise SettingsError(
+                f"the labels in priors are {given} ({next(iter(priors))!r}, ...), those of the "
+                f"model are {learned} ({next(iter(state.classes))!r}, ...). Use the labels of the "
+                "model."
+            )
+        weights = [float(priors.get(label, 1.0)) for label in state.classes]
+    if len(set(weights)) < 2:
+        return None
+    return np.asarray(np.log(weights) - np.log(math.fsum(weights)))
 
 
 def check_compatible(params: Mapping[str, Any], metric: Metric, state: ClassifierState) -> None:
@@ -107,7 +135,7 @@ def check_mergeable(
         name = next(
             name
             for name in params
-            if name not in ("search", "tukey") and params[name] != other_params[name]
+            if name not in ("search", "tukey", "priors") and params[name] != other_params[name]
         )
         raise SettingsError(
             f"cannot merge models with different settings: {name}={params[name]!r} here, "
@@ -179,6 +207,25 @@ def check_components(state: ClassifierState, n_components: int | str) -> None:
         raise InputError(f"n_components={n_components!r} must be 'auto' or an integer.")
     note = " (the number of features)"
     check_int("n_components", n_components, 1, state.n_features, note=note, error=InputError)
+
+
+def _check_priors(priors: Any) -> None:
+    if priors is None or (isinstance(priors, str) and priors == "empirical"):
+        return
+    if not isinstance(priors, Mapping):
+        raise SettingsError(
+            f"priors={priors!r} must be None, 'empirical' or a mapping from labels to weights, as "
+            "in priors={'cat': 3, 'dog': 1}."
+        )
+    kinds = {first_kind([label]) for label in priors}
+    if None in kinds or len(kinds) > 1:
+        raise SettingsError(
+            f"priors={priors!r}: its labels must be booleans, integers or strings, and only one "
+            "of these kinds."
+        )
+    for label, weight in priors.items():
+        note = ". To remove a class, use forget"
+        check_number(f"priors[{label!r}]", weight, above=0.0, note=note)
 
 
 def _components(state: ClassifierState) -> str:

@@ -337,6 +337,8 @@ def _settings(metadata: Mapping[str, str]) -> tuple[FeCAMClassifier, ClassifierS
     values: dict[str, Any] = {"fecam_": "", "version_": 0, "prior_": None}
     for part, names in {"settings": PARAMETERS, "found": FITTED}.items():
         given = _parse(metadata, part, dict)
+        if part == "settings":
+            given = {"priors": None, **given}  # older files do not have it
         if part == "found":
             given = {f"{name}_": value for name, value in given.items()}
         for name in sorted(given.keys() ^ set(names)):

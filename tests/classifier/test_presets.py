@@ -149,7 +149,7 @@ def test_common_is_the_recursion_of_equation_6():
 
 
 def test_presets_set_every_parameter():
-    free = {"search", "dtype"}
+    free = {"search", "dtype", "priors"}
     for name, settings in PRESETS.items():
         assert set(settings) | free == set(FeCAMClassifier().get_params()), name
 

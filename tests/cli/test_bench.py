@@ -162,8 +162,9 @@ def test_experiments_and_heads_are_listed_and_shown(fecam, place):
     (told,) = json.loads(fecam("bench", "many.toml", "--show", "--json").out)
     assert told["seeds"] == [1, 2]
     assert "nearest class mean" in fecam("heads").out
-    assert "Kirkpatrick et al. 2017" in fecam("learners").out
+    assert "the Fisher information" in fecam("learners").out
     listed = json.loads(fecam("learners", "--json").out)
+    assert "Kirkpatrick et al. 2017" in [one["source"].split(";")[0] for one in listed]
     assert {one["name"] for one in listed} >= {"ft", "ft-frozen", "joint", "ewc", "lwf", "lwf-mc"}
     assert all(one["keeps"] and one["verified"] for one in listed)
     named = {one["name"]: one for one in json.loads(fecam("heads", "--json").out)}

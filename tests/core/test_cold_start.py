@@ -295,9 +295,9 @@ def test_batches_between_cold_searches(name, for_small_models):
     np.testing.assert_array_equal(clf.predict(Q), fresh.predict(Q))
     clf.partial_fit(far_away, np.repeat(clf.predict(Q[:1]), 30))  # a class with a precision
     fresh.set_state(clf.state_)
-    *_, neighbors = clf._nearest(Q[:1], 1)
+    detailed = clf.predict_detailed(Q[:1], 1, probabilities=False)
     distance = -fresh.decision_function(Q[:1]).max()
-    np.testing.assert_allclose(neighbors.distances[0, 0], distance, rtol=1e-4)
+    np.testing.assert_allclose(detailed.distances[0, 0], distance, rtol=1e-4)
     assert not is_warm(clf), "a cold search was cheaper each time"
 
 

@@ -209,9 +209,10 @@ def list_learners(as_json: AsJson = False) -> None:
         show_json([asdict(entry) for entry in entries])
         return
     show_table(
-        ["learner", "what it is", "keeps", "source", "verified"],
-        [[x.name, x.description, x.keeps, x.source, x.verified] for x in entries],
+        ["learner", "what it is", "keeps"],
+        [[entry.name, entry.description, entry.keeps] for entry in entries],
     )
+    print_note("Sources, and how each was verified: `fecam learners --json`")
 
 
 def _features_by(spec: Spec) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -99,10 +100,12 @@ class Request(Generic[T]):
 
 
 def _read(kind: Any, content: Any) -> Any:
-    """Return a result; predictions have some fields only, and times are in seconds."""
+    """Return a result; predictions have some fields only, NaN is null, times are in seconds."""
     if kind is Prediction:
         nearest = [from_json(Candidate, candidate) for candidate in content.get("nearest", ())]
-        return from_json(kind, {"label": None, "novelty": None, **content}, nearest=nearest)
+        novelty = content.get("novelty")
+        novelty = math.nan if novelty is None else novelty
+        return from_json(kind, {"label": None, **content}, novelty=novelty, nearest=nearest)
     if kind is LearnResult:
         return from_json(kind, content, seconds=content["milliseconds"] / 1000)
     return from_json(kind, content)

@@ -71,7 +71,9 @@ def undo_step(db: sqlite3.Connection, before: Snapshot) -> int:
             f"step {step} cannot be undone: it is older than the last {writing.UNDO_STEPS} steps, "
             "was purged, or the history was dropped."
         )
-    old_settings = {} if settings is None else parse_json(f"settings of step {step}", settings)
+    old_settings = {}
+    if settings is not None:
+        old_settings = parse_json(f"settings of step {step}", settings, max_length=math.inf)
     is_right = isinstance(old_settings, dict) and old_settings.keys() <= before.settings.keys()
     if not is_right or not all(isinstance(value, str) for value in old_settings.values()):
         raise _damaged(step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from typing import Any
 
@@ -48,7 +49,7 @@ def drop_projections(db: sqlite3.Connection) -> None:
     (current,) = db.execute("SELECT value FROM settings WHERE name = 'projection_'").fetchone()
     used = [current]
     for (text,) in db.execute(query):
-        settings = parse_json("history", text)
+        settings = parse_json("history", text, max_length=math.inf)
         used.append(settings.get("projection_") if isinstance(settings, dict) else None)
     for (projection_id,) in db.execute("SELECT id FROM projections").fetchall():
         if json.dumps(projection_id) not in used:

@@ -15,7 +15,7 @@ from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
 from fecam.model_file.header import VERSION
 from fecam.model_file.records import EncoderRecord
-from fecam.model_rows import MAX_TEXT, file_error, parse_json
+from fecam.model_rows import LABEL_RULE, MAX_TEXT, file_error, parse_json
 from fecam.settings import read_metric
 
 MAX_WIDTH = 10_000_000
@@ -25,8 +25,10 @@ FITTED = ("tukey_", "unit_", "form_", "n_features_in_", "feature_names_in_")
 ABOUT = ("fecam_", "encoder_", "version_", "prior_", "projection_", "checksum_")
 """Version of fecam, encoder, number of changes, ids of the prior and of the projection, checksum
 over all settings."""
-NEW_IN_4 = {"projection_": "null"}
-"""Settings that files of older versions do not have, and what they stand for there."""
+OPTIONAL = {"priors": "null"}
+"""Settings that files of any version may lack, and what they stand for there."""
+NEW_IN_4 = {"projection_": "null", **OPTIONAL}
+"""The same for files of versions before 4."""
 RENAMED_SEARCH = {"certified": "exact", "shortlist": "approximate"}
 """Values of ``search`` in older files, and their present names."""
 
@@ -37,7 +39,10 @@ def pack_settings(classifier: FeCAMClassifier) -> dict[str, str]:
 
     parameters, state = classifier.get_params(), classifier.state_
     names = getattr(classifier, "feature_names_in_", None)
+    priors = parameters["priors"]
     values = {name: parameters[name] for name in PARAMETERS} | {
+        # Pairs, because the names of a JSON object are strings.
+        "priors": list(priors.items()) if isinstance(priors, Mapping) else priors,
         "tukey_": state.transform.power,
         "unit_": state.transform.unit,
         "form_": state.scatter_kind,
@@ -75,7 +80,9 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Class
     parameters: dict[str, Any] = {
         name: tuple(values[name]) if isinstance(values[name], list) else values[name]
         for name in PARAMETERS
+        if name != "priors"
     }
+    parameters["priors"] = _unpack_priors(values.get("priors"))
     if isinstance(parameters["search"], str):
         parameters["search"] = RENAMED_SEARCH.get(parameters["search"], parameters["search"])
     read_metric(parameters)
@@ -86,6 +93,16 @@ def unpack_settings(settings: Mapping[str, str]) -> tuple[FeCAMClassifier, Class
     transform = Transform(None if power is None else float(power), values["unit_"])
     like = np.zeros(0, dtype=classifier.dtype)
     return classifier, ClassifierState(transform, values["form_"], width, like)
+
+
+def _unpack_priors(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    if any(not isinstance(pair, list) or len(pair) != 2 for pair in value):
+        raise file_error("the setting 'priors' is not a list of pairs.")
+    if any(type(label) not in (bool, int, str) for label, _ in value):
+        raise file_error(f"the setting 'priors' has a label that cannot be one. {LABEL_RULE}")
+    return dict(value)
 
 
 def unpack_encoder(text: str, width: int) -> EncoderRecord | None:
@@ -114,12 +131,12 @@ def read_settings(db: sqlite3.Connection, names: Collection[str]) -> dict[str, s
         if name not in names:
             problem = f"it has a setting {str(name)[:80]!r} that is not known."
             raise file_error(problem, "Upgrade fecam to open it.")
-        max_length = math.inf if name == "feature_names_in_" else MAX_TEXT
+        max_length = math.inf if name in ("feature_names_in_", "priors") else MAX_TEXT
         parse_json(f"setting {name!r}", value, max_length=max_length)
         if name in settings:
             raise file_error(f"the setting {name!r} comes twice.")
         settings[name] = value
     for name in names:
-        if name not in settings:
+        if name not in settings and name not in OPTIONAL:
             raise file_error(f"the setting {name!r} is missing.")
     return settings
