@@ -79,19 +79,17 @@ def left_out_errors(rows: CalibrationRows) -> NDArray[np.bool_]:
 def fitted_sharpness(classes: Iterable[CalibrationRows | None], reference: float) -> float:
     r"""Return the sharpness :math:`\kappa` with the smallest mean loss, close to a reference.
 
-    A class counts with the square root of its number of rows, and a row with the square of the
-    degrees of freedom of the model that measured it: with few classes, it has few rivals. The
-    penalty :math:`\log^2(\kappa / \kappa_0)` keeps few rows from deciding alone. The minimum over
-    the grid is refined by a parabola in :math:`\log \kappa`.
+    A row counts with the square of the degrees of freedom of the model that measured it: with few
+    classes, it has few rivals. The penalty :math:`\log^2(\kappa / \kappa_0)` keeps few rows from
+    deciding alone. The minimum over the grid is refined by a parabola in :math:`\log \kappa`.
     """
     measured = [columns_of(rows) for rows in classes if rows is not None and len(rows)]
     if not measured:
         return reference
-    weights = [m.dof**2 / math.sqrt(len(m.dof)) + 1e-9 for m in measured]
-    total = sum(w @ m.losses for w, m in zip(weights, measured, strict=True))
-    loss = total / sum(map(np.sum, weights))
-    n_rows = sum(len(m.dof) for m in measured)
-    loss = loss + PRIOR_ROWS / n_rows * np.log(SHARPNESS_GRID / reference) ** 2
+    losses = np.concatenate([columns.losses for columns in measured])
+    weights = np.concatenate([columns.dof for columns in measured]) ** 2 + 1e-9
+    loss = np.average(losses, axis=0, weights=weights)
+    loss = loss + PRIOR_ROWS / len(losses) * np.log(SHARPNESS_GRID / reference) ** 2
     i = int(np.clip(np.argmin(loss), 1, len(loss) - 2))
     left, middle, right = loss[i - 1 : i + 2]
     curvature = left - 2 * middle + right
