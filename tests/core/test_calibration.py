@@ -182,7 +182,7 @@ def test_the_trace_of_a_scatter_under_a_metric(n_features, tolerance, name, in_b
         values, vectors = np.linalg.eigh(np.asarray(to_dense(stats.scatter), np.float64))
         rows = (vectors * np.sqrt(np.maximum(values, 0))).T
         exact = float(np.sum(precision.squared_mahalanobis(rows)))
-        assert abs(calibration._trace(precision, stats.scatter) / exact - 1) < tolerance
+        assert abs(calibration._traces(precision, stats.scatter, None)[0] / exact - 1) < tolerance
 
 
 @given(seed=st.integers(0, 1000))

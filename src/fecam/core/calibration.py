@@ -24,7 +24,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64
+from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64, to_numpy
 from fecam.core.covariance import apply_whitening, shrink, with_prior
 from fecam.core.metric import Metric
 from fecam.core.precision import DensePrecision, LowRankPrecision, Precision

@@ -59,10 +59,13 @@ def pack_rows(dof: int, n_classes: int, scores: Floats, losses: Floats) -> Calib
     return rows[np.isfinite(rows).all(axis=1)]
 
 
-def left_out_losses(distances: Floats, own: int, expected: float) -> Floats:
-    """Return the loss of each row at each value of `SHARPNESS_GRID`, (rows, values)."""
+def left_out_losses(distances: Floats, own: int | NDArray[np.intp], expected: float) -> Floats:
+    """Return the loss of each row at each value of `SHARPNESS_GRID`, (rows, values).
+
+    ``own`` are the positions of the rows' classes. Classes at infinity do not count.
+    """
     relative = np.sqrt(np.maximum(distances, 0.0) / expected)
-    excess = relative[:, own, None] - relative
+    excess = relative[np.arange(len(relative)), own][:, None] - relative
     logits = SHARPNESS_GRID[None, :, None] * excess[:, None, :]
     peak = logits.max(axis=2)
     return np.asarray(peak + np.log(np.exp(logits - peak[:, :, None]).sum(axis=2)))
@@ -79,15 +82,15 @@ def left_out_errors(rows: CalibrationRows) -> NDArray[np.bool_]:
 def fitted_sharpness(classes: Iterable[CalibrationRows | None], reference: float) -> float:
     r"""Return the sharpness :math:`\kappa` with the smallest mean loss, close to a reference.
 
-    A row counts with the square of the degrees of freedom of the model that measured it: with few
-    classes, it has few rivals. The penalty :math:`\log^2(\kappa / \kappa_0)` keeps few rows from
+    A row counts with the square of the number of classes of the model that measured it, because
+    the loss is smaller with few rivals. The penalty :math:`\log^2(\kappa / \kappa_0)` keeps few rows from
     deciding alone. The minimum over the grid is refined by a parabola in :math:`\log \kappa`.
     """
     measured = [columns_of(rows) for rows in classes if rows is not None and len(rows)]
     if not measured:
         return reference
     losses = np.concatenate([columns.losses for columns in measured])
-    weights = np.concatenate([columns.dof for columns in measured]) ** 2 + 1e-9
+    weights = np.concatenate([columns.n_classes for columns in measured]) ** 2
     loss = np.average(losses, axis=0, weights=weights)
     loss = loss + PRIOR_ROWS / len(losses) * np.log(SHARPNESS_GRID / reference) ** 2
     i = int(np.clip(np.argmin(loss), 1, len(loss) - 2))

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from fecam.core.arrays import Array, to_float64, to_numpy
+from fecam.core.arrays import Array, namespace, to_float64, to_numpy
 from fecam.core.calibration import strided_subset
 from fecam.core.calibration_rows import (
     N_SCORES,
@@ -29,13 +29,11 @@ from fecam.core.transforms import unit_length
 
 MEASURED_CLASSES = 16
 """Maximum number of classes of a batch whose rows are measured."""
-MIN_MEASURED_ROWS = 8
-"""Minimum number of such rows per class, if they are expensive."""
+MEASURED_ROWS = 128
+"""Maximum number of rows of a batch that are measured, the same number of each class."""
 MAX_RIVALS = 16
 """Number of nearest classes that such rows are compared with."""
-CHEAP_FLOPS = 1e8
-"""Multiplications that take a few milliseconds, a cheap measurement."""
-MEASUREMENT_GROWTH = 1.2
+MEASUREMENT_GROWTH = 1.1
 """Growth, in degrees of freedom or classes, after which rows are measured again."""
 
 
@@ -65,49 +63,49 @@ def measured_rows(
     """
     state, labels, metric = predictor.state, predictor.labels, predictor.metric
     prior, dof = predictor.class_prior, predictor.dof
-    pseudo_count = 0.0 if prior is None else prior.pseudo_count
-    min_count = 2 if pseudo_count or metric.is_shared else 3
+    has_prior = prior is not None and prior.pseudo_count > 0
+    min_count = 2 if has_prior or metric.is_shared else 3
     usable = [label for label in batch if state.classes[label].count >= min_count]
     if len(labels) < 2 or not usable or not _has_grown(predictor):
         return {}
     usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
+    rows = {label: _evenly_spaced(batch[label], len(usable)) for label in usable}
     own = {label: labels.index(label) for label in usable}
-    compared = {index: _rivals(predictor, index) for index in own.values()}
-    needed = {i for indices in compared.values() for i in indices}
+    rivals = {label: _rivals(predictor, index) for label, index in own.items()}
+    needed = sorted({*own.values(), *(i for indices in rivals.values() for i in indices)})
     if 2 * len(needed) > len(labels):
         _ = predictor.precisions  # in the basis that predictions need, with several threads
-    reference = strided_subset(sorted({*needed, *predictor.measured_before()}))
-    expected = predictor.expected_among(sorted({*needed, *reference}), reference)
+    lengths = [len(rows[label]) for label in usable]
+    compared = np.stack([np.isin(needed, [own[label], *rivals[label]]) for label in usable])
+    columns = np.repeat([needed.index(own[label]) for label in usable], lengths)
+    distances = left_out_distances(
+        namespace(state.like).concat(list(rows.values()), axis=0),
+        columns,
+        [state.classes[labels[i]] for i in needed],
+        [predictor.precision_of(i) for i in needed],
+        metric,
+        prior,
+        dof,
+        np.repeat(compared, lengths, axis=0),
+    )
+    nearest = np.asarray(needed)[np.argmin(distances, axis=1)]
+    reference = strided_subset(sorted({*own.values(), *predictor.measured_before()}))
+    expected = predictor.expected_among(sorted({*nearest.tolist(), *reference}), reference)
     mean_expected = float(np.mean([expected[i] for i in reference]))
-    n_rows = _n_rows(predictor, len(usable))
-    result = {}
-    for label, index in own.items():
-        features = batch[label]
-        number = min(n_rows, features.shape[0])
-        step = features.shape[0] // number
-        rows = features[: number * step : step, :]
-        indices = compared[index]
-        distances = left_out_distances(
-            rows,
-            0,
-            [state.classes[labels[i]] for i in indices],
-            [predictor.precision_of(i) for i in indices],
-            metric,
-            prior,
-            dof,
+    losses = left_out_losses(distances, columns, mean_expected)
+    scores = np.zeros((len(losses), N_SCORES))
+    if len(labels) >= MIN_CLASSES:
+        expected_nearest = np.asarray([expected[i] for i in nearest])
+        scores[:, :2] = distance_scores(distances.min(axis=1), expected_nearest, mean_expected)
+        contrasts = [_left_out_contrasts(predictor, rows[k], own[k]) for k in usable]
+        scores[:, 2:] = np.concatenate(contrasts)
+    ends = np.cumsum(lengths)[:-1]
+    return {
+        label: pack_rows(dof, len(labels), own_scores, own_losses)
+        for label, own_scores, own_losses in zip(
+            usable, np.split(scores, ends), np.split(losses, ends), strict=True
         )
-        losses = left_out_losses(distances, 0, mean_expected)
-        scores = np.zeros((number, N_SCORES))
-        if len(labels) >= MIN_CLASSES:
-            nearest = np.argmin(distances, axis=1)
-            scores[:, :2] = distance_scores(
-                np.take_along_axis(distances, nearest[:, None], axis=1)[:, 0],
-                np.asarray([expected[i] for i in indices])[nearest],
-                mean_expected,
-            )
-            scores[:, 2:] = _left_out_contrasts(predictor, rows, index)
-        result[label] = pack_rows(dof, len(labels), scores, losses)
-    return result
+    }
 
 
 def _has_grown(predictor: Predictor) -> bool:
@@ -120,19 +118,20 @@ def _has_grown(predictor: Predictor) -> bool:
     )
 
 
+def _evenly_spaced(features: Array, n_classes: int) -> Array:
+    """Return the rows of a class to measure, if rows of ``n_classes`` classes are."""
+    limit = min(MEASURED_ROWS // n_classes, MAX_CALIBRATION_ROWS)
+    number = min(limit, features.shape[0])
+    step = features.shape[0] // number
+    return features[: number * step : step, :]
+
+
 def _rivals(predictor: Predictor, index: int) -> list[int]:
-    """Return a class, and the classes whose prototypes are nearest in the pooled metric."""
+    """Return the classes whose prototypes are nearest to that of a class in the pooled metric."""
     means = predictor.pooled_space.means
     squares = np.sum((means - means[index]) ** 2, axis=1)
-    squares[index] = -1.0
-    return [int(i) for i in np.argsort(squares, kind="stable")[: MAX_RIVALS + 1]]
-
-
-def _n_rows(predictor: Predictor, n_measured: int) -> int:
-    """Return the number of rows to measure of each of ``n_measured`` classes."""
-    n_products = 3 * (min(MAX_RIVALS, len(predictor.labels) - 1) + 1)
-    cheap = CHEAP_FLOPS / (n_measured * n_products * predictor.state.n_features**2)
-    return max(MIN_MEASURED_ROWS, min(int(cheap), MAX_CALIBRATION_ROWS))
+    squares[index] = np.inf
+    return [int(i) for i in np.argsort(squares, kind="stable")[:MAX_RIVALS] if i != index]
 
 
 def _left_out_contrasts(predictor: Predictor, rows: Array, index: int) -> Floats:
