@@ -989,8 +989,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """The novelty of queries; NaN while there is no evidence."""
         classes = list(predictor.state.classes.values())
         distances = to_numpy(neighbors.distances)[:, 0]
-        dof = sum(stats.count - 1 for stats in classes)
-        scale = fitted_scale((stats.calibration for stats in classes), dof)
+        scale = fitted_scale(stats.calibration for stats in classes)
         if scale is not None and len(classes) >= MIN_CLASSES:
             scores = novelty_scores(predictor, queries, neighbors)
             return scale(scores).astype(distances.dtype)

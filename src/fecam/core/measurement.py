@@ -33,7 +33,9 @@ MEASURED_ROWS = 128
 """Maximum number of rows of a batch that are measured, the same number of each class."""
 MAX_RIVALS = 16
 """Number of nearest classes that such rows are compared with."""
-MEASUREMENT_GROWTH = 1.1
+FEW_RIVALS = 4
+"""The same where most precisions are not needed: a few new classes among many."""
+MEASUREMENT_GROWTH = 1.2
 """Growth, in degrees of freedom or classes, after which rows are measured again."""
 
 
@@ -72,9 +74,12 @@ def measured_rows(
     rows = {label: _evenly_spaced(batch[label], len(usable)) for label in usable}
     own = {label: labels.index(label) for label in usable}
     rivals = {label: _rivals(predictor, index) for label, index in own.items()}
-    needed = sorted({*own.values(), *(i for indices in rivals.values() for i in indices)})
+    needed = _union(own, rivals)
     if 2 * len(needed) > len(labels):
         _ = predictor.precisions  # in the basis that predictions need, with several threads
+    else:
+        rivals = {label: indices[:FEW_RIVALS] for label, indices in rivals.items()}
+        needed = _union(own, rivals)
     lengths = [len(rows[label]) for label in usable]
     compared = np.stack([np.isin(needed, [own[label], *rivals[label]]) for label in usable])
     columns = np.repeat([needed.index(own[label]) for label in usable], lengths)
@@ -96,7 +101,11 @@ def measured_rows(
     scores = np.zeros((len(losses), N_SCORES))
     if len(labels) >= MIN_CLASSES:
         expected_nearest = np.asarray([expected[i] for i in nearest])
-        scores[:, :2] = distance_scores(distances.min(axis=1), expected_nearest, mean_expected)
+        # New samples are compared with a mean of one sample more.
+        counts = np.repeat([state.classes[label].count for label in usable], lengths)
+        is_own = np.argmin(distances, axis=1) == columns
+        smallest = distances.min(axis=1) * np.where(is_own, 1 - 1 / counts**2, 1.0)
+        scores[:, :2] = distance_scores(smallest, expected_nearest, mean_expected)
         contrasts = [_left_out_contrasts(predictor, rows[k], own[k]) for k in usable]
         scores[:, 2:] = np.concatenate(contrasts)
     ends = np.cumsum(lengths)[:-1]
@@ -106,6 +115,11 @@ def measured_rows(
             usable, np.split(scores, ends), np.split(losses, ends), strict=True
         )
     }
+
+
+def _union(own: Mapping[Hashable, int], rivals: Mapping[Hashable, list[int]]) -> list[int]:
+    """Return the classes whose precisions are needed."""
+    return sorted({*own.values(), *(i for indices in rivals.values() for i in indices)})
 
 
 def _has_grown(predictor: Predictor) -> bool:

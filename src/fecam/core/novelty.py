@@ -31,7 +31,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import norm
 
-from fecam.core.calibration_rows import Floats, columns_of
+from fecam.core.calibration_rows import Floats, columns_of, row_weights
 from fecam.core.statistics import CalibrationRows
 
 MIN_CLASSES = 3
@@ -66,11 +66,10 @@ class NoveltyScale(NamedTuple):
         return np.asarray(inside + beyond / self.std)
 
 
-def fitted_scale(classes: Iterable[CalibrationRows | None], dof: int) -> NoveltyScale | None:
+def fitted_scale(classes: Iterable[CalibrationRows | None]) -> NoveltyScale | None:
     """Return the weights and the scale, each class counting the same; None without measurements.
 
-    The scale weights rows by the square of the degrees of freedom of the model that measured them,
-    relative to ``dof``: the scores of early rows, with few classes, are less typical.
+    The scale also has the weights of `fecam.core.calibration_rows.row_weights`.
     """
     measured = []
     for rows in classes:
@@ -85,14 +84,11 @@ def fitted_scale(classes: Iterable[CalibrationRows | None], dof: int) -> Novelty
     variance = np.average((scores - mean) ** 2, axis=0, weights=shares)
     weights = WEIGHTS / np.sqrt(variance + 1e-12)
     sums = scores @ weights
-    recency = np.concatenate([columns.dof for columns in measured]) / max(dof, 1)
-    shares = shares * np.maximum(recency, 1e-3) ** 2
+    shares = shares * row_weights(np.concatenate([columns.n_classes for columns in measured]))
     order = np.argsort(sums, kind="stable")
     sums, shares = sums[order], shares[order] / shares.sum()
     std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
-    # A new value lies below the i-th of n with probability i / (n + 1).
-    number = 1 / np.sum(shares**2)
-    zscores = norm.ppf(np.cumsum(shares) * number / (number + 1))
+    zscores = norm.ppf(np.cumsum(shares) - shares / 2)
     return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
 
 
@@ -132,12 +128,13 @@ class PooledSpace:
         scales = np.tile(self.scales, (len(rows), 1))
         scales[:, own] = 1 / (1 + 1 / (count - 1))
         distances = (np.sum(differences**2, axis=2) + correction) * scales
-        means = self.means[self.background_indices]
         position = np.flatnonzero(self.background_indices == own)
+        if not len(position):
+            return contrast_scores(distances, self._background.downdated(rows, u, share))
+        means = self.means[self.background_indices]
         background = np.empty(len(rows))
         for i, row in enumerate(rows):
-            if len(position):
-                means[position] = self.means[own] - (row - self.means[own]) / (count - 1)
+            means[position] = self.means[own] - (row - self.means[own]) / (count - 1)
             background[i] = Background(means).downdated(row[None, :], u[i : i + 1], share)[0]
         return contrast_scores(distances, background)
 
