@@ -112,7 +112,7 @@ def _shares(
     in_prior = pseudo_count / max(dof, 1) if contains_rows else 0.0
     own = (1 + in_prior) / (stats.count - 1 + pseudo_count) if is_own.any() else 0.0
     is_small = stats.mean.shape[0] < NEGLIGIBLE_LEVERAGE * dof
-    rival = 0.0 if is_small else in_prior / (stats.count - 1 + pseudo_count)
+    rival = 0.0 if is_small or not in_prior else in_prior / (stats.count - 1 + pseudo_count)
     return np.asarray(correction * np.where(is_own, own, rival))
 
 
