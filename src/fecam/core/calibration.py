@@ -325,7 +325,9 @@ def _traces(precision: Precision, scatter: Scatter, std: Array | None) -> tuple[
         signs /= N_PROBES**0.5
     probes = to_backend_of(signs, scatter.data)
     half = probes.shape[1]
-    products = to_float64(to_dense(scatter)) @ xp.concat([probes, probes / divisor[:, None]], axis=1)
+    products = to_float64(to_dense(scatter)) @ xp.concat(
+        [probes, probes / divisor[:, None]], axis=1
+    )
     applied = precision.apply(probes)
     return (
         float(xp.sum(applied * products[:, :half])),

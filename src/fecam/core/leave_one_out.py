@@ -80,7 +80,13 @@ def left_out_distances(
         differences = xp.take(queries, index, axis=0) - to_float64(precisions[c].center) + moved
         shares = _shares(counts[chosen], is_own, stats, metric, prior, dof)
         squares = _downdated(
-            differences, xp.take(offsets, index, axis=0), shares, stats, precisions[c], metric, prior
+            differences,
+            xp.take(offsets, index, axis=0),
+            shares,
+            stats,
+            precisions[c],
+            metric,
+            prior,
         )
         others = np.where(is_own, stats.count - 1, stats.count)
         if metric.normalization is None and not metric.is_shared:
