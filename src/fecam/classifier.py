@@ -32,6 +32,7 @@ from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.compression import compressed
 from fecam.core.compression_loss import CompressionEstimate, estimate_compression
 from fecam.core.distances import Neighbors
+from fecam.core.measurement import measured_rows, novelty_scores
 from fecam.core.metric import Metric
 from fecam.core.novelty import MIN_CLASSES, fitted_scale
 from fecam.core.predictor import Predictor
@@ -790,7 +791,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         predictor = Predictor(after, metric, previous=previous, prior=prior, tuning=self._tuning)
         measured = {}
         with suppress(FecamError):  # a singular or damaged matrix: predictions report it
-            measured = predictor.measured_rows(rows)
+            measured = measured_rows(predictor, rows)
         # Nothing below can fail, so an error above leaves the classifier unchanged.
         self._state = after.with_measurements({}, measured)
         self._predictor = predictor.with_state(self._state)
@@ -1014,10 +1015,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """The novelty of queries; NaN while there is no evidence."""
         classes = list(predictor.state.classes.values())
         distances = to_numpy(neighbors.distances)[:, 0]
-        dof = sum(stats.count - 1 for stats in classes)
-        scale = fitted_scale((stats.calibration for stats in classes), dof)
+        scale = fitted_scale(stats.calibration for stats in classes)
         if scale is not None and len(classes) >= MIN_CLASSES:
-            scores = predictor.novelty_scores(queries, neighbors)
+            scores = novelty_scores(predictor, queries, neighbors)
             return scale(scores).astype(distances.dtype)
         if not any(map(has_variance, classes)):
             return np.full_like(distances, np.nan)

@@ -196,7 +196,7 @@ def for_small_models(monkeypatch):
     No rows are measured while learning, as that derives precisions: models read from a file are
     cold.
     """
-    monkeypatch.setattr(Predictor, "measured_rows", lambda self, batch: {})
+    monkeypatch.setattr(classifier, "measured_rows", lambda predictor, batch: {})
     monkeypatch.setattr(FeCAMClassifier, "_tuning", SearchTuning(cg_min_flops=0, cg_cost=1.0))
 
 

@@ -177,7 +177,7 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     novelty, lag = read("docs/explanation/novelty.md"), read("docs/explanation/incremental.md")
     assert f"up to {calibration.CALIBRATION_ROWS} rows per" in novelty
     assert f"up to {MAX_CALIBRATION_ROWS} rows per class" in novelty
-    assert f"the {calibration.MAX_RIVALS} nearest classes" in novelty
+    assert f"the {measurement.MAX_RIVALS} nearest classes" in novelty
     assert f"stores {calibration_rows.N_COLUMNS} numbers" in novelty
     assert f"the weight of {calibration_rows.PRIOR_ROWS:.0f} rows" in novelty
     assert f"{calibration.N_PROBES} random directions" in novelty

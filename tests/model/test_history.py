@@ -275,7 +275,7 @@ def test_compact_drops_the_history_and_free_pages(path):
 
 def test_matrices_stay_in_the_file(path, lazily, monkeypatch):
     learn(path)
-    monkeypatch.setattr(Predictor, "measured_rows", lambda self, batch: {})  # reads neighbors
+    monkeypatch.setattr(classifier, "measured_rows", lambda predictor, batch: {})  # reads neighbors
     read = []
     fetch = lazy_matrices.fetch
     monkeypatch.setattr(

@@ -10,9 +10,9 @@ Both inputs are available without stored samples:
   with a common metric, and their number, sum and sum of squares are stored. :math:`v` is their
   relative variance over all classes.
 
-The novelty of a sample is the position of its distance in a log-normal distribution of mean
-:math:`E_y` and relative variance :math:`v`, in standard deviations. It is comparable between
-classes and encoders.
+Until rows have been measured with the row left out (`fecam.core.measurement`), the novelty of a
+sample is the position of its distance in a log-normal distribution of mean :math:`E_y` and relative
+variance :math:`v`, in standard deviations; afterwards see `fecam.core.novelty`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64
+from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64, to_numpy
 from fecam.core.covariance import apply_whitening, shrink, with_prior
 from fecam.core.metric import Metric
 from fecam.core.precision import DensePrecision, LowRankPrecision, Precision
@@ -38,16 +38,6 @@ SOFTMAX_CUTOFF = 5.0
 """Difference to the nearest class, in temperatures, beyond which the probability is zero.
 
 The ratio of the probabilities is 1/148 there."""
-MEASURED_CLASSES = 32
-"""Maximum number of classes of a batch whose rows are measured with the row left out."""
-MIN_MEASURED_ROWS = 8
-"""Minimum number of such rows per class, if they are expensive."""
-MAX_RIVALS = 16
-"""Number of nearest classes that such rows are compared with."""
-CHEAP_FLOPS = 2e9
-"""Multiplications that take less than a tenth of a second, a cheap measurement."""
-MEASUREMENT_GROWTH = 1.1
-"""Growth, in degrees of freedom or classes, after which rows are measured again."""
 CALIBRATION_ROWS = 32
 """Maximum number of rows per class and batch whose distances are measured."""
 N_PROBES = 32
@@ -159,9 +149,12 @@ def own_distance(
     scatter = stats.scatter
     if metric.covariance == "diagonal":
         scatter = Scatter(diagonal_of(scatter), "diagonal", scatter.n_features)
-    mean = _trace(precision, scatter) / (stats.count - 1)
-    leverage = _leverage(stats, precision, metric, prior, dof, in_prior, scatter)
-    return mean / (1 - min(leverage, 0.9)) * scale + bias
+    share, std = _leverage_terms(stats, metric, prior, dof, in_prior)
+    trace, normalized_trace = _traces(precision, scatter, std)
+    leverage = share * normalized_trace / (stats.count - 1)
+    if scatter.storage == "diagonal":  # each variance is estimated on its own
+        leverage /= scatter.n_features
+    return trace / (stats.count - 1) / (1 - min(leverage, 0.9)) * scale + bias
 
 
 def pooled_distance(classes: Iterable[ClassStatistics], own: Iterable[float | None]) -> float:
@@ -280,27 +273,16 @@ def length_of(stats: ClassStatistics) -> float:
     return math.sqrt(mean_square_length(stats))
 
 
-def _leverage(
-    stats: ClassStatistics,
-    precision: Precision,
-    metric: Metric,
-    prior: Prior | None,
-    dof: int,
-    in_prior: bool,
-    scatter: Scatter,
-) -> float:
-    """Return the mean leverage of a class's samples on its matrix."""
-    correction = stats.count / (stats.count - 1)
+def _leverage_terms(
+    stats: ClassStatistics, metric: Metric, prior: Prior | None, dof: int, in_prior: bool
+) -> tuple[float, Array | None]:
+    """Return the weight of a class's sample in its matrix, and the deviations that divide it."""
     if metric.is_shared:
-        share, std = 1 / max(dof, 1), None
-    else:
-        pseudo_count = 0.0 if prior is None else prior.pseudo_count
-        prior_share = pseudo_count / max(prior.dof, 1) if prior is not None and in_prior else 0.0
-        share = (1 + prior_share) / (stats.count - 2 + pseudo_count)
-        std = normalizing_std(stats, metric, prior)
-    leverage = correction * share * _trace(precision, scatter, std) / stats.count
-    # Each variance of a diagonal matrix is estimated on its own.
-    return leverage / scatter.n_features if scatter.storage == "diagonal" else leverage
+        return 1 / max(dof, 1), None
+    pseudo_count = 0.0 if prior is None else prior.pseudo_count
+    prior_share = pseudo_count / max(prior.dof, 1) if prior is not None and in_prior else 0.0
+    share = (1 + prior_share) / (stats.count - 2 + pseudo_count)
+    return share, normalizing_std(stats, metric, prior)
 
 
 def normalizing_std(stats: ClassStatistics, metric: Metric, prior: Prior | None) -> Array:
@@ -319,28 +301,35 @@ def normalizing_std(stats: ClassStatistics, metric: Metric, prior: Prior | None)
     return xp.ones_like(shrunk) * (math.sqrt(norm) or 1.0)
 
 
-def _trace(precision: Precision, scatter: Scatter, std: Array | None = None) -> float:
-    r"""Return :math:`\mathrm{tr}(P S)`, with :math:`S` divided by ``std`` on both sides if given.
+def _traces(precision: Precision, scatter: Scatter, std: Array | None) -> tuple[float, float]:
+    r"""Return :math:`\mathrm{tr}(P S)`, and the same with :math:`S` divided by ``std`` twice.
 
     Exact for few rows, few features and diagonal matrices; otherwise Hutchinson's estimate with
     fixed random signs.
     """
     xp = namespace(scatter.data)
+    divisor = xp.ones(scatter.n_features, dtype=xp.float64) if std is None else std
     if scatter.storage == "diagonal":
-        weights = to_float64(scatter.data) if std is None else scatter.data / std**2
+        weights = to_float64(scatter.data)
         if isinstance(precision, DensePrecision) and precision.whitening is not None:
             weights = weights * to_float64(precision.whitening) ** 2
-        return float(xp.sum(weights))
+        return float(xp.sum(weights)), float(xp.sum(weights / divisor**2))
     if scatter.storage == "low_rank" or isinstance(precision, LowRankPrecision):
         rows = to_float64(sqrt_rows(scatter))
-        rows = rows if std is None else rows / std
-        return float(xp.sum(precision.squared_mahalanobis(xp.astype(rows, scatter.data.dtype))))
+        rows = xp.astype(xp.concat([rows, rows / divisor], axis=0), scatter.data.dtype)
+        first, second = np.split(to_numpy(precision.squared_mahalanobis(rows)), 2)
+        return float(np.sum(first)), float(np.sum(second))
     signs = np.eye(scatter.n_features)
     if scatter.n_features > MAX_EXACT_FEATURES:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(scatter.n_features, N_PROBES))
         signs /= N_PROBES**0.5
     probes = to_backend_of(signs, scatter.data)
-    scaled = probes if std is None else probes / std[:, None]
-    product = to_float64(to_dense(scatter)) @ scaled
-    product = product if std is None else product / std[:, None]
-    return float(xp.sum(precision.apply(probes) * product))
+    half = probes.shape[1]
+    products = to_float64(to_dense(scatter)) @ xp.concat(
+        [probes, probes / divisor[:, None]], axis=1
+    )
+    applied = precision.apply(probes)
+    return (
+        float(xp.sum(applied * products[:, :half])),
+        float(xp.sum(applied * products[:, half:] / divisor[:, None])),
+    )

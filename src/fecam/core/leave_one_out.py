@@ -25,12 +25,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.arrays import Array, namespace, to_float64, to_numpy
+from fecam.core.arrays import Array, namespace, to_backend_of, to_float64, to_numpy
 from fecam.core.calibration import length_of, normalizing_std
 from fecam.core.metric import Metric
 from fecam.core.precision import Precision
 from fecam.core.prior import Prior
 from fecam.core.statistics import ClassStatistics
+from fecam.core.threads import in_parallel
 from fecam.core.transforms import unit_length
 
 MAX_LEVERAGE = 0.999
@@ -43,78 +44,101 @@ Floats = NDArray[np.float64]
 
 def left_out_distances(
     rows: Array,
-    own: int,
+    own: int | Sequence[int],
     classes: Sequence[ClassStatistics],
     precisions: Sequence[Precision],
     metric: Metric,
     prior: Prior | None,
     dof: int,
+    compared: NDArray[np.bool_] | None = None,
 ) -> Floats:
-    """Return the squared distances of rows of class ``own`` to each class, (rows, classes).
+    """Return the squared distances of rows to classes, each as if the row had not been learned.
 
-    ``dof`` are the degrees of freedom of all classes. A prior with fewer lags behind and does not
-    contain the rows.
+    ``own`` are the positions of the rows' classes, and ``dof`` the degrees of freedom of all
+    classes. A prior with fewer lags behind and does not contain the rows. Where ``compared``,
+    (rows, classes), is false, the distance is infinite.
     """
-    stats = classes[own]
+    xp = namespace(rows)
     rows = to_float64(rows)
-    offsets = rows - stats.mean  # what the rows contribute to scatters
+    n_rows = rows.shape[0]
+    own = np.broadcast_to(np.asarray(own), n_rows)
+    compared = np.ones((n_rows, len(classes)), bool) if compared is None else compared
+    counts = np.asarray([classes[i].count for i in own], np.float64)
+    lengths = [length_of(classes[i]) if metric.unit_compare else 1.0 for i in own]
+    offsets = rows - xp.stack([classes[i].mean for i in own], axis=0)  # what is in the scatters
     queries = unit_length(rows) if metric.unit_compare else rows
-    shift = offsets / ((stats.count - 1) * (length_of(stats) if metric.unit_compare else 1.0))
-    columns = []
-    for c, (other, precision) in enumerate(zip(classes, precisions, strict=True)):
-        differences = queries - to_float64(precision.center)
-        if c == own:  # its mean moves away from a row that is left out
-            differences = differences + shift
-        share = _share(stats, other, c == own, metric, prior, dof)
-        squares = _downdated(differences, offsets, share, other, precision, metric, prior)
-        count = stats.count - 1 if c == own else other.count
-        if c == own and metric.normalization is None and not metric.is_shared:
+    shifts = offsets / to_backend_of((counts - 1) * np.asarray(lengths), rows)[:, None]
+
+    def distances_to(c: int) -> Floats:
+        stats, chosen = classes[c], np.flatnonzero(compared[:, c])
+        column = np.full(n_rows, np.inf)
+        if not len(chosen):
+            return column
+        is_own, index = own[chosen] == c, to_backend_of(chosen, rows)
+        # The mean of a class moves away from its row that is left out.
+        moved = xp.take(shifts, index, axis=0) * to_backend_of(1.0 * is_own, rows)[:, None]
+        differences = xp.take(queries, index, axis=0) - to_float64(precisions[c].center) + moved
+        shares = _shares(counts[chosen], is_own, stats, metric, prior, dof)
+        squares = _downdated(
+            differences,
+            xp.take(offsets, index, axis=0),
+            shares,
+            stats,
+            precisions[c],
+            metric,
+            prior,
+        )
+        others = np.where(is_own, stats.count - 1, stats.count)
+        if metric.normalization is None and not metric.is_shared:
             pseudo_count = 0.0 if prior is None else prior.pseudo_count
-            squares = squares * (count - 1 + pseudo_count) / (count + pseudo_count)
-        columns.append(squares / (1 + metric.mean_uncertainty / count))
-    return np.stack(columns, axis=1)
+            ratio = (stats.count - 2 + pseudo_count) / (stats.count - 1 + pseudo_count)
+            squares = squares * np.where(is_own, ratio, 1.0)
+        column[chosen] = squares / (1 + metric.mean_uncertainty / others)
+        return column
+
+    return np.stack(in_parallel(distances_to, range(len(classes))), axis=1)
 
 
-def _share(
+def _shares(
+    counts: Floats,
+    is_own: NDArray[np.bool_],
     stats: ClassStatistics,
-    other: ClassStatistics,
-    is_own: bool,
     metric: Metric,
     prior: Prior | None,
     dof: int,
-) -> float:
-    """Return the weight of a row of one class in the matrix of another."""
+) -> Floats:
+    """Return the weights of rows in the matrix of a class, given the sizes of their own classes."""
     if metric.covariance in ("identity", "diagonal"):
-        return 0.0  # each variance is estimated on its own: the leverage is negligible
-    correction = stats.count / (stats.count - 1)
+        return 0 * counts  # each variance is estimated on its own: the leverage is negligible
+    correction = counts / (counts - 1)
     if metric.is_shared:
         return correction / max(dof, 1)
     pseudo_count = 0.0 if prior is None else prior.pseudo_count
     contains_rows = prior is not None and prior.dof == dof
     in_prior = pseudo_count / max(dof, 1) if contains_rows else 0.0
-    if is_own:
-        return correction * (1 + in_prior) / (stats.count - 1 + pseudo_count)
-    if not contains_rows or stats.mean.shape[0] < NEGLIGIBLE_LEVERAGE * dof:
-        return 0.0
-    return correction * in_prior / (other.count - 1 + pseudo_count)
+    own = (1 + in_prior) / (stats.count - 1 + pseudo_count) if is_own.any() else 0.0
+    is_small = stats.mean.shape[0] < NEGLIGIBLE_LEVERAGE * dof
+    rival = 0.0 if is_small or not in_prior else in_prior / (stats.count - 1 + pseudo_count)
+    return np.asarray(correction * np.where(is_own, own, rival))
 
 
 def _downdated(
     differences: Array,
     offsets: Array,
-    share: float,
+    shares: Floats,
     stats: ClassStatistics,
     precision: Precision,
     metric: Metric,
     prior: Prior | None,
 ) -> Floats:
-    """Return squared distances without the rows' own contribution to the matrix."""
-    if not share:
+    """Return squared distances without the rows' own contributions to the matrix."""
+    if not shares.any():
         return _squares(precision, differences, stats.raw_mean.dtype)
     u = offsets if metric.is_shared else offsets / normalizing_std(stats, metric, prior)
     xp = namespace(u)
     if metric.normalization == "correlation" and not metric.is_shared:
-        differences = differences * xp.sqrt(xp.clip(1 - share * u**2, 1 - MAX_LEVERAGE, None))
+        remaining = 1 - to_backend_of(shares, u)[:, None] * u**2
+        differences = differences * xp.sqrt(xp.clip(remaining, 1 - MAX_LEVERAGE, None))
     # Vectors of the same length, because their products are differences of squares.
     norms = [xp.linalg.vector_norm(x, axis=1, keepdims=True) for x in (differences, u)]
     length = norms[0] / xp.where(norms[1] > 0, norms[1], xp.ones_like(norms[1]))
@@ -125,8 +149,8 @@ def _downdated(
     square, leverage, both = np.split(squares, 3)
     scale = np.asarray(to_numpy(length), np.float64)[:, 0]
     product = (both - square - leverage) / 2 / scale  # polarization
-    leverage = share * leverage / scale**2
-    correction = share * product**2 / (1 - np.minimum(leverage, MAX_LEVERAGE))
+    leverage = shares * leverage / scale**2
+    correction = shares * product**2 / (1 - np.minimum(leverage, MAX_LEVERAGE))
     return np.asarray(square + correction)
 
 

@@ -229,15 +229,16 @@ def block_cholesky(
 ) -> BlockCholesky | None:
     """Factorize a class in a shared basis; None if its matrix is numerically singular."""
     xp = namespace(covariance)
-    rotated = axes.T @ covariance @ axes
-    rotated = (rotated + rotated.T) / 2
     noise = rounding_noise(covariance, float(xp.finfo(dtype).eps))
-    inverse = inverse_cholesky(rotated, noise)
+    inverse = inverse_cholesky(covariance, noise)
     if inverse is None:
         return None
+    white = inverse @ axes
     ends = block_ends(covariance.shape[0], tuning)
-    floor, triangle = _separate_tail_floor(inverse.T, rotated, ends[0], tuning)
-    triangle = xp.astype(triangle, dtype)
+    factor = _separate_tail_floor(white.T @ white, covariance, axes, ends[0], tuning)
+    if factor is None:
+        return None
+    floor, triangle = factor[0], xp.astype(factor[1], dtype)
     blocks = tuple(
         xp.asarray(triangle[:end, start:end], copy=True)
         for start, end in zip([0, *ends[:-1]], ends, strict=True)
@@ -246,23 +247,30 @@ def block_cholesky(
 
 
 def _separate_tail_floor(
-    triangle: Array, covariance: Array, start: int, tuning: SearchTuning
-) -> tuple[float, Array]:
-    """Tail floor of the coordinates from ``start`` on, and the triangle of the remainder."""
-    xp = namespace(triangle)
-    tail = covariance[start:, start:]
-    if tail.shape[0] == 0:
-        return 0.0, triangle
-    direction = xp.ones_like(tail[:, 0])
-    for _ in range(8):  # power iteration: the direction of largest variance
-        direction = tail @ direction
-        direction = direction / xp.linalg.vector_norm(direction)
-    floor = tuning.tail_floor_share / float(xp.vecdot(direction, tail @ direction))
-    mask = xp.concat([zeros((start,), triangle), xp.ones_like(tail[:, 0])])
-    remainder = add_to_diagonal(triangle @ triangle.T, -floor * mask)
-    # Cholesky from the last coordinate backwards; it fails if the floor is too high.
-    upper = cholesky(xp.flip(remainder))
-    return (0.0, triangle) if upper is None else (floor, xp.flip(upper))
+    precision: Array, covariance: Array, axes: Array, start: int, tuning: SearchTuning
+) -> tuple[float, Array] | None:
+    """Tail floor of the coordinates from ``start`` on, and the triangle of the remainder.
+
+    The precision is given in the shared basis, the covariance is not. None if it is singular.
+    """
+    xp = namespace(precision)
+    tail = axes[:, start:]
+    if tail.shape[1] == 0:
+        floors = [0.0]
+    else:
+        direction = xp.ones_like(tail[0, :])
+        for _ in range(9):  # power iteration: the direction of largest variance
+            direction = tail.T @ (covariance @ (tail @ direction))
+            variance = float(xp.linalg.vector_norm(direction))
+            direction = direction / variance
+        floors = [tuning.tail_floor_share / variance, 0.0]
+    mask = xp.concat([zeros((start,), tail), xp.ones_like(tail[0, :])])
+    for floor in floors:  # the first may be too high
+        remainder = add_to_diagonal(precision, -floor * mask)
+        upper = cholesky(xp.flip(remainder))  # from the last coordinate backwards
+        if upper is not None:
+            return floor, xp.flip(upper)
+    return None
 
 
 def is_low_rank(statistics: ClassStatistics, metric: Metric) -> bool:

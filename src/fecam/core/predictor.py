@@ -8,7 +8,7 @@ lag behind the statistics (`fecam.core.prior`); otherwise each batch would deriv
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from copy import copy
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -22,16 +22,10 @@ from fecam.core.arrays import (
     eye,
     is_cpu,
     namespace,
-    to_float64,
     to_numpy,
 )
 from fecam.core.bounds import CGBounds
 from fecam.core.calibration import (
-    CHEAP_FLOPS,
-    MAX_RIVALS,
-    MEASURED_CLASSES,
-    MEASUREMENT_GROWTH,
-    MIN_MEASURED_ROWS,
     SOFTMAX_CUTOFF,
     expected_distances,
     has_variance,
@@ -42,15 +36,10 @@ from fecam.core.calibration import (
     strided_subset,
 )
 from fecam.core.calibration_rows import (
-    N_SCORES,
     Floats,
-    last_model,
-    left_out_losses,
-    pack_rows,
 )
 from fecam.core.covariance import apply_whitening, pooled, scatter_of, whiten
 from fecam.core.distances import ExhaustiveDistances, Neighbors, k_smallest
-from fecam.core.leave_one_out import left_out_distances
 from fecam.core.metric import (
     Metric,
     class_covariance,
@@ -59,7 +48,7 @@ from fecam.core.metric import (
     prototype_of,
     shared_covariance,
 )
-from fecam.core.novelty import MIN_CLASSES, PooledSpace, distance_scores
+from fecam.core.novelty import PooledSpace
 from fecam.core.precision import (
     DensePrecision,
     LowRankPrecision,
@@ -73,9 +62,8 @@ from fecam.core.prior import Prior, PriorSpectrum, spectrum_of, updated_prior
 from fecam.core.scatter import diagonal_of
 from fecam.core.search import PrunedSearch, search_cold
 from fecam.core.state import ClassifierState
-from fecam.core.statistics import MAX_CALIBRATION_ROWS, CalibrationRows, ClassStatistics
+from fecam.core.statistics import ClassStatistics
 from fecam.core.threads import in_parallel
-from fecam.core.transforms import unit_length
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import SingularMatrixError
 
@@ -165,26 +153,26 @@ class Predictor:
         )
 
     @property
-    def _dof(self) -> int:
+    def dof(self) -> int:
         """The degrees of freedom of all classes."""
         return sum(stats.count - 1 for stats in self._stats)
 
     @property
-    def _class_prior(self) -> Prior | None:
+    def class_prior(self) -> Prior | None:
         """The prior that the covariances of single classes are pulled to, if any."""
         return self.prior if self.metric.has_prior else None
 
     @cached_property
     def _classes_in_prior(self) -> set[Hashable]:
         """The classes whose samples a prior contains: if it lags, the first ones up to its size."""
-        prior = self._class_prior
+        prior = self.class_prior
         ordered = sorted(self.labels, key=self.state.tasks.__getitem__)
         dof = np.cumsum([self.state.classes[label].count - 1 for label in ordered])
         return {k for k, n in zip(ordered, dof, strict=True) if prior is None or n <= prior.dof}
 
     @cached_property
     def _spectrum(self) -> PriorSpectrum | None:
-        prior = self._class_prior
+        prior = self.class_prior
         return None if prior is None else spectrum_of(prior, self.state.like.dtype)
 
     @cached_property
@@ -228,7 +216,7 @@ class Predictor:
         """One precision per class, in the order of the classes."""
         if self.metric.is_shared:
             return self._shared_precisions()
-        _ = self._class_prior, self.axes
+        _ = self.class_prior, self.axes
         missing = [label for label in self.labels if not self._is_current(label)]
         if any(is_low_rank(self.state.classes[label], self.metric) for label in missing):
             _ = self._spectrum  # once, before threads need it
@@ -249,7 +237,7 @@ class Predictor:
     def _valid(self, label: Hashable) -> _Derived | None:
         """The precision of a class, if it was derived from the present objects."""
         derived = self._derived.get(label)
-        if derived is None or derived.prior is not self._class_prior:
+        if derived is None or derived.prior is not self.class_prior:
             return None
         fallback = derived.fallback_variance
         return derived if fallback is None or fallback == self.fallback_variance else None
@@ -262,7 +250,7 @@ class Predictor:
         )
 
     def _derive(self, label: Hashable) -> _Derived:
-        stats, prior = self.state.classes[label], self._class_prior
+        stats, prior = self.state.classes[label], self.class_prior
         fallback = self._fallback_of(stats)
         axes = vars(self).get("axes", self._basis[0] if self._basis else None)
         try:
@@ -278,7 +266,7 @@ class Predictor:
         """The variance assumed for a class without any; None for all others."""
         if self.metric.normalization is not None:
             return None
-        has_variance = _has_variance(stats, self.metric, self._class_prior)
+        has_variance = _has_variance(stats, self.metric, self.class_prior)
         return None if has_variance else self.fallback_variance
 
     def _new_precision(
@@ -302,7 +290,7 @@ class Predictor:
             )
         if precision is not None:
             return precision
-        covariance = class_covariance(stats, metric, self._class_prior, fallback_variance)
+        covariance = class_covariance(stats, metric, self.class_prior, fallback_variance)
         if axes is not None and covariance.ndim == 2:
             precision = block_cholesky(covariance, center, axes, dtype, scale, self.tuning)
         if precision is not None:
@@ -344,7 +332,7 @@ class Predictor:
         else:
             fallback = self._fallback_of(stats)
             covariance = class_covariance(
-                stats, metric, self._class_prior, 1.0 if fallback is None else fallback
+                stats, metric, self.class_prior, 1.0 if fallback is None else fallback
             )
         if covariance.ndim == 1:
             covariance = eye(self.state.n_features, covariance) * covariance
@@ -443,7 +431,7 @@ class Predictor:
         return CGBounds(
             self.state,
             self.metric,
-            self._class_prior,
+            self.class_prior,
             lambda: self.fallback_variance,
             self.tuning,
         )
@@ -481,8 +469,16 @@ class Predictor:
         return [self._expected[i] for i in wanted]
 
     def _new_expected(self, indices: Sequence[int]) -> dict[int, float]:
+        reference = strided_subset([i for i, s in enumerate(self._stats) if has_variance(s)])
+        return self.expected_among(indices, reference)
+
+    def expected_among(self, indices: Sequence[int], reference: Sequence[int]) -> dict[int, float]:
+        """The expected squared distances of some classes, pulled to the mean of others.
+
+        It needs the precisions of these classes only.
+        """
         stats = self._stats
-        reference = strided_subset([i for i, s in enumerate(stats) if has_variance(s)])
+        reference = [i for i in reference if has_variance(stats[i])]
         if reference:
             own = {i: self._own_distance(i) for i in {*reference, *indices}}
         else:  # while no class has enough samples
@@ -496,6 +492,14 @@ class Predictor:
             for i, value in zip(indices, values, strict=True)
         }
 
+    def measured_before(self) -> list[int]:
+        """The classes whose expected distances need no new precision."""
+        return [
+            i
+            for i, label in enumerate(self.labels)
+            if label in self._own and self._valid(label) is not None
+        ]
+
     def _own_distance(self, index: int) -> float | None:
         stats, label = self._stats[index], self.labels[index]
         if not has_variance(stats):
@@ -503,13 +507,13 @@ class Predictor:
         precision = self.precision_of(index)
         cached = self._own.get(label)
         if cached is None or cached[0] is not precision:
-            prior = self._class_prior
+            prior = self.class_prior
             contained = label in self._classes_in_prior
-            value = own_distance(stats, precision, self.metric, prior, self._dof, contained)
+            value = own_distance(stats, precision, self.metric, prior, self.dof, contained)
             cached = self._own[label] = (precision, value)
         return cached[1]
 
-    # ------------------------------------------------------------------ measurements of samples
+    # ------------------------------------------------------------------ the pooled metric
 
     @cached_property
     def pooled_space(self) -> PooledSpace:
@@ -521,106 +525,15 @@ class Predictor:
         """Rows in coordinates in which the pooled matrix is the identity."""
         prior = self.prior
         if prior is None or prior.whitening is None:
-            scale = (self.state.n_features / self._mean_expected) ** 0.5
+            scale = (self.state.n_features / self.mean_expected) ** 0.5
             return np.asarray(scale * to_numpy(rows), np.float64)
         scaled = namespace(rows).astype(rows / prior.std, prior.whitening.dtype, copy=False)
         return np.asarray(to_numpy(apply_whitening(scaled, prior.whitening)), np.float64)
 
     @property
-    def _mean_expected(self) -> float:
+    def mean_expected(self) -> float:
+        """The mean expected distance over classes."""
         return float(np.mean(self.expected_distances()))
-
-    def novelty_scores(self, queries: Array, nearest: Neighbors) -> Floats:
-        """The four scores of `fecam.core.novelty` for queries with these nearest classes."""
-        indices = to_numpy(nearest.indices)[:, 0]
-        unique, inverse = np.unique(indices, return_inverse=True)
-        expected = np.asarray(self.expected_distances(unique.tolist()))[inverse]
-        distances = to_numpy(nearest.distances)[:, 0].astype(np.float64)
-        own = distance_scores(distances, expected, self._mean_expected)
-        n_queries, step = queries.shape[0], self.tuning.block_rows
-        blocks = [
-            self.pooled_space.scores(self.in_pooled_space(queries[i : min(i + step, n_queries), :]))
-            for i in range(0, n_queries, step)
-        ]
-        return np.concatenate([own, np.concatenate(blocks)], axis=1)
-
-    def measured_rows(self, batch: Mapping[Hashable, Array]) -> dict[Hashable, CalibrationRows]:
-        """Measurements of some rows of a batch that was learned, see `fecam.core.calibration_rows`.
-
-        Empty if the model has hardly grown since the last ones.
-        """
-        pseudo_count = 0.0 if self._class_prior is None else self._class_prior.pseudo_count
-        min_count = 2 if pseudo_count or self.metric.is_shared else 3
-        usable = [label for label in batch if self.state.classes[label].count >= min_count]
-        last_dof, last_n_classes = last_model([stats.calibration for stats in self._stats])
-        has_grown = (
-            self._dof > MEASUREMENT_GROWTH * last_dof
-            or len(self.labels) > MEASUREMENT_GROWTH * last_n_classes
-        )
-        if len(self.labels) < 2 or not usable or not has_grown:
-            return {}
-        usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
-        own = {label: self.labels.index(label) for label in usable}
-        compared = {index: self._rivals(index) for index in own.values()}
-        needed = {i for indices in compared.values() for i in indices}
-        dof = self._dof
-        if len(needed) == len(self.labels):
-            _ = self.precisions  # several threads
-        n_rows = self._measured_rows_per_class(len(usable))
-        result = {}
-        for label, index in own.items():
-            features = batch[label]
-            number = min(n_rows, features.shape[0])
-            step = features.shape[0] // number
-            rows = features[: number * step : step, :]
-            indices = compared[index]
-            distances = left_out_distances(
-                rows,
-                0,
-                [self._stats[i] for i in indices],
-                [self.precision_of(i) for i in indices],
-                self.metric,
-                self._class_prior,
-                dof,
-            )
-            losses = left_out_losses(distances, 0, self._mean_expected)
-            scores = np.zeros((number, N_SCORES))
-            if len(self.labels) >= MIN_CLASSES:
-                expected = np.asarray(self.expected_distances(indices))
-                scores = self._left_out_scores(rows, index, distances, expected)
-            result[label] = pack_rows(dof, len(self.labels), scores, losses)
-        return result
-
-    def _rivals(self, index: int) -> list[int]:
-        """A class, and the classes whose prototypes are nearest to it in the pooled metric."""
-        means = self.pooled_space.means
-        squares = np.sum((means - means[index]) ** 2, axis=1)
-        squares[index] = -1.0
-        return [int(i) for i in np.argsort(squares, kind="stable")[: MAX_RIVALS + 1]]
-
-    def _measured_rows_per_class(self, n_measured: int) -> int:
-        """The number of rows to measure of each of ``n_measured`` classes."""
-        n_products = 3 * (min(MAX_RIVALS, len(self.labels) - 1) + 1)
-        cheap = CHEAP_FLOPS / (n_measured * n_products * self.state.n_features**2)
-        return max(MIN_MEASURED_ROWS, min(int(cheap), MAX_CALIBRATION_ROWS))
-
-    def _left_out_scores(
-        self, rows: Array, index: int, distances: Floats, expected: Floats
-    ) -> Floats:
-        """The novelty scores of rows of a class, each as if it had not been learned."""
-        stats, prior = self._stats[index], self.prior
-        contributions = None
-        if prior is not None and prior.dof == self._dof and prior.covariance.ndim == 2:
-            # Otherwise it lags behind and does not contain the rows, or is a diagonal.
-            contributions = self.in_pooled_space(to_float64(rows) - stats.mean)
-        queries = self.in_pooled_space(unit_length(rows) if self.metric.unit_compare else rows)
-        contrast = self.pooled_space.left_out_scores(
-            queries, contributions, index, stats.count, self._dof
-        )
-        nearest = np.argmin(distances, axis=1)
-        smallest = np.take_along_axis(distances, nearest[:, None], axis=1)[:, 0]
-        own = distance_scores(smallest, expected[nearest], self._mean_expected)
-        return np.concatenate([own, contrast], axis=1)
 
     def with_state(self, state: ClassifierState) -> Predictor:
         """The predictor of a state that differs in measurements of samples only."""

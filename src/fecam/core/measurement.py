@@ -1,0 +1,162 @@
+"""Measurements of samples: novelty scores of queries, and of learned rows that were left out.
+
+While a batch is learned, some of its rows are measured under the model just updated, each as if it
+had not been learned (`fecam.core.leave_one_out`). Their losses and scores are stored with their
+class (`fecam.core.calibration_rows`). This is what probabilities and novelty are fitted to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from fecam.core.arrays import Array, namespace, to_float64, to_numpy
+from fecam.core.calibration import strided_subset
+from fecam.core.calibration_rows import (
+    N_SCORES,
+    Floats,
+    last_model,
+    left_out_losses,
+    pack_rows,
+)
+from fecam.core.distances import Neighbors
+from fecam.core.leave_one_out import left_out_distances
+from fecam.core.novelty import MIN_CLASSES, distance_scores
+from fecam.core.predictor import Predictor
+from fecam.core.statistics import MAX_CALIBRATION_ROWS, CalibrationRows
+from fecam.core.transforms import unit_length
+
+MEASURED_CLASSES = 16
+"""Maximum number of classes of a batch whose rows are measured."""
+MEASURED_ROWS = 128
+"""Maximum number of rows of a batch that are measured, the same number of each class."""
+MAX_RIVALS = 16
+"""Number of nearest classes that such rows are compared with."""
+FEW_RIVALS = 4
+"""The same where most precisions are not needed: a few new classes among many."""
+MEASUREMENT_GROWTH = 1.2
+"""Growth, in degrees of freedom or classes, after which rows are measured again."""
+
+
+def novelty_scores(predictor: Predictor, queries: Array, nearest: Neighbors) -> Floats:
+    """Return the four scores of `fecam.core.novelty` for queries with these nearest classes."""
+    indices = to_numpy(nearest.indices)[:, 0]
+    unique, inverse = np.unique(indices, return_inverse=True)
+    expected = np.asarray(predictor.expected_distances(unique.tolist()))[inverse]
+    distances = to_numpy(nearest.distances)[:, 0].astype(np.float64)
+    own = distance_scores(distances, expected, predictor.mean_expected)
+    space, step = predictor.pooled_space, predictor.tuning.block_rows
+    n_queries = queries.shape[0]
+    blocks = [
+        space.scores(predictor.in_pooled_space(queries[i : min(i + step, n_queries), :]))
+        for i in range(0, n_queries, step)
+    ]
+    return np.concatenate([own, np.concatenate(blocks)], axis=1)
+
+
+def measured_rows(
+    predictor: Predictor, batch: Mapping[Hashable, Array]
+) -> dict[Hashable, CalibrationRows]:
+    """Return measurements of some rows of a batch that was learned, by class.
+
+    Empty if the model has hardly grown since the last ones. Rows are compared with the nearest
+    classes only, so that few precisions are derived while learning.
+    """
+    state, labels, metric = predictor.state, predictor.labels, predictor.metric
+    prior, dof = predictor.class_prior, predictor.dof
+    has_prior = prior is not None and prior.pseudo_count > 0
+    min_count = 2 if has_prior or metric.is_shared else 3
+    usable = [label for label in batch if state.classes[label].count >= min_count]
+    if len(labels) < 2 or not usable or not _has_grown(predictor):
+        return {}
+    usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
+    rows = {label: _evenly_spaced(batch[label], len(usable)) for label in usable}
+    own = {label: labels.index(label) for label in usable}
+    rivals = {label: _rivals(predictor, index) for label, index in own.items()}
+    needed = _union(own, rivals)
+    if 2 * len(needed) > len(labels):
+        _ = predictor.precisions  # in the basis that predictions need, with several threads
+    else:
+        rivals = {label: indices[:FEW_RIVALS] for label, indices in rivals.items()}
+        needed = _union(own, rivals)
+    lengths = [len(rows[label]) for label in usable]
+    compared = np.stack([np.isin(needed, [own[label], *rivals[label]]) for label in usable])
+    columns = np.repeat([needed.index(own[label]) for label in usable], lengths)
+    distances = left_out_distances(
+        namespace(state.like).concat(list(rows.values()), axis=0),
+        columns,
+        [state.classes[labels[i]] for i in needed],
+        [predictor.precision_of(i) for i in needed],
+        metric,
+        prior,
+        dof,
+        np.repeat(compared, lengths, axis=0),
+    )
+    nearest = np.asarray(needed)[np.argmin(distances, axis=1)]
+    reference = strided_subset(sorted({*own.values(), *predictor.measured_before()}))
+    expected = predictor.expected_among(sorted({*nearest.tolist(), *reference}), reference)
+    mean_expected = float(np.mean([expected[i] for i in reference]))
+    losses = left_out_losses(distances, columns, mean_expected)
+    scores = np.zeros((len(losses), N_SCORES))
+    if len(labels) >= MIN_CLASSES:
+        expected_nearest = np.asarray([expected[i] for i in nearest])
+        # New samples are compared with a mean of one sample more.
+        counts = np.repeat([state.classes[label].count for label in usable], lengths)
+        is_own = np.argmin(distances, axis=1) == columns
+        smallest = distances.min(axis=1) * np.where(is_own, 1 - 1 / counts**2, 1.0)
+        scores[:, :2] = distance_scores(smallest, expected_nearest, mean_expected)
+        contrasts = [_left_out_contrasts(predictor, rows[k], own[k]) for k in usable]
+        scores[:, 2:] = np.concatenate(contrasts)
+    ends = np.cumsum(lengths)[:-1]
+    return {
+        label: pack_rows(dof, len(labels), own_scores, own_losses)
+        for label, own_scores, own_losses in zip(
+            usable, np.split(scores, ends), np.split(losses, ends), strict=True
+        )
+    }
+
+
+def _union(own: Mapping[Hashable, int], rivals: Mapping[Hashable, list[int]]) -> list[int]:
+    """Return the classes whose precisions are needed."""
+    return sorted({*own.values(), *(i for indices in rivals.values() for i in indices)})
+
+
+def _has_grown(predictor: Predictor) -> bool:
+    """Return whether the model has grown since rows were last measured."""
+    rows = [stats.calibration for stats in predictor.state.classes.values()]
+    last_dof, last_n_classes = last_model(rows)
+    return (
+        predictor.dof > MEASUREMENT_GROWTH * last_dof
+        or len(predictor.labels) > MEASUREMENT_GROWTH * last_n_classes
+    )
+
+
+def _evenly_spaced(features: Array, n_classes: int) -> Array:
+    """Return the rows of a class to measure, if rows of ``n_classes`` classes are."""
+    limit = min(MEASURED_ROWS // n_classes, MAX_CALIBRATION_ROWS)
+    number = min(limit, features.shape[0])
+    step = features.shape[0] // number
+    return features[: number * step : step, :]
+
+
+def _rivals(predictor: Predictor, index: int) -> list[int]:
+    """Return the classes whose prototypes are nearest to that of a class in the pooled metric."""
+    means = predictor.pooled_space.means
+    squares = np.sum((means - means[index]) ** 2, axis=1)
+    squares[index] = np.inf
+    return [int(i) for i in np.argsort(squares, kind="stable")[:MAX_RIVALS] if i != index]
+
+
+def _left_out_contrasts(predictor: Predictor, rows: Array, index: int) -> Floats:
+    """Return the last two novelty scores of rows of a class, each as if it were not learned."""
+    stats = predictor.state.classes[predictor.labels[index]]
+    prior, dof = predictor.prior, predictor.dof
+    contributions = None
+    if prior is not None and prior.dof == dof and prior.covariance.ndim == 2:
+        # Otherwise it lags behind and does not contain the rows, or is a diagonal.
+        contributions = predictor.in_pooled_space(to_float64(rows) - stats.mean)
+    queries = unit_length(rows) if predictor.metric.unit_compare else rows
+    return predictor.pooled_space.left_out_scores(
+        predictor.in_pooled_space(queries), contributions, index, stats.count, dof
+    )
