@@ -39,7 +39,7 @@ from fecam.learners.recipe import Recipe
 from fecam.learners.state import read_state, write_state
 from fecam.learners.task import LearningTask
 from fecam.training.base_training import new_network
-from fecam.training.classifiers import expand_classifier
+from fecam.training.classifiers import ClassifierName, expand_classifier
 from fecam.training.hooks import Hooks
 from fecam.training.images import TrainingImages
 from fecam.training.loop import train
@@ -89,6 +89,8 @@ class Learner:
     """Whether `old` is the network before the task while a later task is learned."""
     keeps_data: ClassVar[bool] = False
     """Whether the method may see data of earlier tasks again."""
+    classifier_name: ClassVar[ClassifierName | None] = None
+    """The classifier that the method's losses need, instead of that of the recipe."""
 
     recipe: Recipe = field(init=False, repr=False)
     network: nn.Module = field(init=False, repr=False)
@@ -112,6 +114,15 @@ class Learner:
 
     def check_options(self) -> None:
         """Raise `TrainingError` for options that are out of range."""
+
+    def check_network(self, network: nn.Module) -> None:
+        """Raise `TrainingError` for a network that the method cannot train.
+
+        Parameters
+        ----------
+        network : torch.nn.Module
+            A new network of the recipe.
+        """
 
     def check_task(self, task: LearningTask) -> None:
         """Raise `TrainingError` for a task that the method cannot learn.
@@ -289,6 +300,8 @@ class Learner:
             If the method cannot learn the task, or the loss becomes infinite or NaN.
         """
         task = self._task(data)
+        if task.first:
+            self.check_network(self.recipe.network())
         self.check_task(task)
         self._grow(task)
         self.network.requires_grad_(True)
@@ -323,9 +336,10 @@ class Learner:
         Returns
         -------
         TrainingPlan
-            By default that of the recipe.
+            By default that of the recipe, with the classifier that the method needs.
         """
-        return self.recipe.plan(index)
+        plan, name = self.recipe.plan(index), self.classifier_name
+        return plan if name is None else replace(plan, classifier=name)
 
     @property
     def device(self) -> Any:
