@@ -406,3 +406,14 @@ def test_plans_are_checked_before_anything_is_trained(experiment, tmp_path):
         with pytest.raises(SpecError, match=message):
             run(experiment(**change), tmp_path / "run")
         assert not (tmp_path / "cache/first-tasks").exists()
+
+
+def test_the_figures_of_the_paper_may_change_when_a_run_resumes(experiment, tmp_path):
+    few = SIGNS + HEADS
+    run(experiment(few), tmp_path / "run")
+    figures = experiment('title = "other"\n' + few + "[paper.figures]\nncm = { last = 20.0 }\n")
+    assert [r["kind"] for r in run(figures, tmp_path / "run")].count("task") == 3
+    result = read_run(tmp_path / "run")
+    assert result.paper == {"ncm": {"last": 20.0}} and result.title == "other"
+    with pytest.raises(SpecError, match="holds another experiment"):
+        run(experiment(few.replace("epochs = 2", "epochs = 1")), tmp_path / "run")

@@ -199,7 +199,7 @@ def test_the_small_experiments_of_learners_have_one_recipe():
     assert cold.later_tasks.plan == {"learning_rate": 0.01}
     assert [x.label for x in one.learners] == [x.label for x in glyphs.learners]
     differ = [a.label for a, b in zip(one.learners, glyphs.learners, strict=True) if a != b]
-    assert differ == ["PASS"] and not glyphs.learners[-2].options["rotations"]
+    assert differ == ["PASS"] and not glyphs.learners[-3].options["rotations"]
     for label, row in one.paper["figures"].items():
         assert row == spec.load("cifar100-t5").paper["figures"][label.removesuffix(", E-LwF")]
 
