@@ -137,9 +137,7 @@ def page(records: Path = RECORDS) -> str:
 
 
 def _method(entry: Entry, contents: list[dict[str, Any]]) -> str:
-    rows = [
-        row for content in contents if content["learner"] == entry.name for row in _row(content)
-    ]
+    rows = [_row(content) for content in contents if content["learner"] == entry.name]
     header = [
         "experiment", "row", "seeds", "average %", "paper", "difference", "last %", "paper",
         "difference", "old %", "new %", "weights", "measured at",

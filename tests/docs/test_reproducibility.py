@@ -82,7 +82,7 @@ def test_records_of_several_runs_have_what_the_metrics_need(runs, script, tmp_pa
         assert row["seeds"] == expected["seeds"]
         assert row["average"]["mean"] == pytest.approx(expected["average"]["mean"], abs=1e-5)
         assert content["git"]["commit"] == ABOUT["git"]["commit"]
-        assert content["settings"] == {"batch_norm": "x"}
+        assert content["settings"] == {"batch_norm": "running"}
     page = script.page(tmp_path / "records")
     (line,) = [line for line in page.splitlines() if "| EWC" in line]
     difference = 100 * by_head["EWC"]["average"]["mean"] - 24.5
