@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fecam.errors import TrainingError
-from fecam.learners.learner import Learner, OldRows, Outputs
+from fecam.learners.decisions import OldRows, Outputs
+from fecam.learners.learner import Learner
 from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation, softmax_distillation
 from fecam.learners.task import LearningTask
 from fecam.training.classifiers import ClassifierName

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from fecam.errors import TrainingError
 from fecam.learners.adam_learner import AdamLearner
-from fecam.learners.learner import OldRows, Outputs
+from fecam.learners.decisions import OldRows, Outputs
 from fecam.learners.mechanisms.feature_distillation import frobenius_norm, frobenius_weight
 from fecam.learners.task import LearningTask
 from fecam.training.classifiers import ClassifierName

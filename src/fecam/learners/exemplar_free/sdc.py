@@ -15,7 +15,8 @@ from torch.nn import functional
 from fecam.data.dataset import Dataset
 from fecam.errors import TrainingError
 from fecam.learners.adam_learner import AdamLearner
-from fecam.learners.learner import BatchNorm, Learner
+from fecam.learners.decisions import BatchNorm
+from fecam.learners.learner import Learner
 from fecam.learners.mechanisms.class_statistics import (
     Array,
     append_rows,
