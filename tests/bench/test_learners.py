@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -225,6 +226,62 @@ def test_a_loss_that_is_not_finite_leaves_the_other_records(experiment, tmp_path
     good = bad.select_heads(["ncm"])
     with pytest.raises(SpecError, match="holds another experiment"):
         run(good, tmp_path / "run")
+
+
+STOPS = {
+    "pass, one image per class": (
+        'name = "pass"\nrotations = false',
+        "sizes = [2, 2, 2]\nsamples_per_class = 1",
+        "its variance needs at least two. Add images, or choose a learner that keeps means only",
+    ),
+    "il2a, pairs of one class": (
+        'name = "il2a"',
+        "sizes = [2, 1, 3]",
+        "no pairs of classes.*mixtu",
+    ),
+    "muc, one class": ('name = "muc"', "sizes = [2, 1, 3]", "Use tasks of at least two classes"),
+    "sdc, one class": ('name = "sdc"', "sizes = [2, 1, 3]", "Use tasks of at least two classes"),
+    "muc on its own images": (
+        'name = "muc"\nunlabelled = "glyphs"',
+        "sizes = [2, 2, 2]",
+        "is the data set of the tasks. Name another one, such as 'digits'",
+    ),
+    "a loss that is not finite": (
+        'name = "lwf"\nlater_tasks = { plan = { learning_rate = 1e18 } }',
+        "sizes = [2, 2, 2]",
+        "Lower the learning rate",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STOPS)
+def test_a_learner_that_cannot_go_on_leaves_a_folder_that_resumes(case, experiment, tmp_path):
+    learner, sizes, message = STOPS[case]
+    text = SIGNS.replace("sizes = [2, 2, 2]", sizes) + f"\n[[learners]]\n{learner}\n"
+    bad = experiment(text + HEADS)
+    for _ in range(2):  # the same command says the same, and trains nothing twice
+        with pytest.raises(SpecError, match=message) as error:
+            run(bad, tmp_path / "run")
+        assert "The records are kept" in str(error.value)
+        records = list(read_records(tmp_path / "run"))
+        assert len({runner._epoch(r) for r in records if r["kind"] == "training"}) == len(
+            [r for r in records if r["kind"] == "training"]
+        )
+        assert [r["task"] for r in tasks_of(records, "ncm")] == [0, 1, 2]
+
+
+def test_a_state_of_other_settings_is_an_error_that_names_the_file(experiment, tmp_path):
+    cut = iter(runner.run(experiment(), tmp_path / "run", device="cpu"))
+    next(record for record in cut if record.get("head") == "ft" and record.get("task") == 1)
+    cut.close()
+    state, other = tmp_path / "run/learners/ft-3/state.safetensors", tmp_path / "other"
+    (other / "learners/ft-3").mkdir(parents=True)
+    shutil.copy(state, other / "learners/ft-3")
+    changed = experiment(SIGNS + LEARNERS.replace('name = "ft"', 'name = "ft"\noutputs = "all"'))
+    with pytest.raises(SpecError, match=r"another learner.*outputs .new in.*delete the file"):
+        run(changed.select_heads(["ft"]), other)
+    (other / "learners/ft-3/state.safetensors").unlink()
+    assert len(tasks_of(run(changed.select_heads(["ft"]), other), "ft")) == 3
 
 
 def test_learners_are_handed_the_images_of_one_task(experiment, tmp_path, monkeypatch):

@@ -57,7 +57,8 @@ def evaluate_learner(
     except FecamError as error:
         raise SpecError(
             f"the learner {spec.label!r} (seed {prepared.scenario.seed}) cannot go on: {error} "
-            "The records are kept; the same command resumes the run, and --head names the others."
+            "The records are kept, and the same command resumes the run. --head names the others, "
+            "with another --output."
         ) from error
 
 
