@@ -1,24 +1,30 @@
 """Run the experiments that the docs show, and write their tables.
 
     python benchmarks/experiments.py [NAME ...] [--root FOLDER] [--output FOLDER] [--quick]
+    python benchmarks/experiments.py --read RUN [--read RUN ...]
 
 NAMES are experiments of the package (``fecam bench --list``), by default those in the docs. FOLDER
 holds the official ``cifar-100-python``, by default that of the environment variable FECAM_CIFAR100;
 ``fecam bench quickdraw --download`` downloads QuickDraw. Interrupted runs resume. Each writes
-``docs/tables/NAME.md``; no number in these tables is typed by hand.
+``docs/tables/experiment-NAME.md``, and with learners also ``docs/records/NAME``; no number in them
+is typed by hand. ``--read`` writes them from folders that runs of one experiment have written, also
+unfinished ones, with the commit and date of these runs.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fecam.bench import runner, spec
 from fecam.data.paths import cache_folder
-from fecam.report import read_run, summary_table, write_report
+from fecam.report import summary_table, write_report
+from records import merged, write_records
 from reporting import options, say, write
-from stamps import EXPERIMENTS
+from stamps import EXPERIMENTS, LEARNERS, Stamp
 
 SHOWN = (
     "digits",
@@ -43,8 +49,12 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--root", default=os.environ.get("FECAM_CIFAR100"), help="of CIFAR-100")
+    parser.add_argument("--read", type=Path, action="append", metavar="RUN", help="see above")
     parser.add_argument("--output", type=Path, default=cache_folder() / "runs")
     args = parser.parse_args()
+    if args.read:
+        show(args.read, quick=args.quick)
+        return
     names = ["digits"] if args.quick else args.names or SHOWN
     for name in names:
         chosen, start = spec.load(name), time.monotonic()
@@ -52,17 +62,33 @@ def main() -> None:
         for record in runner.run(chosen, args.output / name, root=root):
             if record["kind"] == "task" and record["task"] + 1 == record["tasks"]:
                 say(f"{name}, {record['head']}, seed {record['seed']}: {record['accuracy']:.1%}")
-        run = read_run(args.output / name)
+        show([args.output / name], quick=args.quick)
         page = write_report([args.output / name])
-        table = summary_table(run).as_markdown()
-        write(
-            f"experiment-{name}",
-            table,
-            {"summary": run.summary},
-            quick=args.quick,
-            measures=EXPERIMENTS,
-        )
-        print(f"{run.title}\n{table}\n{page}, {time.monotonic() - start:.0f} s", flush=True)
+        print(f"{page}, {time.monotonic() - start:.0f} s", flush=True)
+
+
+def show(folders: list[Path], *, quick: bool) -> None:
+    """Write the table of the runs of one experiment, and its records if it has learners."""
+    run = merged(folders)
+    table, learners = summary_table(run).as_markdown(), bool(spec.load(run.name).learners)
+    measures = (*EXPERIMENTS, *LEARNERS) if learners else EXPERIMENTS
+    if learners and not quick:
+        write_records(folders)
+    write(
+        f"experiment-{run.name}",
+        table,
+        {"summary": run.summary},
+        quick=quick,
+        measures=measures,
+        stamp=stamp_of(run.about, measures),
+    )
+    print(f"{run.title}\n{table}", flush=True)
+
+
+def stamp_of(about: Mapping[str, Any], measures: tuple[str, ...]) -> Stamp:
+    """Return a stamp with the commit and date of a run."""
+    commit = (about.get("git") or {}).get("commit") or "0000000"
+    return Stamp(commit[:7], about["started"][:10], measures)
 
 
 if __name__ == "__main__":

@@ -72,21 +72,24 @@ def write(
     *,
     measures: tuple[str, ...],
     quick: bool = False,
+    stamp: Stamp | None = None,
 ) -> None:
     """Write ``results/NAME.json`` for programs and ``docs/tables/NAME.md`` for the docs.
 
-    The table ends with a stamp: commit, date and the paths that it ``measures``. Commit the code
-    before it is measured. A ``quick`` run writes to the folder `QUICK` only.
+    The table ends with a stamp: commit, date and the paths that it ``measures``, by default of now.
+    Commit the code before it is measured. A ``quick`` run writes to the folder `QUICK` only.
     """
     document = {"machine": machine(), **results}
     folder = QUICK if quick else RESULTS
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     if not quick:
-        if git("diff", "--quiet", "HEAD", "--", *measures).returncode:
+        if stamp is None and git("diff", "--quiet", "HEAD", "--", *measures).returncode:
             say(f"{name}: the measured code is not committed, so the stamp will call it changed.")
         TABLES.mkdir(exist_ok=True)
-        (TABLES / f"{name}.md").write_text(stamped(table, Stamp.now(measures)), encoding="utf-8")
+        (TABLES / f"{name}.md").write_text(
+            stamped(table, stamp or Stamp.now(measures)), encoding="utf-8"
+        )
 
 
 def read(name: str, *, quick: bool = False) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ EXPERIMENTS = (
     "src/fecam/scenarios",
     "src/fecam/training",
 )
+LEARNERS = ("src/fecam/learners",)
 MODEL_FILE = (*CLASSIFIER, "src/fecam/model", "src/fecam/model_file")
 SERVICE = (*CLASSIFIER, "src/fecam/model", "src/fecam/model_file", "src/fecam/service")
 

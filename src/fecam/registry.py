@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, TypeVar
 
 from fecam.errors import FecamError, SettingsError
@@ -36,6 +37,22 @@ class Registry(dict[str, Entry]):
     def __missing__(self, name: str) -> Entry:
         note = self._note and f" {self._note}"
         raise self._error(f"there is no {self._kind} {unknown(name, self)}{note}")
+
+
+def import_class(kind: str, name: str, error: type[FecamError] = SettingsError) -> Any:
+    """Return the class at ``package.module:Class``; the cause of the error is the import's.
+
+    >>> import_class("head", "collections:OrderedDict")
+    <class 'collections.OrderedDict'>
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as reason:
+        raise error(
+            f"the {kind} {name!r} cannot be imported: {reason}. Write package.module:Class, of a "
+            "module that is installed or in the current folder."
+        ) from reason
 
 
 def keyword_options(function: Callable[..., Any], *excluded: str) -> dict[str, Any]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fecam.bench import preparation, runner, spec
 from fecam.bench.results import read_records
-from fecam.errors import SpecError
+from fecam.cli.app import app
+from fecam.errors import FecamError, SpecError
 from fecam.report import read_run, write_report
+from helpers.small_models import write_vision
 
 SIGNS = """
 seeds = [3]
@@ -115,6 +119,8 @@ def test_learners_write_the_records_of_heads_and_more(experiment, tmp_path):
     assert lwf["head_options"] == {"name": "fecam", "preset": "paper"}
     assert lwf["bytes_by_kind"].keys() >= {"old network", "statistics", "classifier"}
     assert lwf["novelty_auroc"] is None and tasks_of(records, "LwF, FeCAM")[0]["novelty_auroc"]
+    assert 0 <= lwf["calibration_error"] <= 1
+    assert tasks_of(records, "ft")[0]["calibration_error"] is None
     now = stages["ft, seed 3"][-1]
     assert now.done == now.total and now.note.startswith("task 3 of 3, epoch 3 of 3, loss ")
     result = read_run(tmp_path / "run")
@@ -222,6 +228,62 @@ def test_a_loss_that_is_not_finite_leaves_the_other_records(experiment, tmp_path
         run(good, tmp_path / "run")
 
 
+STOPS = {
+    "pass, one image per class": (
+        'name = "pass"\nrotations = false',
+        "sizes = [2, 2, 2]\nsamples_per_class = 1",
+        "its variance needs at least two. Add images, or choose a learner that keeps means only",
+    ),
+    "il2a, pairs of one class": (
+        'name = "il2a"',
+        "sizes = [2, 1, 3]",
+        "no pairs of classes.*mixtu",
+    ),
+    "muc, one class": ('name = "muc"', "sizes = [2, 1, 3]", "Use tasks of at least two classes"),
+    "sdc, one class": ('name = "sdc"', "sizes = [2, 1, 3]", "Use tasks of at least two classes"),
+    "muc on its own images": (
+        'name = "muc"\nunlabelled = "glyphs"',
+        "sizes = [2, 2, 2]",
+        "is the data set of the tasks. Name another one, such as 'digits'",
+    ),
+    "a loss that is not finite": (
+        'name = "lwf"\nlater_tasks = { plan = { learning_rate = 1e18 } }',
+        "sizes = [2, 2, 2]",
+        "Lower the learning rate",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STOPS)
+def test_a_learner_that_cannot_go_on_leaves_a_folder_that_resumes(case, experiment, tmp_path):
+    learner, sizes, message = STOPS[case]
+    text = SIGNS.replace("sizes = [2, 2, 2]", sizes) + f"\n[[learners]]\n{learner}\n"
+    bad = experiment(text + HEADS)
+    for _ in range(2):  # the same command says the same, and trains nothing twice
+        with pytest.raises(SpecError, match=message) as error:
+            run(bad, tmp_path / "run")
+        assert "The records are kept" in str(error.value)
+        records = list(read_records(tmp_path / "run"))
+        assert len({runner._epoch(r) for r in records if r["kind"] == "training"}) == len(
+            [r for r in records if r["kind"] == "training"]
+        )
+        assert [r["task"] for r in tasks_of(records, "ncm")] == [0, 1, 2]
+
+
+def test_a_state_of_other_settings_is_an_error_that_names_the_file(experiment, tmp_path):
+    cut = iter(runner.run(experiment(), tmp_path / "run", device="cpu"))
+    next(record for record in cut if record.get("head") == "ft" and record.get("task") == 1)
+    cut.close()
+    state, other = tmp_path / "run/learners/ft-3/state.safetensors", tmp_path / "other"
+    (other / "learners/ft-3").mkdir(parents=True)
+    shutil.copy(state, other / "learners/ft-3")
+    changed = experiment(SIGNS + LEARNERS.replace('name = "ft"', 'name = "ft"\noutputs = "all"'))
+    with pytest.raises(SpecError, match=r"another learner.*outputs .new in.*delete the file"):
+        run(changed.select_heads(["ft"]), other)
+    (other / "learners/ft-3/state.safetensors").unlink()
+    assert len(tasks_of(run(changed.select_heads(["ft"]), other), "ft")) == 3
+
+
 def test_learners_are_handed_the_images_of_one_task(experiment, tmp_path, monkeypatch):
     from fecam.learners.learner import Learner
 
@@ -237,6 +299,108 @@ def test_learners_are_handed_the_images_of_one_task(experiment, tmp_path, monkey
     monkeypatch.setattr(Learner, "learn", watched)
     run(experiment().select_heads(["ft"]), tmp_path / "run")
     assert handed == [[5, 9], [2, 30], [7, 40]] and len(data.label_names) > 40
+
+
+# -- a pretrained transformer ----------------------------------------------------------------------
+
+TRANSFORMER = """
+[encoder]
+name = "hf:{folder}"
+
+[first_task]
+epochs = 2
+plan = {{batch_size = 8, learning_rate = 0.01, classifier = "linear"}}
+
+[[learners]]
+name = "ft"
+
+[[learners]]
+name = "l2p"
+pool = 4
+length = 2
+top = 2
+
+[[learners]]
+name = "l2p"
+label = "l2p, recipe"
+optimizer = "recipe"
+head = "ncm"
+"""
+
+
+@pytest.fixture
+def transformer(tmp_path):
+    write_vision(tmp_path / "vit", "vit")
+    data = SIGNS.partition("[first_task]")[0]
+    return data + HEADS + TRANSFORMER.format(folder=tmp_path / "vit")
+
+
+def test_learners_start_from_the_network_of_an_encoder(transformer, tmp_path):
+    file, folder = written(tmp_path, transformer), tmp_path / "runs/mine"
+    command = ["bench", str(file), "--output", str(folder.parent), "--device", "cpu"]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 0, shown.output
+    records = list(read_records(folder))
+    labels = ["ncm", "ft", "l2p", "l2p, recipe"]
+    assert [r["head"] for r in records if r["kind"] == "task"] == np.repeat(labels, 3).tolist()
+    l2p = tasks_of(records, "l2p")[-1]["settings"]["recipe"]
+    assert (l2p["optimizer"], l2p["clip"], l2p["weight_decay"]) == ("adam", 1.0, 0.0)
+    assert l2p["learning_rate"] == pytest.approx(0.03 * 8 / 128)
+    assert "optimizer" not in tasks_of(records, "l2p, recipe")[-1]["settings"]["recipe"]
+    # Of the same weights: the head and the learners start from one network.
+    frozen, tuned = (tasks_of(records, label)[0]["bytes_by_kind"] for label in ("l2p", "ft"))
+    assert frozen["network"] > tuned["network"], "the prompts come on top"
+
+
+def test_a_run_on_a_transformer_resumes(transformer, tmp_path):
+    file = written(tmp_path, transformer)
+    whole = run(spec.load(file), tmp_path / "whole")
+    cut = iter(runner.run(spec.load(file), tmp_path / "run", device="cpu"))
+    for record in cut:
+        if record["kind"] == "training" and record["head"] == "l2p" and record["task"] == 1:
+            break
+    cut.close()
+    trained = []
+    resumed = run(
+        spec.load(file),
+        tmp_path / "run",
+        progress=lambda now: trained.append(now.note) if now.stage.startswith("l2p, s") else None,
+    )
+    assert trained[0].startswith("task 2 of 3, epoch 2 of 2"), "finished epochs are not repeated"
+
+    def by_key(records):
+        return {
+            (r["kind"], r.get("head"), r.get("task"), r.get("epoch")): untimed([r]) for r in records
+        }
+
+    assert by_key(resumed) == by_key(whole) and len(resumed) == len(whole)
+
+
+def test_an_experiment_on_a_transformer_round_trips(transformer, tmp_path):
+    one = spec.load(written(tmp_path, transformer))
+    assert spec.load(written(tmp_path, one.as_toml())) == one
+    heads_only = one.select_heads(["ncm"])
+    assert spec.load(written(tmp_path, heads_only.as_toml())) == heads_only
+
+
+def test_wrong_start_networks_are_found_before_anything_is_trained(
+    transformer, experiment, tmp_path
+):
+    cases = {
+        "l2p on a ResNet": (
+            SIGNS + HEADS + '\n[[learners]]\nname = "l2p"\n',
+            "not a vision transf",
+        ),
+        "ssre on a ViT": (transformer + '\n[[learners]]\nname = "ssre"\n', "3 x 3 convolution"),
+        "another encoder": (
+            transformer.replace(f"hf:{tmp_path / 'vit'}", "efficientnet-lite0"),
+            "learners start from a vision transformer hf:",
+        ),
+    }
+    for text, message in cases.values():
+        with pytest.raises(FecamError, match=message):
+            run(experiment(text), tmp_path / "run")
+        assert not (tmp_path / "cache/first-tasks").exists()
 
 
 # -- what a file may say ---------------------------------------------------------------------------
@@ -271,12 +435,15 @@ BAD = {
     "option of a head": (SIGNS + ONE + 'head = {name = "ncm", metrics = 1}\n', "'metric'"),
     "two alike": (SIGNS + HEADS + ONE + 'label = "ncm"\n', "the label 'ncm'"),
     "no list": (SIGNS + ONE.replace("[[learners]]", "[learners]"), r"write \[\[learners\]\]"),
-    "no network": (SIGNS.replace("[first_task]", "[dataset.x]") + ONE, r"of \[first_task\]"),
+    "no network": (SIGNS.replace("[first_task]", "[dataset.x]") + ONE, r"as \[first_task\] says"),
     "joint network": (SIGNS.replace("width", 'classes = "all"\nwidth') + ONE, "learner 'joint'"),
     "blurry": (SIGNS.replace("sizes =", "blurry = 0.1\nsizes =") + ONE, "told each class once"),
     "later": (SIGNS.replace("epochs = 3", "epoch = 3") + ONE, "Did you mean 'epochs'"),
     "later epochs": (SIGNS.replace("epochs = 3", "epochs = 0") + ONE, "later_tasks.epochs=0"),
     "later of one": (SIGNS + ONE + "later_tasks = 3\n", r"write \[later_tasks of a learner\]"),
+    "encoder and width": (
+        SIGNS + ONE + '[encoder]\nname = "hf:vit"\n', "first_task beside an encoder has no key"
+    ),
     "neither": (SIGNS, "'heads' is missing"),
 }  # fmt: skip
 
@@ -296,3 +463,14 @@ def test_plans_are_checked_before_anything_is_trained(experiment, tmp_path):
         with pytest.raises(SpecError, match=message):
             run(experiment(**change), tmp_path / "run")
         assert not (tmp_path / "cache/first-tasks").exists()
+
+
+def test_the_figures_of_the_paper_may_change_when_a_run_resumes(experiment, tmp_path):
+    few = SIGNS + HEADS
+    run(experiment(few), tmp_path / "run")
+    figures = experiment('title = "other"\n' + few + "[paper.figures]\nncm = { last = 20.0 }\n")
+    assert [r["kind"] for r in run(figures, tmp_path / "run")].count("task") == 3
+    result = read_run(tmp_path / "run")
+    assert result.paper == {"ncm": {"last": 20.0}} and result.title == "other"
+    with pytest.raises(SpecError, match="holds another experiment"):
+        run(experiment(few.replace("epochs = 2", "epochs = 1")), tmp_path / "run")

@@ -261,17 +261,23 @@ def test_outputs_of_pairs_exist_only_during_a_task():
     assert first.classifier.weight.shape[0] == 4
 
 
-def test_il2a_needs_pairs_and_linear_logits():
+def test_il2a_needs_pairs():
     train_data, _ = tasks()
     alone = train_data[0].subset(train_data[0].labels == 1)
     with pytest.raises(TrainingError, match=r"no pairs of classes to mix.*mixtures=0"):
         finish(make("il2a").start(QUICK), alone)
     finish(make("il2a", mixtures=0).start(QUICK), alone)
-    cosine = replace(QUICK, first=replace(PLAN, classifier="cosine"))
-    with pytest.raises(TrainingError, match="Set classifier = 'linear'"):
-        finish(make("il2a").start(cosine), train_data[0])
     with pytest.raises(TrainingError, match="limits="):
         make("il2a", limits=(0.7, 0.3))
+
+
+@pytest.mark.parametrize("name", ["lwf-mc", "pass", "il2a", "ssre"])
+def test_the_classifier_is_linear_whatever_the_recipe_says(name):
+    cosine = replace(QUICK, first=replace(PLAN, epochs=1, classifier="cosine"))
+    learner = make(name).start(cosine)
+    finish(learner, tasks()[0][0])
+    assert isinstance(learner.classifier, torch.nn.Linear)
+    assert make("lwf").start(cosine).plan_for(0).classifier == "cosine"
 
 
 # -- SSRE ------------------------------------------------------------------------------------------

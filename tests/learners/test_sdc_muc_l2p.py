@@ -11,10 +11,13 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fecam import heads
 from fecam.encoders.transformer_network import load_transformer
 from fecam.errors import EncoderError, FecamError, TrainingError
 from fecam.learners import make
+from fecam.learners.mechanisms.drift import semantic_drift
 from fecam.learners.mechanisms.metric_learning import metric_importance, triplet_loss
+from fecam.learners.mechanisms.moving_means import move_means
 from fecam.learners.mechanisms.side_classifiers import discrepancy, train_side_classifiers
 from fecam.training.images import TrainingImages
 from helpers.small_learners import RECIPE, finish, learned, tasks, tensors, tiny
@@ -70,6 +73,60 @@ def test_a_network_that_stays_is_a_nearest_mean_classifier():
     distances = ((embeddings(learner, test)[:, None] - expected) ** 2).sum(2)
     nearest = np.array(learner.classes)[distances.argmin(1)]
     np.testing.assert_array_equal(learner.predict(test), nearest)
+
+
+@pytest.mark.parametrize("compensate", [True, False])
+def test_a_nearest_mean_head_predicts_as_the_method(compensate):
+    _, test = tasks()
+    fast = {"learning_rate": 1e-3, "compensate": compensate}
+    own, head = (learned("sdc", head=name, **fast) for name in (None, "ncm"))
+    np.testing.assert_array_equal(own.predict(test), head.predict(test))
+    order = np.argsort(own.classes)
+    kept = own.kept["statistics"]["means"].numpy()[order]
+    np.testing.assert_allclose(head.head.state_.means, kept, atol=1e-5)
+
+
+HEADS = {
+    "ncm": lambda state: state.means,
+    "slda": lambda state: state.classes.means,
+    "fecam": lambda state: np.stack([stats.mean for stats in state.classes.values()]),
+    "calibrated-fecam": lambda state: np.stack([s.raw_mean for s in state.classes.values()]),
+}
+PLAIN_HEADS = {
+    "fecam": {"tukey": None, "l2": None},
+    "calibrated-fecam": {"tukey": None},
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("sigma", [0.01, 0.3, np.inf])
+def test_a_constant_shift_moves_every_mean_of_a_head_by_it(name, sigma):
+    X, shift = np.random.default_rng(0).random((40, 5)), np.arange(5) / 4
+    head = heads.make(name, **PLAIN_HEADS.get(name, {})).fit(X, np.arange(40) % 4)
+    before, matrices = HEADS[name](head.state_), head.decision_function(X)
+    drift = lambda means, transform: semantic_drift(  # noqa: E731
+        means, transform(X), transform(X + shift), sigma
+    )
+    move_means(head, drift)
+    np.testing.assert_allclose(HEADS[name](head.state_), before + shift, rtol=1e-6)
+    if name in ("ncm", "fecam"):  # distances between shifted rows and shifted means
+        np.testing.assert_allclose(head.decision_function(X + shift), matrices, rtol=1e-4)
+
+
+def test_heads_without_means_stay_as_they_are():
+    X = np.random.default_rng(0).random((40, 5))
+    head = heads.make("ridge").fit(X, np.arange(40) % 4)
+    before = head.state_
+    move_means(head, lambda means, transform: means)
+    assert head.state_ is before
+
+
+def test_means_of_transformed_features_move_by_the_drift_of_transformed_features():
+    X = np.random.default_rng(0).random((40, 5))
+    head = heads.make("fecam", tukey=0.5, l2=None).fit(X, np.arange(40) % 4)
+    before = HEADS["fecam"](head.state_)
+    move_means(head, lambda means, transform: np.zeros_like(means) + transform(X * 4).mean(0))
+    np.testing.assert_allclose(HEADS["fecam"](head.state_), before + 2 * np.sqrt(X).mean(0))
 
 
 def test_means_follow_the_drift_of_the_new_images():

@@ -20,10 +20,14 @@ from fecam.bench.preparation import (
     ProgressCallback,
     TrainingData,
     exclusive,
-    later_plan,
 )
 from fecam.bench.results import file_name
-from fecam.bench.scenario_evaluation import novelty_auroc, seeded_options, task_record
+from fecam.bench.scenario_evaluation import (
+    calibration,
+    novelty_auroc,
+    seeded_options,
+    task_record,
+)
 from fecam.data import Dataset
 from fecam.errors import FecamError, MissingPackageError, SpecError
 from fecam.scenarios import Scenario, Task
@@ -53,7 +57,8 @@ def evaluate_learner(
     except FecamError as error:
         raise SpecError(
             f"the learner {spec.label!r} (seed {prepared.scenario.seed}) cannot go on: {error} "
-            "The records are kept; the same command resumes the run, and --head names the others."
+            "The records are kept, and the same command resumes the run. --head names the others, "
+            "with another --output."
         ) from error
 
 
@@ -96,18 +101,7 @@ def _start(spec: LearnerSpec, training: TrainingData, scenario: Scenario) -> Lea
     if spec.head is not None:
         name, options = _head(spec)
         head = heads.make(name, **seeded_options(name, options, scenario.seed))
-    changes = spec.later_tasks
-    later = training.later if not changes.as_dict() else later_plan(training.later, changes)
-    recipe = learners.recipe_for(
-        training.first,
-        scenario.base_classes,
-        training.plan,
-        later,
-        width=training.first_task.width,
-        size=training.first_task.size,
-        device=training.device,
-    )
-    return learner.start(recipe, head)
+    return learner.start(training.recipe(spec.later_tasks), head)
 
 
 def _head(spec: LearnerSpec) -> tuple[str, dict[str, Any]]:
@@ -198,7 +192,7 @@ def _record(
         "bytes": sum(size for kind, size in memory.items() if kind != "network"),
         "bytes_by_kind": memory,
         "parameters": learner.n_parameters(),
-        "calibration_error": None,
+        "calibration_error": calibration(learner.head, X, y[task.test]),
         "novelty_auroc": _novelty(learner, X, data, scenario[-1].test),
         "options": dict(spec.options),
         "learner": spec.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from fecam.features import extract
 from fecam.scenarios import Scenario, build
 
 if TYPE_CHECKING:
+    from fecam.learners import Recipe
     from fecam.training.plan import TrainingPlan
 
 Record = dict[str, Any]
@@ -55,7 +57,8 @@ class TrainingData:
     """Of the first task."""
     later: TrainingPlan
     first_task: FirstTask
-    later_tasks: LaterTasks
+    encoder: Component | None
+    """Whose network is trained; None for a new ResNet-18."""
     checkpoints: Path
     """Where first tasks are kept; see `first_checkpoint`."""
     folder: Path
@@ -68,6 +71,24 @@ class TrainingData:
 
         name = f"{self.checkpoints.name}-{key}" if key else self.checkpoints.name
         return self.checkpoints.with_name(name) / CHECKPOINT_FILE
+
+    def recipe(self, changes: LaterTasks) -> Recipe:
+        """Return the recipe of a learner with these changes of later tasks."""
+        from fecam.learners import recipe_for, transformer_recipe
+
+        later = later_plan(self.later, changes) if changes.as_dict() else self.later
+        if self.encoder is not None:
+            options = {**self.encoder.options, "device": self.device}
+            return transformer_recipe(self.encoder.name, self.plan, later, **options)
+        return recipe_for(
+            self.first,
+            sorted(set(self.first.labels.tolist())),
+            self.plan,
+            later,
+            width=self.first_task.width,
+            size=self.first_task.size,
+            device=self.device,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +131,7 @@ def load_data(spec: Spec, root: Path | None, download: bool, progress: ProgressC
         first = first_plan(spec.first_task, data, spec.seeds[0])
         for table in (spec.later_tasks, *(learner.later_tasks for learner in spec.learners)):
             later_plan(first, table)
+        _check_learners(spec, spec.first_task, first)
     return data
 
 
@@ -125,10 +147,18 @@ def prepare(
 
     ``folder`` is where learners keep their states.
     """
-    if spec.first_task is None:
+    if spec.first_task is None or spec.encoder is not None:
         features, encoder = _encode(spec.encoder, data, device, progress)
         for seed in seeds:
-            yield PreparedScenario(features, _scenario(spec, features, seed), encoder)
+            scenario = _scenario(spec, features, seed)
+            training = None
+            if spec.first_task is not None and encoder is not None:
+                plan = first_plan(spec.first_task, data, seed)
+                first = _base_rows(data, scenario)
+                key = fingerprint_of([first.fingerprint, plan.as_dict(), encoder["fingerprint"]])
+                checkpoints = ensure_writable(cache_folder() / "first-tasks") / key
+                training = _training_data(spec, data, first, plan, checkpoints, folder, device)
+            yield PreparedScenario(features, scenario, encoder, training=training)
         return
     for seed in seeds:
         suffix = f" of seed {seed}" if len(spec.seeds) > 1 else ""
@@ -151,20 +181,34 @@ def prepare(
         training = None
         if spec.learners:
             plan = first_plan(spec.first_task, data, seed)
-            training = TrainingData(
-                data,
-                _base_rows(data, scenario),
-                plan,
-                later_plan(plan, spec.later_tasks),
-                spec.first_task,
-                spec.later_tasks,
-                file.parent,
-                folder,
-                device,
-            )
+            first = _base_rows(data, scenario)
+            training = _training_data(spec, data, first, plan, file.parent, folder, device)
         yield PreparedScenario(
             features, _scenario(spec, features, seed), encoder, accuracy, training
         )
+
+
+def _training_data(
+    spec: Spec,
+    data: Dataset,
+    first: Dataset,
+    plan: TrainingPlan,
+    checkpoints: Path,
+    folder: Path,
+    device: Any,
+) -> TrainingData:
+    """Return what the learners of an experiment train on."""
+    return TrainingData(
+        data,
+        first,
+        plan,
+        later_plan(plan, spec.later_tasks),
+        spec.first_task or FirstTask(),
+        spec.encoder,
+        checkpoints,
+        folder,
+        device,
+    )
 
 
 def _encode(
@@ -196,6 +240,22 @@ def _check_network(spec: Spec, scenario: Scenario) -> None:
             f"{spec.name}: the head {labels[0]!r} leaves the first task to the network, but "
             f'{reason}. Remove first_task = "network".'
         )
+
+
+def _check_learners(spec: Spec, first_task: FirstTask, plan: TrainingPlan) -> None:
+    """Raise if a learner cannot train the network, before anything is trained."""
+    from fecam import learners
+    from fecam.encoders.resnet import ResNet18
+
+    network: Callable[[], Any] = partial(ResNet18, first_task.width)
+    if spec.encoder is not None:
+        recipe = learners.transformer_recipe(spec.encoder.name, plan, **spec.encoder.options)
+        network = recipe.network
+    for learner in spec.learners:
+        try:
+            learners.make(learner.name, **learner.options).check_network(network())
+        except TrainingError as error:
+            raise SpecError(f"the learner {learner.label!r}: {error}") from None
 
 
 def _train(

@@ -79,7 +79,7 @@ class RunFolder:
         records = list(read_records(self.path))
         file, text = self.path / SPEC, self.spec.as_toml()
         before = read_bytes(file).decode("utf-8", "replace") if file.exists() else text
-        if records and before != text:
+        if records and _what_is_run(before) != _what_is_run(text):
             raise SpecError(
                 f"{self.path} holds another experiment: {_difference(before, text)}. "
                 "Choose another folder with --output, or start over with --restart."
@@ -214,6 +214,15 @@ def _git() -> dict[str, Any] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return {"commit": commit.strip(), "dirty": bool(state.strip())}
+
+
+def _what_is_run(text: str) -> Any:
+    """Return the tables of an experiment that affect its results, in their order."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return text
+    return [[key, value] for key, value in tables.items() if key not in ("title", "paper")]
 
 
 def _difference(before: str, after: str) -> str:

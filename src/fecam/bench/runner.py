@@ -125,6 +125,8 @@ def _run(
     analyzed = {record["name"] for record in kept if record["kind"] == "analysis"}
     analyses = [name for name in spec.analyses if name not in analyzed]
     if not open_jobs and not analyses and before.get("finished"):
+        if (described := {**before, **_described(spec)}) != before:
+            home.write_metadata(described)
         return
     home.write_metadata(metadata)
     seeds = {seed for _, seed in open_jobs} | ({spec.seeds[0]} if analyses else set())
@@ -257,10 +259,10 @@ def _metadata(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -
     if before:
         _check_same("data", before["dataset"]["fingerprint"], data.fingerprint, folder)
         resumed = [*before.get("resumed", []), environment()]
-        return {**before, "finished": None, "resumed": resumed}
+        return {**before, **_described(spec), "finished": None, "resumed": resumed}
     return {
         "name": spec.name,
-        "title": spec.title,
+        **_described(spec),
         "kind": spec.scenario.name,
         **environment(),
         "finished": None,
@@ -271,9 +273,13 @@ def _metadata(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -
             "rows": len(data),
             "classes": len(data.label_names),
         },
-        "paper": dict(spec.paper) or None,
         "notes": list(data.notes),
     }
+
+
+def _described(spec: Spec) -> dict[str, Any]:
+    """Return what a report says of an experiment and a resumed run may change."""
+    return {"title": spec.title, "paper": dict(spec.paper) or None}
 
 
 def _with_features(

@@ -53,7 +53,7 @@ def _tasks(prepared: PreparedScenario, head: HeadSpec) -> Iterator[Record]:
             "seconds_to_learn": learned - start,
             "seconds_to_predict": predicted - learned,
             "bytes": heads.state_nbytes(classifier),
-            "calibration_error": _calibration(classifier, X, y, task.test),
+            "calibration_error": calibration(classifier, X[task.test], y[task.test]),
             "novelty_auroc": _novelty(classifier, X, y, scenario[-1].test),
             "options": dict(head.options),
         }
@@ -89,13 +89,12 @@ def seeded_options(name: str, options: Mapping[str, Any], seed: int) -> Mapping[
     return {**({"seed": seed} if "seed" in parameters else {}), **options}
 
 
-def _calibration(
-    head: Any, X: NDArray[Any], y: NDArray[np.int64], rows: NDArray[np.intp]
-) -> float | None:
+def calibration(head: Any, X: NDArray[Any], y: NDArray[np.int64]) -> float | None:
+    """Return the calibration error, or None for a head without probabilities."""
     if not hasattr(head, "predict_proba"):
         return None
-    rows = _subset(rows)
-    return calibration_error(head.predict_proba(X[rows]), np.searchsorted(head.classes_, y[rows]))
+    columns = np.searchsorted(head.classes_, _subset(y))
+    return calibration_error(head.predict_proba(_subset(X)), columns)
 
 
 def _novelty(

@@ -27,6 +27,8 @@ from fecam.scenarios.catalogue import check_options
 from fecam.validation import check_choice, check_int, check_keys, check_number, is_int, suggestion
 
 ANALYSES = ("singular-values", "tsne")
+FIRST_TASK_OF_ENCODER = ("epochs", "plan")
+"""What a file may say of the first task if the network of its learners is an encoder's."""
 FIRST_TASK_CLASSES = ("base", "all")
 PAPER_METRICS = ("average", "last", "old", "new")
 SUFFIX = ".toml"
@@ -86,7 +88,7 @@ class Spec:
     encoder : Component or None
         Computes the features.
     first_task : FirstTask or None
-        The network to train instead of an encoder.
+        The network to train instead of an encoder; or how learners train that of the encoder.
     seeds : tuple of int
         One run per seed.
     analyses : tuple of str
@@ -127,8 +129,9 @@ class Spec:
         if self.encoder is not None:
             written["encoder"] = {"name": self.encoder.name, **self.encoder.options}
         if self.first_task is not None:
-            values = vars(self.first_task).items()
-            written["first_task"] = {key: value for key, value in values if value is not None}
+            names = FIRST_TASK_OF_ENCODER if self.encoder is not None else vars(self.first_task)
+            values = {name: getattr(self.first_task, name) for name in names}
+            written["first_task"] = {key: x for key, x in values.items() if x is not None}
         if later := self.later_tasks.as_dict():
             written["later_tasks"] = later
         if self.paper:
@@ -174,10 +177,13 @@ class Spec:
         selected = list(labels)
         own = [method.label for method in self.methods]
         check_keys(self.name, selected, own, kind="head", error=SpecError)
+        learners = tuple(learner for learner in self.learners if learner.label in selected)
+        trained = bool(learners) or self.encoder is None
         return replace(
             self,
             heads=tuple(head for head in self.heads if head.label in selected),
-            learners=tuple(learner for learner in self.learners if learner.label in selected),
+            learners=learners,
+            first_task=self.first_task if trained else None,
         )
 
     @property
@@ -317,7 +323,15 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
     _check_tables("learners", table.get("learners", []))
     first = table.get("first_task")
     if first is not None and "encoder" in table:
-        raise SpecError("encoder and first_task exclude each other: remove one of them")
+        if not table.get("learners"):
+            raise SpecError(
+                "encoder and first_task exclude each other: remove one of them, or add learners "
+                "that train the network of the encoder"
+            )
+        check_keys(
+            "first_task beside an encoder", first, FIRST_TASK_OF_ENCODER, kind="key",
+            error=SpecError,
+        )  # fmt: skip
     analyses = _typed(table, "analyses", list, [])
     for analysis in analyses:
         check_choice("analyses", analysis, ANALYSES, error=SpecError)
@@ -341,7 +355,8 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         raise SpecError(f"two heads have the label {repeated[0]!r}: give one of them another")
     if spec.learners:
         _check_learners(spec)
-    if spec.first_task is None and any(head.first_task == "network" for head in spec.heads):
+    trained = spec.first_task is not None and spec.encoder is None
+    if not trained and any(head.first_task == "network" for head in spec.heads):
         raise SpecError("a head leaves the first task to the network, but none is trained")
     return spec
 
@@ -350,8 +365,8 @@ def _check_learners(spec: Spec) -> None:
     """Raise if the experiment does not say which network its learners train, and on what."""
     if spec.first_task is None:
         raise SpecError(
-            "learners train the network of [first_task], which is missing: write it, with width "
-            "and epochs"
+            "learners are trained as [first_task] says, which is missing: write it, with epochs, "
+            "and with width unless there is an [encoder]"
         )
     if spec.first_task.classes != "base":
         raise SpecError(

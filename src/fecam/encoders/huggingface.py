@@ -49,7 +49,7 @@ def load_encoder(
     """
     name = f"hf:{source}"
     check_choice("pooling", pooling, (None, "cls", "mean", "pooler"), error=EncoderError)
-    folder = _find_folder(source, revision)
+    folder = find_folder(source, revision)
     config = read_config(folder)
     if hasattr(config, "vision_config") or hasattr(config, "num_channels"):
         # Imported here because it needs Pillow, which encoders of texts do not.
@@ -63,7 +63,7 @@ def load_encoder(
     return load_texts_as_saved(folder, name=name, pooling=pooling, device=device)
 
 
-def _find_folder(source: str, revision: str | None = None) -> Path:
+def find_folder(source: str, revision: str | None = None) -> Path:
     """Return the folder with the files of a model, downloaded if necessary."""
     if not source:
         raise EncoderError("hf: needs a model, as in hf:google/vit-base-patch16-224-in21k.")

@@ -40,13 +40,8 @@ def load_images(
     The default ``pooling`` is the class token ("cls", as in the paper) if there is one, else
     "pooler" or "mean". For CLIP and SigLIP it is "pooler", which adds a layer to the token.
     """
-    config = read_config(folder)
+    config, steps = read_config(folder), read_preprocessing(folder)
     tower = getattr(config, "vision_config", config)
-    settings = read_json(folder / "preprocessor_config.json")
-    nested = read_json(folder / "processor_config.json").get("image_processor")
-    if not settings and isinstance(nested, dict):
-        settings = nested
-    steps = preprocessing_from(settings, config.model_type, getattr(tower, "image_size", 224))
     model, has_pooler = read_model(folder)
     model = getattr(model, "vision_model", model).eval()
     output = _probe_outputs(model, steps, folder)
@@ -70,6 +65,17 @@ def load_images(
     name, key = with_options(name, {"pooling": pooling}), fingerprint_of(parts)
     network = _Pooled(model, pooling, n_prefix)
     return TorchImageEncoder(network, steps, name=name, fingerprint=key, device=device, half=half)
+
+
+def read_preprocessing(folder: Path) -> ImagePreprocessing:
+    """Return the preprocessing of the model in a folder."""
+    config = read_config(folder)
+    tower = getattr(config, "vision_config", config)
+    settings = read_json(folder / "preprocessor_config.json")
+    nested = read_json(folder / "processor_config.json").get("image_processor")
+    if not settings and isinstance(nested, dict):
+        settings = nested
+    return preprocessing_from(settings, config.model_type, getattr(tower, "image_size", 224))
 
 
 def _probe_outputs(model: Any, steps: ImagePreprocessing, folder: Path) -> Any:

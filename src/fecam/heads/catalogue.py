@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from fecam.classifier import FeCAMClassifier
@@ -19,7 +18,7 @@ from fecam.heads.head import Head
 from fecam.heads.ncm import NearestMean
 from fecam.heads.ridge import RanPAC, Ridge
 from fecam.heads.slda import StreamingLDA
-from fecam.registry import Registry
+from fecam.registry import Registry, import_class
 from fecam.settings import read_metric
 from fecam.validation import check_keys
 
@@ -122,14 +121,7 @@ def make(name: str, **options: Any) -> Any:
 
 
 def _import_class(name: str) -> Callable[..., Any]:
-    module, _, attribute = name.partition(":")
-    try:
-        kind: Callable[..., Any] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingsError(
-            f"the head {name!r} cannot be imported: {error}. Write package.module:Class, of a "
-            "module that is installed or in the current folder."
-        ) from error
+    kind: Callable[..., Any] = import_class("head", name)
     for method in ("partial_fit", "predict", "get_params"):
         if not hasattr(kind, method):
             raise SettingsError(

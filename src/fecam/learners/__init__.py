@@ -11,15 +11,21 @@ from fecam.learners.catalogue import DECISIONS, Entry, available, check_name, ma
 
 if TYPE_CHECKING:
     from fecam.learners.learner import Learner
-    from fecam.learners.recipe import Recipe, recipe_for
+    from fecam.learners.recipe import Recipe, recipe_for, transformer_recipe
     from fecam.learners.task import LearningTask
 
 __all__ = [
     "DECISIONS", "Entry", "Learner", "LearningTask", "Recipe", "available", "check_name", "make",
-    "options", "recipe_for",
+    "options", "recipe_for", "transformer_recipe",
 ]  # fmt: skip
 
-_LAZY = {"Learner": "learner", "LearningTask": "task", "Recipe": "recipe", "recipe_for": "recipe"}
+_LAZY = {
+    "Learner": "learner",
+    "LearningTask": "task",
+    "Recipe": "recipe",
+    "recipe_for": "recipe",
+    "transformer_recipe": "recipe",
+}
 """Names whose modules need torch."""
 
 

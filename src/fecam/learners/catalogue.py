@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fecam.errors import MissingPackageError, TrainingError
-from fecam.registry import Registry
+from fecam.registry import Registry, import_class
 from fecam.validation import check_keys
 
 if TYPE_CHECKING:
@@ -235,27 +234,18 @@ def options(name: str) -> Mapping[str, Any]:
 
 def _class_of(name: str) -> type[Learner]:
     location = name if ":" in str(name) else _LEARNERS[name].location
-    module, _, attribute = location.partition(":")
     try:
-        kind = getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name in ("torch", "safetensors", "PIL"):
-            raise MissingPackageError("training a network", error.name, "images") from None
-        raise _not_imported(name, error) from error
-    except (ImportError, AttributeError, ValueError) as error:
-        raise _not_imported(name, error) from error
+        kind: type[Learner] = import_class("learner", location, TrainingError)
+    except TrainingError as error:
+        missing = getattr(error.__cause__, "name", None)
+        if missing in ("torch", "safetensors", "PIL"):
+            raise MissingPackageError("training a network", missing, "images") from None
+        raise
     from fecam.learners.learner import Learner
 
     if not (isinstance(kind, type) and issubclass(kind, Learner)):
         raise TrainingError(f"the learner {name!r} must be a subclass of fecam.learners.Learner.")
     return kind
-
-
-def _not_imported(name: str, error: Exception) -> TrainingError:
-    return TrainingError(
-        f"the learner {name!r} cannot be imported: {error}. Write package.module:Class, of a "
-        "module that is installed or in the current folder."
-    )
 
 
 def _defaults(kind: type[Learner]) -> dict[str, Any]:

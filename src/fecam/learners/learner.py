@@ -17,10 +17,9 @@ differs (`outputs`, `old_rows`, `batch_norm`), checkpoints, state files, memory.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,28 +27,30 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fecam.data.dataset import Dataset, fingerprint_of
-from fecam.encoders.torch_runtime import as_features, choose_device
+from fecam.encoders.torch_runtime import choose_device
 from fecam.errors import TrainingError
 from fecam.files import PathLike
-from fecam.heads.memory import state_nbytes
+from fecam.learners.decisions import (
+    BatchNorm,
+    OldRows,
+    Outputs,
+    check_decisions,
+    with_decisions,
+)
 from fecam.learners.head_state import can_save
-from fecam.learners.mechanisms.freezing import freeze_batch_norm, freeze_rows
+from fecam.learners.mechanisms.class_statistics import features_of
 from fecam.learners.mechanisms.old_network import OldNetwork
+from fecam.learners.memory import bytes_by_kind
 from fecam.learners.recipe import Recipe
 from fecam.learners.state import read_state, write_state
 from fecam.learners.task import LearningTask
 from fecam.training.base_training import new_network
-from fecam.training.classifiers import expand_classifier
+from fecam.training.classifiers import ClassifierName, expand_classifier
 from fecam.training.hooks import Hooks
 from fecam.training.images import TrainingImages
 from fecam.training.loop import train
 from fecam.training.plan import TrainingPlan
 from fecam.training.records import EpochRecord, Progress
-from fecam.validation import check_choice
-
-Outputs = Literal["new", "all"]
-OldRows = Literal["excluded", "included"]
-BatchNorm = Literal["running", "frozen"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -89,6 +90,8 @@ class Learner:
     """Whether `old` is the network before the task while a later task is learned."""
     keeps_data: ClassVar[bool] = False
     """Whether the method may see data of earlier tasks again."""
+    classifier_name: ClassVar[ClassifierName | None] = None
+    """The classifier that the method's losses need, instead of that of the recipe."""
 
     recipe: Recipe = field(init=False, repr=False)
     network: nn.Module = field(init=False, repr=False)
@@ -103,15 +106,22 @@ class Learner:
     old: OldNetwork | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        check_choice("outputs", self.outputs, get_args(Outputs), error=TrainingError)
-        check_choice("old_rows", self.old_rows, get_args(OldRows), error=TrainingError)
-        check_choice("batch_norm", self.batch_norm, get_args(BatchNorm), error=TrainingError)
+        check_decisions(self)
         self.check_options()
 
     # ------------------------------------------------------------------ what a method fills in
 
     def check_options(self) -> None:
         """Raise `TrainingError` for options that are out of range."""
+
+    def check_network(self, network: nn.Module) -> None:
+        """Raise `TrainingError` for a network that the method cannot train.
+
+        Parameters
+        ----------
+        network : torch.nn.Module
+            A new network of the recipe.
+        """
 
     def check_task(self, task: LearningTask) -> None:
         """Raise `TrainingError` for a task that the method cannot learn.
@@ -289,6 +299,8 @@ class Learner:
             If the method cannot learn the task, or the loss becomes infinite or NaN.
         """
         task = self._task(data)
+        if task.first:
+            self.check_network(self.recipe.network())
         self.check_task(task)
         self._grow(task)
         self.network.requires_grad_(True)
@@ -299,7 +311,7 @@ class Learner:
             task.images,
             task.plan,
             classes=self.classes,
-            hooks=self._with_decisions(task, self.hooks(task)),
+            hooks=with_decisions(self, task, self.hooks(task)),
             checkpoint=checkpoint,
             progress=progress,
             device=self.device,
@@ -323,9 +335,10 @@ class Learner:
         Returns
         -------
         TrainingPlan
-            By default that of the recipe.
+            By default that of the recipe, with the classifier that the method needs.
         """
-        return self.recipe.plan(index)
+        plan, name = self.recipe.plan(index), self.classifier_name
+        return plan if name is None else replace(plan, classifier=name)
 
     @property
     def device(self) -> Any:
@@ -358,22 +371,6 @@ class Learner:
             torch.manual_seed(task.plan.seed)
             self.classifier = expand_classifier(self.classifier, outputs)
 
-    def _with_decisions(self, task: LearningTask, hooks: Hooks) -> Hooks:
-        """Return the hooks with the options of all learners."""
-        if task.first:
-            return replace(hooks, settings={**hooks.settings, **self.first_task_settings()})
-        settings = {"learner": self.describe(), "task": task.index}
-        changes: dict[str, Any] = {"settings": {**hooks.settings, **settings}}
-        if self.outputs == "new" and hooks.loss is None and hooks.outputs is None:
-            changes["outputs"] = range(self.n_outputs(task.n_old), self.n_outputs(task.n_classes))
-        if self.batch_norm == "frozen":
-            freeze = freeze_batch_norm(self.network)
-            changes["epoch_start"] = [freeze, *hooks.epoch_start]
-        if self.old_rows == "excluded":
-            restore = freeze_rows(self.classifier, self.n_outputs(task.n_old))
-            changes["updated"] = [*hooks.updated, restore]
-        return replace(hooks, **changes)
-
     # ------------------------------------------------------------------ answers
 
     def features(self, images: Dataset | TrainingImages) -> NDArray[np.float32]:
@@ -398,13 +395,11 @@ class Learner:
         every = isinstance(images, Dataset)
         if isinstance(images, Dataset):
             images = TrainingImages(images, self.recipe.preprocessing)
-        network = self.network.to(self.device, memory_format=torch.channels_last).eval()
-        with torch.inference_mode():
-            batches = [as_features(network(x)) for _, x in images.eval_batches(256, self.device)]
+        features = features_of(self.network, images, self.device)
         if every and images.skipped:
             row, reason = next(iter(images.skipped.items()))
             raise TrainingError(f"image {row} of {images.name!r} cannot be read: {reason}")
-        return np.concatenate(batches)
+        return features
 
     def classify(self, features: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the labels of features: by the head if there is one, else by the method's rule.
@@ -458,15 +453,7 @@ class Learner:
             ``network``, ``classifier``, ``old network`` (while a later task is learned),
             ``statistics`` (of the head), and the method's own kinds.
         """
-        modules = {"network": self.network, "classifier": self.classifier}
-        sizes = {kind: _nbytes(module.state_dict()) for kind, module in modules.items()}
-        if self.needs_old_network:
-            sizes["old network"] = sizes["network"] + sizes["classifier"]
-        if self.head is not None:
-            sizes["statistics"] = state_nbytes(self.head)
-        for kind, tensors in self.kept.items():
-            sizes[kind] = sizes.get(kind, 0) + _nbytes(tensors)
-        return sizes
+        return bytes_by_kind(self)
 
     def n_parameters(self) -> int:
         """Return the number of weights of the network and the classifier.
@@ -476,8 +463,7 @@ class Learner:
         int
             Those that are frozen included.
         """
-        modules = (self.network, self.classifier)
-        return sum(math.prod(p.shape) for module in modules for p in module.parameters())
+        return sum(p.numel() for x in (self.network, self.classifier) for p in x.parameters())
 
     def options(self) -> dict[str, Any]:
         """Return the options of the method, with their values.
@@ -565,7 +551,3 @@ class Learner:
         for data in past[: self.n_tasks] if self.keeps_data else ():
             self.training_data(data)
         return notes
-
-
-def _nbytes(tensors: Mapping[str, Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())

@@ -13,8 +13,12 @@ from torch import nn
 from fecam.data.dataset import Dataset
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.resnet import ResNet18
+from fecam.errors import TrainingError
 from fecam.training.base_training import base_images, stem_for
 from fecam.training.plan import TrainingPlan
+
+HUB = "hf:"
+"""How the names of models of `transformers` start."""
 
 
 @dataclass(frozen=True)
@@ -105,3 +109,51 @@ def recipe_for(
     preprocessing = base_images(data, classes, size).preprocessing
     network = partial(ResNet18, width, stem_for(preprocessing.size))
     return Recipe(network, preprocessing, first, later, device)
+
+
+def transformer_recipe(
+    name: str,
+    first: TrainingPlan,
+    later: TrainingPlan | None = None,
+    *,
+    revision: str | None = None,
+    device: Any = None,
+) -> Recipe:
+    """Return a recipe that starts from a pretrained vision transformer.
+
+    Parameters
+    ----------
+    name : str
+        ``hf:`` and a folder or a model on the hub, as for `fecam.encoders.load`.
+    first, later : TrainingPlan
+        The plans; by default later tasks are trained as the first.
+    revision : str, optional
+        A branch or commit on the hub.
+    device : {"cpu", "cuda", "mps"}, optional
+        By default a GPU if there is one.
+
+    Returns
+    -------
+    Recipe
+        With the preprocessing of the model.
+
+    Raises
+    ------
+    EncoderError
+        If there is no such model, or it is not a ``ViTModel``.
+    TrainingError
+        If the name is that of another encoder.
+    """
+    if not name.startswith(HUB):
+        raise TrainingError(
+            f"the encoder {name!r} cannot be trained: learners start from a vision transformer "
+            "hf:MODEL or hf:FOLDER, or train a ResNet-18 without [encoder]."
+        )
+    from fecam.encoders.huggingface import find_folder
+    from fecam.encoders.huggingface_images import read_preprocessing
+    from fecam.encoders.transformer_network import load_transformer
+
+    folder = find_folder(name.removeprefix(HUB), revision)
+    return Recipe(
+        partial(load_transformer, folder), read_preprocessing(folder), first, later, device
+    )

@@ -91,15 +91,10 @@ class IL2A(PrototypeLearner):
             raise TrainingError(f"limits={self.limits!r} must be 0 <= low <= high <= 1.")
 
     def check_task(self, task: LearningTask) -> None:
-        """Raise for a class with one image, a task of one class, a classifier without weights."""
+        """Raise for a class with one image, or a task of one class."""
         check_samples(labels_of(task), task.new)
         if self.mixtures:
             check_pairs(len(task.new))
-        if task.plan.classifier != "linear":
-            raise TrainingError(
-                f"classifier={task.plan.classifier!r} in the training plan: the semantic "
-                "augmentation of il2a needs logits that are linear. Set classifier = 'linear'."
-            )
 
     def first_task_settings(self) -> dict[str, Any]:
         """Return what distinguishes the first task from plain cross-entropy."""

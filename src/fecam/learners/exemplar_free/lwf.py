@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fecam.errors import TrainingError
-from fecam.learners.learner import Learner, OldRows, Outputs
+from fecam.learners.decisions import OldRows, Outputs
+from fecam.learners.learner import Learner
 from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation, softmax_distillation
 from fecam.learners.task import LearningTask
+from fecam.training.classifiers import ClassifierName
 from fecam.training.hooks import Hooks, Step
 from fecam.validation import check_number
 
@@ -70,15 +72,17 @@ class LwFMC(Learner):
 
     .. math:: L = \frac1B \sum_b \sum_c \mathrm{BCE}(\sigma(z_{bc}), q_{bc})
 
-    (Rebuffi et al. 2017, Algorithm 3), where q is :math:`\sigma(z^{old}_{bc})` for old classes and
-    the one-hot label for new ones. The first task is trained with the same loss. Prediction is the
-    largest logit, as no exemplars are there for means.
+    (Rebuffi et al. 2017, Algorithm 3) with a linear classifier, where q is
+    :math:`\sigma(z^{old}_{bc})` for old classes and the one-hot label for new ones. The first task
+    is trained with the same loss. Prediction is the largest logit, as no exemplars are there for
+    means.
     """
 
     outputs: Outputs = "all"
     old_rows: OldRows = "included"
 
     needs_old_network: ClassVar[bool] = True
+    classifier_name: ClassVar[ClassifierName | None] = "linear"
 
     def check_options(self) -> None:
         """Raise if the loss is to be of new outputs only."""

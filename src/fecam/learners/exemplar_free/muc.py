@@ -15,7 +15,8 @@ from torch.nn import functional
 from fecam.data import load
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.errors import TrainingError
-from fecam.learners.learner import Learner, OldRows
+from fecam.learners.decisions import OldRows
+from fecam.learners.learner import Learner
 from fecam.learners.mechanisms.class_statistics import features_of
 from fecam.learners.mechanisms.logit_distillation import softmax_distillation
 from fecam.learners.mechanisms.side_classifiers import train_side_classifiers

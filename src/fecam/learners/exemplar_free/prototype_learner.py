@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import functional
 
 from fecam.errors import TrainingError
-from fecam.learners.learner import Learner, OldRows, Outputs
+from fecam.learners.adam_learner import AdamLearner
+from fecam.learners.decisions import OldRows, Outputs
 from fecam.learners.mechanisms.feature_distillation import frobenius_norm, frobenius_weight
 from fecam.learners.task import LearningTask
+from fecam.training.classifiers import ClassifierName
 from fecam.training.hooks import Step
 from fecam.training.plan import TrainingPlan
-from fecam.validation import check_choice, check_number
+from fecam.validation import check_number
 
-PublishedOptimizer = Literal["adam", "recipe"]
 PUBLISHED_RATE, PUBLISHED_EPOCHS = 1e-3, 101
 """Of PASS and IL2A, for each task."""
 
 
 @dataclass(kw_only=True, eq=False)
-class PrototypeLearner(Learner):
-    """A learner that distills features and replays class means.
+class PrototypeLearner(AdamLearner):
+    """A learner that distills features and replays class means; its classifier is linear.
 
     Parameters
     ----------
@@ -36,8 +37,8 @@ class PrototypeLearner(Learner):
     temperature : float
         Logits are divided by it.
     optimizer : {"adam", "recipe"}
-        Adam as in the authors' code, with the rate and weight decay below; or that of the recipe.
-        Steps of Adam do not depend on the size of the loss: SGD needs smaller weights.
+        Adam as in the authors' code, or the optimizer of the recipe, for which the published
+        weights are too large.
     learning_rate : float, optional
         Of Adam; by default 0.001 for the authors' 101 epochs, and for fewer epochs larger by the
         square root of their ratio.
@@ -50,38 +51,24 @@ class PrototypeLearner(Learner):
     replay: float = 10.0
     distillation: float = 10.0
     temperature: float = 0.1
-    optimizer: PublishedOptimizer = "adam"
-    learning_rate: float | None = None
-    weight_decay: float = 2e-4
 
     needs_old_network: ClassVar[bool] = True
+    classifier_name: ClassVar[ClassifierName | None] = "linear"
 
     def check_options(self) -> None:
         """Raise for options that are out of range."""
+        super().check_options()
         check_number("replay", self.replay, error=TrainingError)
         check_number("distillation", self.distillation, error=TrainingError)
         check_number("temperature", self.temperature, above=0, error=TrainingError)
-        check_choice("optimizer", self.optimizer, get_args(PublishedOptimizer), error=TrainingError)
-        if self.learning_rate is not None:
-            check_number("learning_rate", self.learning_rate, above=0, error=TrainingError)
-        check_number("weight_decay", self.weight_decay, error=TrainingError)
 
-    def plan_for(self, index: int) -> TrainingPlan:
-        """Return the plan of the recipe with the method's own optimizer."""
-        plan = super().plan_for(index)
-        if self.optimizer == "recipe":
-            return plan
-        rate, decay = self.learning_rate, self.weight_decay
-        if rate is None:
-            rate = PUBLISHED_RATE * math.sqrt(max(1, PUBLISHED_EPOCHS / plan.epochs))
-        return replace(plan, optimizer="adam", learning_rate=rate, weight_decay=decay)
+    def published_rate(self, plan: TrainingPlan) -> float:
+        """Return the published rate, larger for fewer epochs."""
+        return PUBLISHED_RATE * math.sqrt(max(1, PUBLISHED_EPOCHS / plan.epochs))
 
     def first_task_settings(self) -> Mapping[str, Any]:
         """Return what distinguishes the first task from plain cross-entropy."""
-        own = {"optimizer": self.optimizer, "temperature": self.temperature}
-        if self.optimizer == "recipe":
-            return own
-        return {**own, "learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
+        return {"temperature": self.temperature, **self.optimizer_settings()}
 
     def cross_entropies(self, step: Step, task: LearningTask) -> Tensor:
         """Return the loss per image, over all outputs or those of the new classes."""

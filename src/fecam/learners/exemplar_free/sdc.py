@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from fecam.data.dataset import Dataset
 from fecam.errors import TrainingError
-from fecam.learners.exemplar_free.prototype_learner import PublishedOptimizer
-from fecam.learners.learner import BatchNorm, Learner
+from fecam.learners.adam_learner import AdamLearner
+from fecam.learners.decisions import BatchNorm
+from fecam.learners.learner import Learner
 from fecam.learners.mechanisms.class_statistics import (
     Array,
     append_rows,
@@ -24,9 +27,11 @@ from fecam.learners.mechanisms.class_statistics import (
 from fecam.learners.mechanisms.drift import check_sigma, semantic_drift
 from fecam.learners.mechanisms.feature_distillation import sample_norms
 from fecam.learners.mechanisms.metric_learning import metric_importance, triplet_loss
+from fecam.learners.mechanisms.moving_means import move_means
 from fecam.learners.mechanisms.parameter_penalty import quadratic_penalty, stable_importance
 from fecam.learners.task import LearningTask
 from fecam.training.hooks import Hooks, Step
+from fecam.training.images import TrainingImages
 from fecam.training.plan import TrainingPlan
 from fecam.validation import check_choice, check_int, check_number
 
@@ -39,7 +44,7 @@ PUBLISHED_BATCH = 32
 
 
 @dataclass(kw_only=True, eq=False)
-class SDC(Learner):
+class SDC(AdamLearner):
     r"""Semantic drift compensation (Yu et al., CVPR 2020) on E-FT, E-LwF or E-EWC.
 
     .. math:: L = \frac{1}{|T|} \sum_{(a, p, n) \in T} \max(0, d_{ap} - d_{an} + m) + R, \quad
@@ -47,7 +52,8 @@ class SDC(Learner):
         R_{EWC} = \frac{\gamma}{2} \sum_j F_j (\theta_j - \theta_j^*)^2
 
     on embeddings f of unit length, over all triplets T of a batch; F is from the triplet loss.
-    After each task the means of old classes move by `semantic_drift`. The nearest mean predicts.
+    After each task the means of old classes move by `semantic_drift`, also those of a head that is
+    put on the embeddings. The nearest mean predicts.
 
     Parameters
     ----------
@@ -67,8 +73,11 @@ class SDC(Learner):
         classes of the first task.
     optimizer : {"adam", "recipe"}
         Of later tasks: Adam as in the authors' code, or the optimizer of the recipe.
-    learning_rate : float
-        Of Adam. The authors' demo has 10^-6 for 51 epochs of batches of 32, their default is 10^-4.
+    learning_rate : float, optional
+        Of Adam, by default 10^-5. The authors' demo has 10^-6 for 51 epochs of batches of 32, their
+        default is 10^-4.
+    weight_decay : float
+        Of Adam, 2e-4 in the authors' code.
     samples : int
         Images of a task for F.
     """
@@ -80,18 +89,15 @@ class SDC(Learner):
     compensate: bool = True
     margin: float = 0.0
     first_task: FirstLoss = "cross-entropy"
-    optimizer: PublishedOptimizer = "adam"
-    learning_rate: float = 1e-5
     samples: int = 1000
 
     needs_old_network = True
 
     def check_options(self) -> None:
         """Raise for options that are out of range."""
+        super().check_options()
         check_choice("regularizer", self.regularizer, get_args(Regularizer), error=TrainingError)
         check_choice("first_task", self.first_task, get_args(FirstLoss), error=TrainingError)
-        check_choice("optimizer", self.optimizer, get_args(PublishedOptimizer), error=TrainingError)
-        check_number("learning_rate", self.learning_rate, above=0, error=TrainingError)
         check_number("margin", self.margin, error=TrainingError)
         check_int("samples", self.samples, error=TrainingError)
         check_sigma(self.sigma)
@@ -106,13 +112,13 @@ class SDC(Learner):
                 "Use tasks of at least two classes, or the learner ft-frozen with head = 'ncm'."
             )
 
+    def published_rate(self, plan: TrainingPlan) -> float:
+        """Return a rate between those of the authors' demo and of their default."""
+        return 1e-5
+
     def plan_for(self, index: int) -> TrainingPlan:
-        """Return the plan of the recipe, in later tasks with Adam and the authors' weight decay."""
-        plan = super().plan_for(index)
-        if not index or self.optimizer == "recipe":
-            return plan
-        rate = self.learning_rate
-        return replace(plan, optimizer="adam", learning_rate=rate, weight_decay=2e-4)
+        """Return the plan of the recipe, in later tasks with Adam."""
+        return super().plan_for(index) if index else Learner.plan_for(self, index)
 
     def first_task_settings(self) -> dict[str, object]:
         """Return what distinguishes the first task from plain cross-entropy."""
@@ -157,10 +163,9 @@ class SDC(Learner):
 
     def after_task(self, task: LearningTask) -> None:
         """Move the old means, and keep those of the new classes and the importance of weights."""
-        new = _unit(features_of(self.network, task.images, self.device))
+        old, new = self._embeddings(task)
         statistics = self.kept.setdefault("statistics", {})
-        if self.old is not None and self.compensate:
-            old = _unit(features_of(self.old.network, task.images, self.device))
+        if old is not None:
             means = statistics["means"].double().numpy()
             drift = semantic_drift(means, old, new, self.sigma)
             statistics["means"] = torch.from_numpy(means + drift).float()
@@ -178,6 +183,41 @@ class SDC(Learner):
             self.kept["weights of the last task"] = {
                 name: value.detach().clone() for name, value in self.network.named_parameters()
             }
+
+    def _embeddings(self, task: LearningTask) -> tuple[Array | None, Array]:
+        """Return the embeddings before and after a task; no old ones if means do not move."""
+        networks = [self.network]
+        if self.old is not None and self.compensate:
+            networks.append(self.old.network)
+        new, *old = (_unit(features_of(net, task.images, self.device)) for net in networks)
+        return (old[0] if old else None), new
+
+    def update_head(self, task: LearningTask) -> None:
+        """Move the old means of the head by the same drift, and teach it the new classes."""
+        old, new = self._embeddings(task)
+        if old is not None:
+            move_means(
+                self.head,
+                lambda means, transform: semantic_drift(
+                    means, transform(old), transform(new), self.sigma
+                ),
+            )
+        super().update_head(task)
+
+    def features(self, images: Dataset | TrainingImages) -> NDArray[np.float32]:
+        """Return the embeddings of images, which have unit length.
+
+        Parameters
+        ----------
+        images : Dataset or TrainingImages
+            The images, not augmented.
+
+        Returns
+        -------
+        array of shape (n, n_features)
+            One row per image, in their order.
+        """
+        return _unit(super().features(images)).astype(np.float32)
 
     def scores(self, features: Tensor) -> Tensor:
         """Return minus the distances to the means."""

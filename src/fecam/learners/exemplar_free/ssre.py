@@ -70,10 +70,9 @@ class SSRE(PrototypeLearner):
         slower = index and self.optimizer == "adam"
         return replace(plan, learning_rate=plan.learning_rate / 5) if slower else plan
 
-    def check_task(self, task: LearningTask) -> None:
-        """Raise for networks without 3 x 3 convolutions, before the first task is trained."""
-        if task.first:
-            add_adapters(fold_batchnorm(self.recipe.network()))
+    def check_network(self, network: nn.Module) -> None:
+        """Raise for networks without 3 x 3 convolutions."""
+        add_adapters(fold_batchnorm(network))
 
     def before_task(self, task: LearningTask) -> None:
         """Freeze the network and add adapters."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fecam.data.dataset import Dataset, fingerprint_of
 from fecam.errors import TrainingError
-from fecam.learners.learner import Learner, OldRows, Outputs
+from fecam.learners.decisions import OldRows, Outputs
+from fecam.learners.learner import Learner
 from fecam.learners.recipe import Recipe
 from fecam.learners.task import LearningTask
 from fecam.training.base_training import new_network

@@ -1,0 +1,209 @@
+"""Write the page on the methods that train the network, from the registry, tests and records.
+
+    python docs/scripts/reproducibility.py
+
+Writes ``docs/generated/learners.md``: for each learner the tests of what must hold, and its results
+in ``docs/records`` beside the figures of the paper. A test compares the page with its sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+
+from fecam import learners  # noqa: E402
+from fecam.bench import spec  # noqa: E402
+from fecam.bench.metrics import summarize  # noqa: E402
+from fecam.learners import Entry  # noqa: E402
+from records import RECORDS, read_records, task_records  # noqa: E402
+from reporting import markdown  # noqa: E402
+
+PAGE = ROOT / "docs" / "generated" / "learners.md"
+TESTS = ROOT / "tests" / "learners"
+GAP = "\N{EN DASH}"
+
+EVERY_LEARNER = (
+    "test_contract.test_one_task_is_plain_training",
+    "test_contract.test_images_of_old_tasks_are_never_read_again",
+    "test_contract.test_a_saved_state_goes_on_bit_by_bit",
+    "test_contract.test_a_task_resumes_after_an_epoch",
+    "test_contract.test_predictions_depend_neither_on_order_nor_on_the_batch",
+)
+INVARIANTS = {
+    "ft": (
+        "test_methods.test_fine_tuning_equals_a_plain_loop",
+        "test_methods.test_growing_the_classifier_leaves_old_logits_and_excluded_rows_unchanged",
+    ),
+    "ft-frozen": ("test_methods.test_the_frozen_network_does_not_change",),
+    "joint": (
+        "test_methods.test_joint_training_from_scratch_is_training_on_the_whole_data_set",
+        "test_methods.test_a_warm_start_goes_on_from_the_weights_by_the_plan_of_later_tasks",
+    ),
+    "ewc": (
+        "test_methods.test_ewc_without_a_penalty_is_fine_tuning",
+        "test_methods.test_a_strong_penalty_holds_important_weights",
+        "test_methods.test_the_fisher_information_of_logistic_regression",
+        "test_methods.test_the_fisher_information_is_of_single_images_and_changes_nothing",
+    ),
+    "lwf": (
+        "test_methods.test_lwf_without_distillation_is_fine_tuning",
+        "test_methods.test_distillation_starts_at_the_entropy_of_the_teacher_without_a_gradient",
+        "test_methods.test_distillation_preserves_the_old_outputs",
+        "test_methods.test_the_old_network_sees_the_same_images_once_per_step",
+    ),
+    "lwf-mc": (
+        "test_methods.test_distillation_of_sigmoids_is_literal",
+        "test_prototype_methods.test_the_classifier_is_linear_whatever_the_recipe_says",
+    ),
+    "muc": (
+        "test_sdc_muc_l2p.test_losses_of_muc_have_the_weights_of_the_task",
+        "test_sdc_muc_l2p.test_side_classifiers_agree_about_the_task_and_not_about_other_images",
+        "test_sdc_muc_l2p.test_the_discrepancy_is_the_sum_over_pairs",
+    ),
+    "sdc": (
+        "test_drift.test_the_drift_equals_its_formula",
+        "test_drift.test_a_common_shift_moves_every_mean_by_it",
+        "test_drift.test_the_ends_are_the_mean_drift_and_that_of_the_nearest_sample",
+        "test_sdc_muc_l2p.test_a_network_that_stays_is_a_nearest_mean_classifier",
+        "test_sdc_muc_l2p.test_a_nearest_mean_head_predicts_as_the_method",
+        "test_sdc_muc_l2p.test_the_triplet_loss_is_the_mean_over_all_triplets",
+    ),
+    "pass": (
+        "test_prototype_methods.test_the_losses_of_pass_equal_their_formulas",
+        "test_prototype_methods.test_replay_reaches_the_classifier_only",
+        "test_prototype_methods.test_pass_without_a_radius_replays_means_as_ssre_does",
+        "test_prototype_methods.test_pass_trains_four_rotations_and_predicts_with_every_fourth_output",
+        "test_mechanisms.test_four_rotations_are_none_and_predictions_have_one_column_per_class",
+    ),
+    "il2a": (
+        "test_prototype_methods.test_each_class_keeps_its_own_covariance_over_three_tasks",
+        "test_prototype_methods."
+        "test_without_covariances_il2a_replays_means_and_with_them_the_loss_is_larger",
+        "test_mechanisms.test_implicit_augmentation_equals_its_formula",
+        "test_mechanisms.test_implicit_augmentation_bounds_the_loss_of_samples",
+        "test_mechanisms.test_pairs_have_a_symmetric_bijection",
+    ),
+    "ssre": (
+        "test_adapters.test_new_adapters_and_folding_do_not_change_the_outputs",
+        "test_adapters.test_a_folded_normalization_does_not_change_the_outputs",
+        "test_adapters.test_only_adapters_get_gradients",
+        "test_prototype_methods.test_the_losses_of_ssre_weight_samples_by_their_similarity",
+    ),
+    "l2p": (
+        "test_sdc_muc_l2p.test_l2p_trains_prompts_and_not_the_transformer",
+        "test_prompts.test_features_are_those_of_the_formula",
+        "test_prompts.test_prompts_per_sample_do_not_depend_on_the_batch",
+    ),
+}
+"""The tests of what must hold, as file.function in ``tests/learners``."""
+
+
+def missing_tests() -> list[str]:
+    """Return the named tests that do not exist, and the learners without any."""
+    defined = {
+        f"{path.stem}.{node.name}"
+        for path in TESTS.glob("test_*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    named = {*EVERY_LEARNER, *(test for tests in INVARIANTS.values() for test in tests)}
+    untested = {entry.name for entry in learners.available()} - INVARIANTS.keys()
+    return sorted((named - defined) | untested)
+
+
+def page(records: Path = RECORDS) -> str:
+    """Return the page."""
+    contents = [
+        content
+        for folder in sorted(records.glob("*"))
+        for content in read_records(folder)
+        if content["learner"] is not None
+    ]
+    parts = [
+        "For all of them, tests verify that one task is plain training (or the method's own first "
+        "task), that images of earlier tasks are never read again, that a stopped task resumes to "
+        "the same bits, and that predictions do not depend on order and batch: "
+        f"{_tests(EVERY_LEARNER)}.",
+        *(_method(entry, contents) for entry in learners.available()),
+        "### Experiments without records",
+        _not_run(records),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _method(entry: Entry, contents: list[dict[str, Any]]) -> str:
+    rows = [_row(content) for content in contents if content["learner"] == entry.name]
+    header = [
+        "experiment", "row", "seeds", "average %", "paper", "difference", "last %", "paper",
+        "difference", "old %", "new %", "weights", "measured at",
+    ]  # fmt: skip
+    table = markdown(header, rows) if rows else "No record: it was not run here."
+    return "\n\n".join(
+        [
+            f"### `{entry.name}`",
+            f"{entry.description[0].upper()}{entry.description[1:]}. Source: {entry.source}. "
+            f"Keeps {entry.keeps}.",
+            f"Verified: {entry.verified}. {_tests(INVARIANTS[entry.name])}.",
+            table,
+        ]
+    )
+
+
+def _tests(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _row(content: dict[str, Any]) -> list[str]:
+    """Return the row of a method in an experiment."""
+    (row,) = summarize(task_records(content))
+    paper = spec.load(content["experiment"]).paper.get("figures", {}).get(content["head"], {})
+    compared = [text for name in ("average", "last") for text in _compared(row[name], paper, name)]
+    others = [_percent(row[name]) for name in ("old", "new")]
+    return [
+        f"`{content['experiment']}`", content["head"], str(row["seeds"]), *compared, *others,
+        f"{row['parameters']['mean']:,.0f}", _measured(content),
+    ]  # fmt: skip
+
+
+def _compared(ours: dict[str, Any], paper: dict[str, float], name: str) -> list[str]:
+    if name not in paper:
+        return [_percent(ours), GAP, GAP]
+    difference = 100 * ours["mean"] - paper[name]
+    return [_percent(ours), f"{paper[name]:.1f}", f"{difference:+.1f}"]
+
+
+def _percent(value: dict[str, Any] | None) -> str:
+    if value is None:
+        return GAP
+    spread = "" if value["std"] is None else f" ± {100 * value['std']:.1f}"
+    return f"{100 * value['mean']:.1f}{spread}"
+
+
+def _measured(content: dict[str, Any]) -> str:
+    git = content["git"] or {}
+    commit = (git.get("commit") or GAP)[:7] + ("*" if git.get("dirty") else "")
+    return f"{commit}, {content['started'][:10]}"
+
+
+def _not_run(records: Path) -> str:
+    names = [
+        name
+        for name in spec.available()
+        if spec.load(name).learners and not any((records / name).glob("*.json"))
+    ]
+    listed = ", ".join(f"`{name}`" for name in names) or "none"
+    return f"Their figures of the paper are in the files, and were not compared here: {listed}."
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
