@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fecam import FeCAMClassifier
+from fecam import FeCAMClassifier, classifier
 from fecam.core import predictor as predictor_module
 from fecam.core.predictor import Predictor, _neighbors
 from fecam.core.scatter import Scatter

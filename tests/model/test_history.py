@@ -20,8 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fecam
-from fecam import FeCAMClassifier, load
-from fecam.core.predictor import Predictor
+from fecam import FeCAMClassifier, classifier, load
 from fecam.errors import InputError, ModelFileError, UndoError, UnknownLabelError
 from fecam.model_file import lazy_matrices
 from fecam.model_file.descriptors import Connection

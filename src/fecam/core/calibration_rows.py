@@ -85,8 +85,9 @@ def left_out_errors(rows: CalibrationRows) -> NDArray[np.bool_]:
 def fitted_sharpness(classes: Iterable[CalibrationRows | None], reference: float) -> float:
     r"""Return the sharpness :math:`\kappa` with the smallest mean loss, close to a reference.
 
-    Rows have the weights of `row_weights`. The penalty :math:`\log^2(\kappa / \kappa_0)` keeps few rows from
-    deciding alone. The minimum over the grid is refined by a parabola in :math:`\log \kappa`.
+    Rows have the weights of `row_weights`. The penalty :math:`\log^2(\kappa / \kappa_0)` keeps
+    few rows from deciding alone. The minimum over the grid is refined by a parabola in
+    :math:`\log \kappa`.
     """
     measured = [columns_of(rows) for rows in classes if rows is not None and len(rows)]
     if not measured:

@@ -44,7 +44,7 @@ Floats = NDArray[np.float64]
 
 def left_out_distances(
     rows: Array,
-    own: int | Sequence[int],
+    own: int | NDArray[np.intp],
     classes: Sequence[ClassStatistics],
     precisions: Sequence[Precision],
     metric: Metric,
@@ -61,11 +61,12 @@ def left_out_distances(
     xp = namespace(rows)
     rows = to_float64(rows)
     n_rows = rows.shape[0]
-    own = np.broadcast_to(np.asarray(own), n_rows)
+    positions = np.broadcast_to(np.asarray(own), n_rows)
+    owners = [classes[i] for i in positions.tolist()]
     compared = np.ones((n_rows, len(classes)), bool) if compared is None else compared
-    counts = np.asarray([classes[i].count for i in own], np.float64)
-    lengths = [length_of(classes[i]) if metric.unit_compare else 1.0 for i in own]
-    offsets = rows - xp.stack([classes[i].mean for i in own], axis=0)  # what is in the scatters
+    counts = np.asarray([stats.count for stats in owners], np.float64)
+    lengths = [length_of(stats) if metric.unit_compare else 1.0 for stats in owners]
+    offsets = rows - xp.stack([stats.mean for stats in owners], axis=0)  # what is in the scatters
     queries = unit_length(rows) if metric.unit_compare else rows
     shifts = offsets / to_backend_of((counts - 1) * np.asarray(lengths), rows)[:, None]
 
@@ -74,7 +75,7 @@ def left_out_distances(
         column = np.full(n_rows, np.inf)
         if not len(chosen):
             return column
-        is_own, index = own[chosen] == c, to_backend_of(chosen, rows)
+        is_own, index = positions[chosen] == c, to_backend_of(chosen, rows)
         # The mean of a class moves away from its row that is left out.
         moved = xp.take(shifts, index, axis=0) * to_backend_of(1.0 * is_own, rows)[:, None]
         differences = xp.take(queries, index, axis=0) - to_float64(precisions[c].center) + moved
@@ -89,7 +90,7 @@ def left_out_distances(
             prior,
         )
         others = np.where(is_own, stats.count - 1, stats.count)
-        if metric.normalization is None and not metric.is_shared:
+        if metric.normalization is None and not metric.is_shared and is_own.any():
             pseudo_count = 0.0 if prior is None else prior.pseudo_count
             ratio = (stats.count - 2 + pseudo_count) / (stats.count - 1 + pseudo_count)
             squares = squares * np.where(is_own, ratio, 1.0)

@@ -14,10 +14,10 @@ plus that of the class means (relative Mahalanobis distance). The first two grow
 from its nearest class, the last two if that class is not much nearer than the others. Small
 constants in :math:`x_3` and :math:`x_4` keep the logarithms finite.
 
-The novelty is their sum, the first two doubled, each divided by its standard deviation over rows of known classes that
-were left out while they were learned (`fecam.core.calibration_rows`), on the scale of the
-distribution of that sum. Fixed weights separate unknown classes better than weights that a linear
-discriminant learns from rows whose class is left out.
+The novelty is their sum, each divided by its standard deviation over rows of known classes that
+were left out while they were learned (`fecam.core.calibration_rows`), the first two doubled, on the
+scale of the distribution of that sum. Fixed weights separate unknown classes better than weights
+that a linear discriminant learns from rows whose class is left out.
 """
 
 from __future__ import annotations

@@ -16,14 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.arrays import (
-    Array,
-    add_to_diagonal,
-    eye,
-    is_cpu,
-    namespace,
-    to_numpy,
-)
+from fecam.core.arrays import Array, add_to_diagonal, eye, is_cpu, namespace, to_numpy
 from fecam.core.bounds import CGBounds
 from fecam.core.calibration import (
     SOFTMAX_CUTOFF,
@@ -35,9 +28,7 @@ from fecam.core.calibration import (
     softmax_sum,
     strided_subset,
 )
-from fecam.core.calibration_rows import (
-    Floats,
-)
+from fecam.core.calibration_rows import Floats
 from fecam.core.covariance import apply_whitening, pooled, scatter_of, whiten
 from fecam.core.distances import ExhaustiveDistances, Neighbors, k_smallest
 from fecam.core.metric import (

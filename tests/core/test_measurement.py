@@ -1,0 +1,59 @@
+"""Rows that are measured while learning: together as one by one, and few where they cost much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fecam import FeCAMClassifier
+from fecam.core import measurement
+from fecam.core.calibration_rows import columns_of, row_weights
+from fecam.core.leave_one_out import left_out_distances
+from fecam.core.predictor import Predictor
+from helpers.features import relu_features
+
+
+@pytest.mark.parametrize("settings", [{}, {"pooling": 0.0}, {"covariance": "pooled"}])
+def test_rows_of_several_classes_are_measured_as_those_of_one(settings):
+    X, y = relu_features(6, 12, 16, 4)
+    clf = FeCAMClassifier(dtype="float64", **settings).fit(X, y)
+    predictor = Predictor(clf.state_, clf.metric_)
+    common = (
+        list(clf.state_.classes.values()),
+        predictor.precisions,
+        clf.metric_,
+        predictor.class_prior,
+        predictor.dof,
+    )
+    rows = clf.state_.transform(X[::4].astype(np.float64))
+    own = y[::4].astype(np.intp)
+    compared = np.random.default_rng(0).random((len(rows), 6)) < 0.5
+    together = left_out_distances(rows, own, *common, compared)
+    assert np.isinf(together[~compared]).all()
+    for label in range(6):
+        alone = left_out_distances(rows[own == label], label, *common)
+        chosen = compared[own == label]
+        np.testing.assert_allclose(together[own == label][chosen], alone[chosen], rtol=1e-9)
+
+
+def test_a_batch_measures_a_limited_number_of_rows():
+    X, y = relu_features(40, 20, 12, 5)
+    clf = FeCAMClassifier().fit(X, y)
+    rows = [stats.calibration for stats in clf.state_.classes.values()]
+    measured = [len(columns_of(one).losses) for one in rows if one is not None]
+    assert 0 < len(measured) <= measurement.MEASURED_CLASSES
+    assert 0 < sum(measured) <= measurement.MEASURED_ROWS and len(set(measured)) == 1
+
+
+def test_a_new_class_among_many_derives_few_precisions():
+    X, y = relu_features(61, 30, 12, 6)
+    clf = FeCAMClassifier(pooling=0.0).fit(X[y < 50], y[y < 50])
+    clf.set_state(clf.state_)  # nothing is derived
+    for label in range(50, 61):
+        clf.partial_fit(X[y == label], y[y == label])
+    assert clf.state_.classes[60].calibration is not None
+    assert len(clf.predictor_._derived) <= measurement.FEW_RIVALS + 1
+
+
+def test_rows_of_models_with_few_classes_count_less():
+    assert row_weights(np.array([5.0, 10.0])).tolist() == [1 / 16, 1.0]
