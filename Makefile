@@ -95,6 +95,7 @@ bench: .venv/.ready-bench
 	$(BIN)/python benchmarks/prediction.py
 	$(BIN)/python benchmarks/probabilities.py
 	$(BIN)/python benchmarks/confusions.py
+	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/summary.py
 
 # Two hours or more: 10 to 3,000 classes of every size. It continues where it stopped.

@@ -41,6 +41,8 @@ SHOWN = (
     "cifar100-ablation-lite0",
     "cifar100-ablation-half-width",
     "cifar100-linear-half-width",
+    "digits-learners",
+    "cifar100-learners",
 )
 
 
