@@ -90,7 +90,8 @@ def fitted_scale(classes: Iterable[CalibrationRows | None]) -> NoveltyScale | No
     order = np.argsort(sums, kind="stable")
     sums, shares = sums[order], shares[order] / shares.sum()
     std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
-    zscores = norm.ppf(np.cumsum(shares) - shares / 2)
+    number = 1 / np.sum(shares**2)
+    zscores = norm.ppf((np.cumsum(shares) * number - 0.375) / (number + 0.25))  # Blom's positions
     return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
 
 
