@@ -24,6 +24,7 @@ from fecam.core.distances import Neighbors
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.novelty import MIN_CLASSES, distance_scores
 from fecam.core.predictor import Predictor
+from fecam.core.prior import CHEAP
 from fecam.core.statistics import MAX_CALIBRATION_ROWS, CalibrationRows
 from fecam.core.transforms import unit_length
 
@@ -37,8 +38,10 @@ MAX_RIVALS = 16
 """Number of nearest classes that such rows are compared with."""
 FEW_RIVALS = 4
 """The same where most precisions are not needed: a few new classes among many."""
-MEASUREMENT_GROWTH = 1.25
+MEASUREMENT_GROWTH = 1.1
 """Growth, in degrees of freedom or classes, after which rows are measured again."""
+COSTLY_GROWTH = 1.25
+"""The same where deriving the precisions of a class and its rivals is costly."""
 
 
 def novelty_scores(predictor: Predictor, queries: Array, nearest: Neighbors) -> Floats:
@@ -95,9 +98,6 @@ def measured_rows(
         dof,
         np.repeat(compared, lengths, axis=0),
     )
-    # New samples are compared with a mean of one sample more than rows that are left out.
-    counts = np.repeat([state.classes[label].count for label in usable], lengths)
-    distances[np.arange(len(columns)), columns] *= 1 - 1 / counts**2
     nearest = np.asarray(needed)[np.argmin(distances, axis=1)]
     reference = strided_subset(sorted({*own.values(), *predictor.measured_before()}))
     expected = predictor.expected_among(sorted({*nearest.tolist(), *reference}), reference)
@@ -127,10 +127,9 @@ def _has_grown(predictor: Predictor) -> bool:
     """Return whether the model has grown since rows were last measured."""
     rows = [stats.calibration for stats in predictor.state.classes.values()]
     last_dof, last_n_classes = last_model(rows)
-    return (
-        predictor.dof >= MEASUREMENT_GROWTH * last_dof
-        or len(predictor.labels) >= MEASUREMENT_GROWTH * last_n_classes
-    )
+    is_cheap = (MAX_RIVALS + 1) * predictor.state.n_features**3 < CHEAP
+    growth = MEASUREMENT_GROWTH if is_cheap else COSTLY_GROWTH
+    return predictor.dof >= growth * last_dof or len(predictor.labels) >= growth * last_n_classes
 
 
 def _evenly_spaced(features: Array, n_classes: int) -> Array:
