@@ -33,7 +33,7 @@ MEASURED_CLASSES = 16
 MEASURED_ROWS = 128
 """Number of rows of a batch that are measured, the same number of each class."""
 CHEAP_FLOPS = 1e8
-"""Multiplications that take a few milliseconds: so many rows are measured in any case."""
+"""Multiplications that take a few milliseconds: more rows are measured up to this number."""
 MAX_RIVALS = 16
 """Number of nearest classes that such rows are compared with."""
 FEW_RIVALS = 4
