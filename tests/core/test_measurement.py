@@ -36,24 +36,29 @@ def test_rows_of_several_classes_are_measured_as_those_of_one(settings):
         np.testing.assert_allclose(together[own == label][chosen], alone[chosen], rtol=1e-9)
 
 
-def test_a_batch_measures_a_limited_number_of_rows():
+def test_a_batch_measures_a_limited_number_of_rows(monkeypatch):
     X, y = relu_features(40, 20, 12, 5)
     clf = FeCAMClassifier().fit(X, y)
     rows = [stats.calibration for stats in clf.state_.classes.values()]
     measured = [len(columns_of(one).losses) for one in rows if one is not None]
     assert 0 < len(measured) <= measurement.MEASURED_CLASSES
-    assert 0 < sum(measured) <= measurement.MEASURED_ROWS and len(set(measured)) == 1
+    assert len(set(measured)) == 1
+    monkeypatch.setattr(measurement, "CHEAP_FLOPS", 0)
+    clf = FeCAMClassifier().fit(X, y)
+    rows = [stats.calibration for stats in clf.state_.classes.values()]
+    assert 0 < sum(len(one) for one in rows if one is not None) <= measurement.MEASURED_ROWS
 
 
 def test_a_new_class_among_many_derives_few_precisions():
-    X, y = relu_features(61, 30, 12, 6)
+    X, y = relu_features(64, 30, 12, 6)
     clf = FeCAMClassifier(pooling=0.0).fit(X[y < 50], y[y < 50])
     clf.set_state(clf.state_)  # nothing is derived
-    for label in range(50, 61):
+    for label in range(50, 64):
         clf.partial_fit(X[y == label], y[y == label])
-    assert clf.state_.classes[60].calibration is not None
-    assert len(clf.predictor_._derived) <= measurement.FEW_RIVALS + 1
+    measured = [clf.state_.classes[label].calibration is not None for label in range(50, 64)]
+    assert 1 <= sum(measured) <= 3
+    assert len(clf.predictor_._derived) <= 3 * (measurement.FEW_RIVALS + 1)
 
 
 def test_rows_of_models_with_few_classes_count_less():
-    assert row_weights(np.array([5.0, 10.0])).tolist() == [1 / 16, 1.0]
+    assert row_weights(np.array([5.0, 10.0])).tolist() == [1 / 4, 1.0]

@@ -34,9 +34,9 @@ PRIOR_ROWS = 20.0
 """Weight of the reference sharpness, in rows: a sharpness that differs by a factor of e costs as
 much as one nat of loss in each of them. On eight digits, 10 to 30 give nearly the same error; on
 forty sketches, 5 is better than 20."""
-GROWTH_POWER = 4
-"""Power of the number of classes in the weight of a row. At 2, the error of probabilities is the
-same on average and larger on streams whose later classes are small; at 6, few rows remain."""
+GROWTH_POWER = 2
+"""Power of the number of classes in the weight of a row. At 4, a few rows of small late classes
+decide: on photographs with five-shot classes the calibration error is 0.13 instead of 0.04."""
 _SPLITS = np.cumsum([1, 1, N_SCORES])
 
 

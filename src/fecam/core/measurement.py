@@ -24,19 +24,24 @@ from fecam.core.distances import Neighbors
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.novelty import MIN_CLASSES, distance_scores
 from fecam.core.predictor import Predictor
+from fecam.core.prior import CHEAP
 from fecam.core.statistics import MAX_CALIBRATION_ROWS, CalibrationRows
 from fecam.core.transforms import unit_length
 
 MEASURED_CLASSES = 16
 """Maximum number of classes of a batch whose rows are measured."""
 MEASURED_ROWS = 128
-"""Maximum number of rows of a batch that are measured, the same number of each class."""
+"""Number of rows of a batch that are measured, the same number of each class."""
+CHEAP_FLOPS = 1e8
+"""Multiplications that take a few milliseconds: more rows are measured up to this number."""
 MAX_RIVALS = 16
 """Number of nearest classes that such rows are compared with."""
 FEW_RIVALS = 4
 """The same where most precisions are not needed: a few new classes among many."""
-MEASUREMENT_GROWTH = 1.2
+MEASUREMENT_GROWTH = 1.1
 """Growth, in degrees of freedom or classes, after which rows are measured again."""
+COSTLY_GROWTH = 1.25
+"""The same where deriving the precisions of a class and its rivals is costly."""
 
 
 def novelty_scores(predictor: Predictor, queries: Array, nearest: Neighbors) -> Floats:
@@ -101,11 +106,7 @@ def measured_rows(
     scores = np.zeros((len(losses), N_SCORES))
     if len(labels) >= MIN_CLASSES:
         expected_nearest = np.asarray([expected[i] for i in nearest])
-        # New samples are compared with a mean of one sample more.
-        counts = np.repeat([state.classes[label].count for label in usable], lengths)
-        is_own = np.argmin(distances, axis=1) == columns
-        smallest = distances.min(axis=1) * np.where(is_own, 1 - 1 / counts**2, 1.0)
-        scores[:, :2] = distance_scores(smallest, expected_nearest, mean_expected)
+        scores[:, :2] = distance_scores(distances.min(axis=1), expected_nearest, mean_expected)
         contrasts = [_left_out_contrasts(predictor, rows[k], own[k]) for k in usable]
         scores[:, 2:] = np.concatenate(contrasts)
     ends = np.cumsum(lengths)[:-1]
@@ -126,15 +127,15 @@ def _has_grown(predictor: Predictor) -> bool:
     """Return whether the model has grown since rows were last measured."""
     rows = [stats.calibration for stats in predictor.state.classes.values()]
     last_dof, last_n_classes = last_model(rows)
-    return (
-        predictor.dof > MEASUREMENT_GROWTH * last_dof
-        or len(predictor.labels) > MEASUREMENT_GROWTH * last_n_classes
-    )
+    is_cheap = (MAX_RIVALS + 1) * predictor.state.n_features**3 < CHEAP
+    growth = MEASUREMENT_GROWTH if is_cheap else COSTLY_GROWTH
+    return predictor.dof >= growth * last_dof or len(predictor.labels) >= growth * last_n_classes
 
 
 def _evenly_spaced(features: Array, n_classes: int) -> Array:
     """Return the rows of a class to measure, if rows of ``n_classes`` classes are."""
-    limit = min(MEASURED_ROWS // n_classes, MAX_CALIBRATION_ROWS)
+    cheap = int(CHEAP_FLOPS / (3 * n_classes * MAX_RIVALS * features.shape[1] ** 2))
+    limit = min(max(MEASURED_ROWS // n_classes, cheap), MAX_CALIBRATION_ROWS)
     number = min(limit, features.shape[0])
     step = features.shape[0] // number
     return features[: number * step : step, :]
