@@ -181,7 +181,7 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     assert f"the {measurement.FEW_RIVALS} nearest where few" in novelty
     assert f"and {measurement.MEASURED_ROWS} per batch (more of few features)" in novelty
     assert measurement.MEASUREMENT_GROWTH == 1.1 and "grown by a tenth" in novelty
-    assert measurement.COSTLY_GROWTH == 1.25 and "by a quarter where matrices are large" in novelty
+    assert measurement.COSTLY_GROWTH == 1.25 and "by a quarter where few" in novelty
     width = (prior.CHEAP / (measurement.MAX_RIVALS + 1)) ** (1 / 3)
     assert f"from {round(width, -1):.0f} features on" in novelty
     assert calibration_rows.GROWTH_POWER == 2 and "the square of the number" in novelty

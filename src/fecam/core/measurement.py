@@ -41,7 +41,7 @@ FEW_RIVALS = 4
 MEASUREMENT_GROWTH = 1.1
 """Growth, in degrees of freedom or classes, after which rows are measured again."""
 COSTLY_GROWTH = 1.25
-"""The same where deriving the precisions of a class and its rivals is costly."""
+"""The same where precisions would be derived for it: large matrices, few new classes among many."""
 
 
 def novelty_scores(predictor: Predictor, queries: Array, nearest: Neighbors) -> Floats:
@@ -73,7 +73,7 @@ def measured_rows(
     has_prior = prior is not None and prior.pseudo_count > 0
     min_count = 2 if has_prior or metric.is_shared else 3
     usable = [label for label in batch if state.classes[label].count >= min_count]
-    if len(labels) < 2 or not usable or not _has_grown(predictor):
+    if len(labels) < 2 or not usable or not _has_grown(predictor, MEASUREMENT_GROWTH):
         return {}
     usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
     rows = {label: _evenly_spaced(batch[label], len(usable)) for label in usable}
@@ -82,6 +82,8 @@ def measured_rows(
     needed = _union(own, rivals)
     if 2 * len(needed) > len(labels):
         _ = predictor.precisions  # in the basis that predictions need, with several threads
+    elif not _is_cheap(predictor) and not _has_grown(predictor, COSTLY_GROWTH):
+        return {}
     else:
         rivals = {label: indices[:FEW_RIVALS] for label, indices in rivals.items()}
         needed = _union(own, rivals)
@@ -123,12 +125,15 @@ def _union(own: Mapping[Hashable, int], rivals: Mapping[Hashable, list[int]]) ->
     return sorted({*own.values(), *(i for indices in rivals.values() for i in indices)})
 
 
-def _has_grown(predictor: Predictor) -> bool:
-    """Return whether the model has grown since rows were last measured."""
+def _is_cheap(predictor: Predictor) -> bool:
+    """Return whether the precisions of a class and its rivals are derived in no time."""
+    return (MAX_RIVALS + 1) * predictor.state.n_features**3 < CHEAP
+
+
+def _has_grown(predictor: Predictor, growth: float) -> bool:
+    """Return whether the model has grown by a factor since rows were last measured."""
     rows = [stats.calibration for stats in predictor.state.classes.values()]
     last_dof, last_n_classes = last_model(rows)
-    is_cheap = (MAX_RIVALS + 1) * predictor.state.n_features**3 < CHEAP
-    growth = MEASUREMENT_GROWTH if is_cheap else COSTLY_GROWTH
     return predictor.dof >= growth * last_dof or len(predictor.labels) >= growth * last_n_classes
 
 
