@@ -35,7 +35,7 @@ class _Counted(PrunedSearch):
         super().__init__(*args)
         self.work, self.seconds = 0, 0.0
 
-    def _prune(self, *args: Any) -> np.ndarray:
+    def _prune(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
         start = time.perf_counter()
         result = super()._prune(*args)
         self.seconds += time.perf_counter() - start

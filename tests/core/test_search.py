@@ -392,16 +392,18 @@ def test_few_classes_are_evaluated(name, monkeypatch):
     n_evaluated, n_refined = [], []
     filter_and_refine = search_module.filter_and_refine
 
-    def counted(*args, evaluate, prune, **options):
+    def counted(*args, evaluate, refine, **options):
         def counting(rows, classes):
             n_evaluated.append(len(rows))
             return evaluate(rows, classes)
 
-        def pruning(rows, classes, threshold):
+        def refining(rows, classes, threshold):
+            result = refine(rows, classes, threshold)
             n_refined.append(len(rows))
-            return prune(rows, classes, threshold)
+            n_evaluated.append(np.count_nonzero(np.isfinite(result)))
+            return result
 
-        return filter_and_refine(*args, evaluate=counting, prune=pruning, **options)
+        return filter_and_refine(*args, evaluate=counting, refine=refining, **options)
 
     monkeypatch.setattr(search_module, "filter_and_refine", counted)
     Q = close_queries(X, 200)

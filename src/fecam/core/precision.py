@@ -114,13 +114,18 @@ class BlockCholesky:
 
     def rotated_sq_norm(self, rotated: Array) -> Array:
         """Squared distances of differences that are given in the shared basis."""
-        xp = namespace(rotated)
-        tail = rotated[..., self.blocks[0].shape[0] :]
-        square = self.tail_floor * to_float64(xp.vecdot(tail, tail))
-        for block in self.blocks:
+        square = self.first_block_terms(rotated)
+        for block in self.blocks[1:]:
             white = rotated[..., : block.shape[0]] @ block
-            square = square + to_float64(xp.vecdot(white, white))
+            square = square + to_float64(namespace(white).vecdot(white, white))
         return square
+
+    def first_block_terms(self, rotated: Array) -> Array:
+        """What the first block and the tail floor contribute to squared distances."""
+        xp, end = namespace(rotated), self.blocks[0].shape[0]
+        white, tail = rotated[..., :end] @ self.blocks[0], rotated[..., end:]
+        tail_sq = to_float64(xp.vecdot(tail, tail))
+        return self.tail_floor * tail_sq + to_float64(xp.vecdot(white, white))
 
     def apply(self, columns: Array) -> Array:
         r""":math:`\Sigma^{-1}` times columns."""

@@ -30,12 +30,12 @@ from fecam.core.tuning import TUNING, SearchTuning
 Matrix = NDArray[Any]
 R = TypeVar("R")
 
-EvaluateClass = Callable[[int, Matrix], Matrix]
-"""Squared distances of rows to one class, computed in the same way for every class."""
-EvaluatePairs = Callable[[Matrix, Matrix], Matrix]
+EvaluateClass = Callable[..., Matrix]
+"""Squared distances to one class (index, rows), computed in the same way for every class."""
+Evaluate = Callable[[Matrix, Matrix], Matrix]
 """Squared distances of pairs (rows, classes), sorted by class."""
-Prune = Callable[[Matrix, Matrix, Matrix], Matrix]
-"""Those of the pairs (rows, classes) that may be within a threshold per row, as indices."""
+Refine = Callable[[Matrix, Matrix, Matrix], Matrix]
+"""The same, or infinity for pairs that exceed a threshold per row."""
 
 
 def filter_and_refine(
@@ -46,8 +46,8 @@ def filter_and_refine(
     radius: float,
     epsilon: float = 0.0,
     *,
-    evaluate: EvaluatePairs | None = None,
-    prune: Prune | None = None,
+    evaluate: Evaluate | None = None,
+    refine: Refine | None = None,
     rtol: float = TUNING.bound_rtol,
 ) -> tuple[Matrix, Matrix]:
     """Return the distances of all classes that matter, and the rows that have ties.
@@ -77,17 +77,20 @@ def filter_and_refine(
         kth = expand_radius(kth * (1 + rtol), radius)
         selected &= lower + epsilon * (estimate - lower) <= kth[:, None]
     classes, rows = np.nonzero(selected.T)
-    if prune is not None:
-        left = prune(rows, classes, threshold)
-        rows, classes = rows[left], classes[left]
-    distances[rows, classes] = evaluate(rows, classes)
+    if refine is None:
+        distances[rows, classes] = evaluate(rows, classes)
+    else:
+        distances[rows, classes] = refine(rows, classes, threshold)
     return distances, _evaluate_ties(distances, evaluate_class, k, rtol)
 
 
-def _class_by_class(evaluate_class: EvaluateClass, rows: Matrix, classes: Matrix) -> Matrix:
+def _class_by_class(
+    evaluate_class: EvaluateClass, rows: Matrix, classes: Matrix, *sums: Matrix
+) -> Matrix:
+    """Squared distances of pairs; ``sums`` of a pair are passed on."""
     distances = np.empty(len(rows))
     for i, run in group_runs(classes):
-        distances[run] = evaluate_class(i, rows[run])
+        distances[run] = evaluate_class(i, rows[run], *(values[run] for values in sums))
     return distances
 
 
@@ -217,26 +220,33 @@ class PrunedSearch:
             if not np.isfinite(np.sum(array)):  # a bound that overflowed is no bound
                 np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
-        def evaluate_class(i: int, rows: Matrix) -> Matrix:
-            if i not in self.in_basis:
-                return _evaluate_class(
-                    self.precisions[i], queries[rows], self.centers[i], self.scales[i]
-                )
+        def evaluate_class(i: int, rows: Matrix, sums: Matrix | None = None) -> Matrix:
+            precision, scale = self.in_basis.get(i), self.scales[i]
+            if precision is None:
+                return _evaluate_class(self.precisions[i], queries[rows], self.centers[i], scale)
             differences = rotated[rows] - self.rotated_centers[i]
-            return np.asarray(self.in_basis[i].rotated_sq_norm(differences) * self.scales[i])
+            if sums is None:
+                return np.asarray(scale * precision.rotated_sq_norm(differences))
+            return np.asarray(scale * precision.first_block_terms(differences) + sums)
 
-        def evaluate(rows: Matrix, classes: Matrix) -> Matrix:
-            result = np.empty(len(rows))
-            columns = self._prior_column[classes]
+        def evaluate(rows: Matrix, classes: Matrix, *sums: Matrix) -> Matrix:
+            result, columns = np.empty(len(rows)), self._prior_column[classes]
             pairs = np.flatnonzero(columns >= 0)
             if self.prior_bounds is not None and len(pairs):
                 result[pairs] = self.prior_bounds.evaluate(queries, rows[pairs], columns[pairs])
             pairs = np.flatnonzero(columns < 0)
-            result[pairs] = _class_by_class(evaluate_class, rows[pairs], classes[pairs])
+            sums_of_pairs = (values[pairs] for values in sums)
+            others = rows[pairs], classes[pairs]
+            result[pairs] = _class_by_class(evaluate_class, *others, *sums_of_pairs)
             return result
 
-        def prune(rows: Matrix, classes: Matrix, threshold: Matrix) -> Matrix:
-            return self._prune(rotated, norms, lower[rows, classes], rows, classes, threshold[rows])
+        def refine(rows: Matrix, classes: Matrix, threshold: Matrix) -> Matrix:
+            result = np.full(len(rows), np.inf)
+            left, sums = self._prune(
+                rotated, norms, lower[rows, classes], rows, classes, threshold[rows]
+            )
+            result[left] = evaluate(rows[left], classes[left], sums)
+            return result
 
         return filter_and_refine(
             (lower, estimate),
@@ -246,7 +256,7 @@ class PrunedSearch:
             radius,
             epsilon,
             evaluate=evaluate,
-            prune=prune,
+            refine=refine,
             rtol=self._tuning.bound_rtol,
         )
 
@@ -258,16 +268,18 @@ class PrunedSearch:
         rows: Matrix,
         classes: Matrix,
         threshold: Matrix,
-    ) -> Matrix:
-        """Those of the pairs whose bound, extended block by block, does not exceed a threshold.
+    ) -> tuple[Matrix, Matrix]:
+        """Those of the pairs that no block of coordinates prunes, and their sums of terms.
 
-        All pairs pass one block before any passes the next.
+        All pairs pass one block before any passes the next. The terms of the first block are in
+        the lower ``bound``.
         """
-        left = np.arange(len(rows))
+        left, sums = np.arange(len(rows)), np.zeros(len(rows))
         for level in range(1, max((len(p.blocks) for p in self._blocks.values()), default=1)):
-            bound[left] += self._block_terms(rotated, norms, level, rows[left], classes[left])
-            left = left[~(bound[left] > threshold[left])]  # a term that overflowed prunes nothing
-        return left
+            sums += self._block_terms(rotated, norms, level, rows[left], classes[left])
+            keep = ~(bound[left] + sums > threshold[left])  # an overflow prunes nothing
+            left, sums = left[keep], sums[keep]
+        return left, sums
 
     def _block_terms(
         self, rotated: Matrix, norms: Matrix, level: int, rows: Matrix, classes: Matrix
