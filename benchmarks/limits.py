@@ -11,7 +11,6 @@ on one and on two threads: the Python code between the products runs in one thre
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import problems
 import reference
 from fecam import FeCAMClassifier
 from fecam.core.bounds import _monomials
+from fecam.core.distances import group_runs
 from fecam.core.search import PrunedSearch
 from fecam.core.tuning import TUNING
 from reference import SETTINGS
@@ -29,45 +29,35 @@ from stamps import CLASSIFIER
 
 
 class _Counted(PrunedSearch):
-    """A search that counts the multiplications and the seconds of its evaluations."""
+    """A search that counts the multiplications and the seconds of its refinement."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.work: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.work, self.seconds = 0, 0.0
 
-    def _evaluate_blocks(
-        self,
-        rotated: np.ndarray,
-        bound: np.ndarray,
-        gap: np.ndarray,
-        rows: np.ndarray,
-        classes: np.ndarray,
-        threshold: np.ndarray | None,
-    ) -> np.ndarray:
-        step = "guess" if threshold is None else "refine"
-        if threshold is None:
-            self.work[step] += len(rows) * sum(self._block_sizes())
+    def _prune(self, *args: Any) -> tuple[np.ndarray, np.ndarray]:
         start = time.perf_counter()
-        result = super()._evaluate_blocks(rotated, bound, gap, rows, classes, threshold)
-        self.seconds[step] += time.perf_counter() - start
+        result = super()._prune(*args)
+        self.seconds += time.perf_counter() - start
         return result
 
     def _block_terms(
-        self, rotated: np.ndarray, level: int, rows: np.ndarray, classes: np.ndarray
+        self,
+        rotated: np.ndarray,
+        norms: np.ndarray,
+        level: int,
+        rows: np.ndarray,
+        classes: np.ndarray,
     ) -> np.ndarray:
-        self.work["refine"] += len(rows) * self._block_sizes()[level]
-        return super()._block_terms(rotated, level, rows, classes)
-
-    def _block_sizes(self) -> list[int]:
-        return [block.size for block in self._cholesky(0).blocks]
+        self.work += len(rows) * self.in_basis[0].blocks[level].size
+        return super()._block_terms(rotated, norms, level, rows, classes)
 
 
 def steps(clf: FeCAMClassifier, queries: np.ndarray, *, exact: bool) -> dict[str, list[float]]:
     """Multiplications and time per step, relative to the dense product."""
     predictor = clf.predictor_
     search = _Counted(predictor.exhaustive, predictor.axes)
-    if not search.is_cholesky.all():
+    if len(search.in_basis) < len(search.precisions):
         raise SystemExit("every class needs more samples than a quarter of the features")
     block = search.exhaustive.shift(clf._queries(queries, predictor))
     epsilon = 0.0 if exact else TUNING.epsilon
@@ -77,6 +67,15 @@ def steps(clf: FeCAMClassifier, queries: np.ndarray, *, exact: bool) -> dict[str
     coefficients, part = bounds._coefficients, block[:256, : bounds.size]
     monomials = _monomials(part)
     total = n * width * width * len(search.precisions)
+    rotated = block @ search.axes
+    guesses = np.argmin(bounds.bound(rotated)[1], axis=1)
+    order = np.argsort(guesses, kind="stable")
+
+    def evaluate_guesses() -> None:
+        for i, run in group_runs(guesses[order]):
+            differences = rotated[order[run]] - search.rotated_centers[i]
+            search.in_basis[i].rotated_sq_norm(differences)
+
     with threadpool_limits(1):
         timed = side_by_side(
             {
@@ -84,20 +83,23 @@ def steps(clf: FeCAMClassifier, queries: np.ndarray, *, exact: bool) -> dict[str
                 "rotate": lambda: block @ search.axes,
                 "monomials": lambda: _monomials(part),
                 "bounds": lambda: monomials @ coefficients,
+                "guesses": evaluate_guesses,
                 "all": lambda: search._search_block(block, 1, 0.0, epsilon),
             },
             repeats=3,
         )
-        search.work.clear()
-        search.seconds.clear()
+        search.work, search.seconds = 0, 0.0
         search._search_block(block, 1, 0.0, epsilon)
     scale = n / len(part)
     measured = {
         "rotate the queries": (n * width * width, timed["rotate"]),
         "monomials": (n * len(coefficients), timed["monomials"] * scale),
         "bound all classes": (n * coefficients.size, timed["bounds"] * scale),
-        "evaluate the guesses": (search.work["guess"], search.seconds["guess"]),
-        "refine the others": (search.work["refine"], search.seconds["refine"]),
+        "evaluate the guesses": (
+            n * sum(b.size for b in search.in_basis[0].blocks),
+            timed["guesses"],
+        ),
+        "refine the others": (search.work, search.seconds),
     }
     shares = {
         step: [work / total, seconds / timed["dense"]] for step, (work, seconds) in measured.items()

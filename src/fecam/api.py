@@ -4,8 +4,6 @@ Bodies of requests are structs, results are the types of `fecam.results`. The se
 writes them, `fecam.client` writes and reads them, and the OpenAPI document is made from them.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Messages name the thing, its value and the remedy. A failed call leaves a model unchanged.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ NumPy arrays, lists and data frames are checked by scikit-learn, arrays of other
 row and column, and a remedy.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 In Python ``True == 1``, so a model with both would confuse them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, Literal

@@ -4,8 +4,6 @@ They follow the code of these implementations. Two passes of shrinkage with gamm
 one with gamma * (2 + gamma), which is what ``shrinkage`` holds: (3, 3) for two passes with (1, 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

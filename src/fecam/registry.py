@@ -1,7 +1,5 @@
 """A dictionary of named entries whose lookup error suggests the nearest name."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module

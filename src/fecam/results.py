@@ -3,8 +3,6 @@
 The service sends them as JSON objects. The names in JSON are those of the fields, without ``n_``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar

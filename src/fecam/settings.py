@@ -1,7 +1,5 @@
 """Checks of the classifier's parameters, and their translation into a `Metric`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

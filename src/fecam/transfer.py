@@ -6,8 +6,6 @@ has the layout. A file may be hostile: the format cannot contain code, its sizes
 file, and no array is read before its name, dtype and shape were checked.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Checks of parameters: each error names the parameter, its value and what it accepts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches

@@ -150,7 +150,7 @@ def test_all_distances_within_the_radius_are_returned_exactly(seed, name):
     assert np.mean(finite) > 0.3, "nearly all classes were pruned"
     assert np.all(finite[want <= want.min(axis=1, keepdims=True) + radius * (1 - 1e-4)])
     np.testing.assert_allclose(distances[finite], want[finite], rtol=1e-4, atol=1e-6)
-    cholesky = predictor.pruned_search.is_cholesky
+    cholesky = list(predictor.pruned_search.in_basis)
     finite, measured, exact = finite[:, cholesky], distances[:, cholesky], want[:, cholesky]
     np.testing.assert_allclose(measured[finite], exact[finite], rtol=2e-5)
 
@@ -389,27 +389,31 @@ def test_probabilities_of_an_approximate_search(name, count, monkeypatch):
 def test_few_classes_are_evaluated(name, monkeypatch):
     X, y = samples([60] * 40)
     clf = make(name, search="exact").fit(X, y)
-    n_evaluated, n_finished = [], []
+    n_evaluated, n_refined = [], []
     filter_and_refine = search_module.filter_and_refine
 
-    def counted(interval, distances, evaluate, *args):
-        def counting(rows, classes, *options):
-            result = evaluate(rows, classes, *options)
+    def counted(*args, evaluate, refine, **options):
+        def counting(rows, classes):
             n_evaluated.append(len(rows))
-            n_finished.append(np.count_nonzero(np.isfinite(result)))
+            return evaluate(rows, classes)
+
+        def refining(rows, classes, threshold):
+            result = refine(rows, classes, threshold)
+            n_refined.append(len(rows))
+            n_evaluated.append(np.count_nonzero(np.isfinite(result)))
             return result
 
-        return filter_and_refine(interval, distances, counting, *args)
+        return filter_and_refine(*args, evaluate=counting, refine=refining, **options)
 
     monkeypatch.setattr(search_module, "filter_and_refine", counted)
     Q = close_queries(X, 200)
     clf.predict(Q)
-    exact = sum(n_evaluated)
-    assert len(Q) <= exact < 0.75 * len(Q) * 40
-    assert sum(n_finished) < 0.5 * exact, "classes are abandoned block by block"
-    n_evaluated.clear()
+    exact = sum(n_refined)
+    assert 0 < exact < 0.75 * len(Q) * 40
+    assert len(Q) <= sum(n_evaluated) < 0.5 * exact, "classes are abandoned block by block"
+    n_refined.clear()
     clf.set_params(search="approximate").predict(Q)
-    assert len(Q) <= sum(n_evaluated) <= exact
+    assert sum(n_refined) <= exact
 
 
 def test_a_class_beyond_the_threshold_is_abandoned_after_a_block(monkeypatch):
@@ -418,13 +422,13 @@ def test_a_class_beyond_the_threshold_is_abandoned_after_a_block(monkeypatch):
     n_pairs = {}
     block_terms = PrunedSearch._block_terms
 
-    def counted(self, rotated, level, rows, classes):
+    def counted(self, rotated, norms, level, rows, classes):
         n_pairs[level] = n_pairs.get(level, 0) + len(rows)
-        return block_terms(self, rotated, level, rows, classes)
+        return block_terms(self, rotated, norms, level, rows, classes)
 
     monkeypatch.setattr(PrunedSearch, "_block_terms", counted)
     clf.predict(close_queries(X, 200))
-    levels = [n_pairs[level] for level in [*range(1, len(n_pairs)), 0]]
+    levels = [n_pairs[level] for level in sorted(n_pairs)]
     assert levels == sorted(levels, reverse=True) and levels[-1] < 0.5 * levels[0]
 
 
@@ -501,11 +505,14 @@ def test_memory_does_not_grow_with_the_number_of_queries(name, search):
     assert peaks[1] < 40_000 * N_FEATURES * 4 * 3 + 2 * 16 * 2**20
 
 
-def test_distances_that_overflow_are_no_error():
+def test_distances_that_overflow_are_equal():
     """Classes that are evaluated directly, at distances beyond single precision."""
     rng = np.random.default_rng(0)
     X = (rng.random((600, 64)) * 3e-19).astype(np.float32)
     settings = {"pooling": 0, "l2": None, "tukey": None, "normalization": None}
     clf = FeCAMClassifier(**settings, shrinkage=(0, 0), search="exact")
     clf.fit(X, np.repeat(np.arange(20), 30))
-    assert len(clf.predict(rng.random((5, 64)).astype(np.float32))) == 5
+    Q = rng.random((5, 64)).astype(np.float32)
+    labels = clf.predict_top_k(Q, 3)
+    np.testing.assert_array_equal(labels, clf.set_params(search="exhaustive").predict_top_k(Q, 3))
+    np.testing.assert_array_equal(labels, np.tile([0, 1, 2], (5, 1)))

@@ -199,8 +199,9 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
         f"{1 + size + size * (size + 1) // 2:,} monomials",
         f"at {TUNING.block_growth:g} times the coordinates of the last",
         f"a relative margin of {TUNING.bound_rtol:.0e}".replace("e-0", "e-"),
-        f"less than {TUNING.tie_rtol:.0e}".replace("e-0", "e-"),
+        f"with a prior below {TUNING.min_prior_pairs} pairs",
         f"in {TUNING.low_rank_prefix} coordinates",
+        f"in {2 * TUNING.low_rank_prefix} coordinates",
         f"up to {TUNING.max_direct_rank} rows",
         f"by a fraction of {TUNING.epsilon:g}",
         f"up to {calibration.SOFTMAX_CUTOFF:.0f} temperatures".replace("5", "five"),
@@ -212,6 +213,7 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
         f"Fewer than {2 * TUNING.min_parallel_rows} queries",
     ):
         assert number in text, number
+    assert TUNING.min_low_rank_pairs == 10**6 and "without a prior below a million" in text
     assert scatter.RANK_SHARE == 4 and "a quarter of the width" in text
 
 

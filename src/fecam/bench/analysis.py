@@ -1,7 +1,5 @@
 """Analyses of features in the paper's figures: spectra of classes, and a t-SNE map."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics of one model on labeled samples: accuracy, confusions, calibration, novelty."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

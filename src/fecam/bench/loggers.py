@@ -1,7 +1,5 @@
 """Loggers of task records: TensorBoard and MLflow. `results` always writes CSV."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable

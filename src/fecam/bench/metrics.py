@@ -4,8 +4,6 @@ Accuracies are shares from 0 to 1. A metric that is not defined, such as forgett
 is None, so that it can be written as JSON.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

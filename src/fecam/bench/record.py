@@ -4,8 +4,6 @@ A run writes ``task`` (a head after a task), ``training`` (an epoch of the netwo
 records.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from types import NoneType

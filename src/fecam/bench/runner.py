@@ -1,7 +1,5 @@
 """Run an experiment: a generator of records that resumes after a kill."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """One head in one scenario: a record per task."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any

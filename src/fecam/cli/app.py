@@ -1,7 +1,5 @@
 """The program `fecam`: its commands and its error messages."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

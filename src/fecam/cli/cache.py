@@ -1,7 +1,5 @@
 """`fecam cache`: list, limit and clear the cache of features."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

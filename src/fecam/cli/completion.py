@@ -1,7 +1,5 @@
 """Shell completion of labels, encoders, presets and data sets."""
 
-from __future__ import annotations
-
 import os
 
 import typer

@@ -1,7 +1,5 @@
 """`fecam compress`: a smaller and faster copy of a model."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

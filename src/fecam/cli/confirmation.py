@@ -1,7 +1,5 @@
 """Confirmation of steps that remove something: a question, a refusal, or `--yes`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Options that several commands share, and loading of a data set with progress and notes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

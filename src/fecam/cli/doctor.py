@@ -1,7 +1,5 @@
 """`fecam doctor`: check a model file or the installation."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`fecam forget`, `merge`, `undo` and `history`: change classes, models and past steps."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path

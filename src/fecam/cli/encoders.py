@@ -1,7 +1,5 @@
 """`fecam encoders`, `fecam datasets` and `fecam export-encoder`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`fecam export` and `fecam import`: models as safetensors files for other programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`fecam features`: encode a data set, with a cache."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Commands whose help names values in capitals: no type of Python, none for a flag."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup

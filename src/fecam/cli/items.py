@@ -1,7 +1,5 @@
 """Inputs of the commands: data sets to learn from, items to predict."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -1,7 +1,5 @@
 """Output of the commands: tables, JSON, notes and progress bars."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

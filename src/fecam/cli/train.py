@@ -1,7 +1,5 @@
 """`fecam train`: train a network on the base classes, to be used as a frozen encoder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`Client` and `AsyncClient`: the transport of the requests that `Requests` describes."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any, Self, TypeVar

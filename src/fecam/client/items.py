@@ -1,7 +1,5 @@
 """Items as the service reads them: fields of a request."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

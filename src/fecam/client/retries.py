@@ -1,7 +1,5 @@
 """When a request is sent again, and the error if it is not; shared by both clients."""
 
-from __future__ import annotations
-
 import random
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Array functions that the array API standard does not have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

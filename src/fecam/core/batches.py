@@ -1,7 +1,5 @@
 """Grouping of a batch by label."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 

@@ -14,8 +14,6 @@ samples of later classes differ. Without normalization the distance depends on t
 the shrinkage only, so that :math:`P` spans the same space with orthonormal columns.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

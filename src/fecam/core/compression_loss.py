@@ -7,8 +7,6 @@ classified before and after the compression; the share of equal labels is the es
 the changed labels were right before is not estimated: on hard data few are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -3,8 +3,6 @@
 A vector stands for a diagonal matrix; functions return a vector for it. Statistics are not changed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -99,39 +97,49 @@ def shrink(
     array([[5. , 1.5],
            [1.5, 7. ]])
     """
-    if off_diagonal == "nonzero-twice":
-        for pass_gammas in passes(gammas, off_diagonal):
-            covariance = shrink(covariance, pass_gammas, "nonzero")
-        return covariance
     xp = namespace(covariance)
-    g1, g2 = gammas
     if covariance.ndim == 1:
-        return covariance + g1 * xp.mean(covariance)
-    size = covariance.shape[-1]
-    trace = xp.sum(diagonal(covariance))
-    v1 = trace / size
-    if g2 == 0 or size == 1:
-        return add_to_diagonal(covariance, g1 * v1)
-    n_averaged = size * (size - 1)
-    if off_diagonal == "nonzero":
-        on_diagonal = int(xp.sum(xp.astype(diagonal(covariance) != 0, xp.int64)))
-        n_averaged = max(int(xp.sum(xp.astype(covariance != 0, xp.int64))) - on_diagonal, 1)
-    v2 = (xp.sum(covariance) - trace) / n_averaged
-    return add_to_diagonal(covariance + g2 * v2, g1 * v1 - g2 * v2)
+        return covariance + gammas[0] * xp.mean(covariance)
+    n_averaged = None
+    if off_diagonal != "all":
+        is_nonzero = xp.astype(covariance != 0, xp.int64)
+        n_averaged = int(xp.sum(is_nonzero) - xp.sum(diagonal(is_nonzero)))
+    first, second = shrinkage_terms(
+        float(xp.sum(diagonal(covariance))),
+        float(xp.sum(covariance)) if gammas[1] else 0.0,
+        covariance.shape[-1],
+        gammas,
+        n_averaged,
+        n_passes=2 if off_diagonal == "nonzero-twice" else 1,
+    )
+    return add_to_diagonal(covariance + second if second else covariance, first - second)
 
 
-def passes(
-    gammas: tuple[float, float], off_diagonal: OffDiagonal
-) -> tuple[tuple[float, float], ...]:
-    """Return the gammas of each pass of shrinkage.
+def shrinkage_terms(
+    trace: float,
+    sum_of_entries: float,
+    n_features: int,
+    gammas: tuple[float, float],
+    n_averaged: int | None = None,
+    n_passes: int = 1,
+) -> tuple[float, float]:
+    """Return what shrinkage adds to the diagonal of a matrix, and to each other entry.
 
-    >>> passes((3.0, 0.0), "nonzero-twice")
-    ((1.0, 0.0), (1.0, 0.0))
+    ``n_averaged`` of the entries off the diagonal are not zero; by default all.
+
+    >>> shrinkage_terms(6.0, 8.0, 2, (1.0, 0.5))
+    (3.0, 0.5)
     """
-    if off_diagonal != "nonzero-twice":
-        return (gammas,)
-    half = (math.sqrt(1 + gammas[0]) - 1, math.sqrt(1 + gammas[1]) - 1)
-    return half, half
+    g1, g2 = gammas if n_passes == 1 else (math.sqrt(1 + gamma) - 1 for gamma in gammas)
+    n_others = n_features * (n_features - 1)
+    n_averaged = n_others if n_averaged is None else n_averaged
+    first = second = 0.0
+    for _ in range(n_passes):
+        first += g1 * (trace / n_features + first)
+        added = g2 * (sum_of_entries - trace + n_others * second) / max(n_averaged, 1)
+        if added:  # no entry is zero any more
+            second, n_averaged = second + added, n_others
+    return first, second
 
 
 def normalize(covariance: Array, kind: Normalization | None) -> Array:

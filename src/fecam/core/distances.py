@@ -5,8 +5,6 @@ queries. Memory does not grow with the number of queries: they are processed in 
 the classes where a temporary array would exceed a block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -76,7 +74,9 @@ class ExhaustiveDistances:
     def blocks(self, queries: Array) -> Iterator[Array]:
         """The squared distances of one block of queries after another."""
         for rows in row_slices(queries.shape[0], self.block_rows):
-            yield self._distances(self.shift(queries[rows, :])) * self.scales
+            with np.errstate(over="ignore", invalid="ignore"):  # such distances are infinite
+                distances = self._distances(self.shift(queries[rows, :])) * self.scales
+            yield distances
 
     def __call__(self, queries: Array) -> Array:
         """Squared distances, (queries, classes)."""
@@ -138,13 +138,11 @@ def grouped_distances(
         build([precisions[i] for i in members], xp.stack([centers[i, :] for i in members]), tuning)
         for (build, *_), members in groups.items()
     ]
-    if len(functions) == 1:
-        return lambda block: xp.astype(functions[0](block), block.dtype)
     order = to_backend_of(np.argsort([i for members in groups.values() for i in members]), centers)
 
     def distances(block: Array) -> Array:
         parts = [xp.astype(function(block), block.dtype) for function in functions]
-        return xp.take(xp.concat(parts, axis=1), order, axis=1)
+        return parts[0] if len(parts) == 1 else xp.take(xp.concat(parts, axis=1), order, axis=1)
 
     return distances
 
@@ -208,44 +206,25 @@ def _low_rank_group(
 ) -> Distances:
     r"""Low-rank classes without a prior: a diagonal form minus a low-rank form."""
     xp = namespace(centers)
-    roots = [to_float64(p.std) * to_float64(p.weights) for p in precisions]
-    base = diagonal_form(xp.stack(roots, axis=0), centers)
-    rows = [
-        p.rows * xp.astype(root, p.rows.dtype) for p, root in zip(precisions, roots, strict=True)
-    ]
-    correction = low_rank_form(rows, [p.signs for p in precisions], centers, tuning)
+    rows, signs = _padded_rows([p.rows * (p.std * p.weights) for p in precisions], precisions)
+    n_classes, rank, n_features = rows.shape
+    columns = contiguous(xp.reshape(rows, (n_classes * rank, n_features)).T)
+    bias = (rows @ xp.astype(centers, rows.dtype)[:, :, None])[:, :, 0]
+    roots = xp.stack([to_float64(p.std) * to_float64(p.weights) for p in precisions], axis=0)
+    base = diagonal_form(roots, centers)
 
     def distances(block: Array) -> Array:
-        square = base(block) - correction(block)
+        x = xp.astype(block, columns.dtype, copy=False)
+        step = max(1, tuning.block_bytes // (16 * max(block.shape[0] * rank, 1)))
+        parts = []
+        for classes in row_slices(n_classes, step):
+            shape = (block.shape[0], classes.stop - classes.start, rank)
+            product = x @ columns[:, classes.start * rank : classes.stop * rank]
+            projected = xp.reshape(product, shape) - bias[classes, :]
+            signed = projected if signs is None else projected * signs[classes, :]
+            parts.append(xp.vecdot(projected, signed))
+        square = base(block) - to_float64(xp.concat(parts, axis=1))
         return xp.maximum(square, 0 * square)
-
-    return distances
-
-
-def _low_rank_prior_group(
-    precisions: list[LowRankPrecision], centers: Array, tuning: SearchTuning
-) -> Distances:
-    """Low-rank classes with a prior, through the eigenvectors that they share."""
-    xp = namespace(centers)
-    n_classes, n_features = centers.shape
-    std = xp.stack([p.std for p in precisions], axis=0)
-    weights = xp.stack([p.weights for p in precisions], axis=0)
-    rows = _pad([p.rows for p in precisions])
-    signs = _pad_signs([p.signs for p in precisions], rows.shape[1])
-    vectors = precisions[0].eigenvectors
-
-    def to_classes(block: Array, classes: slice) -> Array:
-        u = (block[None, :, :] - centers[classes, None, :]) * std[classes, None, :]
-        u = xp.reshape(xp.reshape(u, (-1, n_features)) @ vectors, u.shape)
-        u = u * weights[classes, None, :]
-        return low_rank_sq_norm(
-            u, rows[classes, :, :], None if signs is None else signs[classes, None, :]
-        )
-
-    def distances(block: Array) -> Array:
-        step = max(1, tuning.block_bytes // (8 * block.shape[0] * n_features))
-        parts = [to_classes(block, classes) for classes in row_slices(n_classes, step)]
-        return xp.concat(parts, axis=0).T
 
     return distances
 
@@ -267,55 +246,46 @@ def diagonal_form(roots: Array, centers: Array) -> Distances:
     return distances
 
 
-def low_rank_form(
-    rows: list[Array], signs: list[Array | None], centers: Array, tuning: SearchTuning = TUNING
+def _low_rank_prior_group(
+    precisions: list[LowRankPrecision], centers: Array, tuning: SearchTuning
 ) -> Distances:
-    r""":math:`\sum_i \pm (k_{ci}^T (x - c))^2` for each class :math:`c`, in double precision."""
-    padded = _pad(rows)
-    n_classes, rank, n_features = padded.shape
-    xp = namespace(padded)
-    columns = contiguous(xp.reshape(padded, (n_classes * rank, n_features)).T)
-    all_signs = _pad_signs(signs, rank)
-    bias = (padded @ xp.astype(centers, padded.dtype)[:, :, None])[:, :, 0]
-    n_bytes = tuning.cache_bytes if isinstance(padded, np.ndarray) else tuning.block_bytes
+    """Low-rank classes with a prior, through the eigenvectors that they share."""
+    xp = namespace(centers)
+    n_classes, n_features = centers.shape
+    std = xp.stack([p.std for p in precisions], axis=0)
+    weights = xp.stack([p.weights for p in precisions], axis=0)
+    rows, signs = _padded_rows([p.rows for p in precisions], precisions)
+    vectors = precisions[0].eigenvectors
+
+    def to_classes(block: Array, classes: slice) -> Array:
+        u = (block[None, :, :] - centers[classes, None, :]) * std[classes, None, :]
+        u = xp.reshape(xp.reshape(u, (-1, n_features)) @ vectors, u.shape)
+        u = u * weights[classes, None, :]
+        signs_of_classes = None if signs is None else signs[classes, None, :]
+        return low_rank_sq_norm(u, rows[classes, :, :], signs_of_classes)
 
     def distances(block: Array) -> Array:
-        block = xp.astype(block, columns.dtype, copy=False)
-        step = max(1, n_bytes // (4 * max(block.shape[0] * rank, 1)))
-        parts = []
-        for classes in row_slices(n_classes, step):
-            shape = (block.shape[0], classes.stop - classes.start, rank)
-            product = block @ columns[:, classes.start * rank : classes.stop * rank]
-            projected = xp.reshape(product, shape) - bias[classes, :]
-            signed = projected if all_signs is None else projected * all_signs[classes, :]
-            parts.append(xp.vecdot(projected, signed))
-        return to_float64(xp.concat(parts, axis=1))
+        step = max(1, tuning.block_bytes // (8 * block.shape[0] * n_features))
+        parts = [to_classes(block, classes) for classes in row_slices(n_classes, step)]
+        return xp.concat(parts, axis=0).T
 
     return distances
 
 
-def _pad(rows: list[Array]) -> Array:
-    """Matrices of several classes stacked, with rows of zeros up to the largest number."""
+def _padded_rows(
+    rows: list[Array], precisions: list[LowRankPrecision]
+) -> tuple[Array, Array | None]:
+    """Rows and signs of classes, stacked, with zeros up to the largest rank.
+
+    Either all classes of a group have signs or none.
+    """
     xp = namespace(rows[0])
     rank = max(matrix.shape[0] for matrix in rows)
-    padded = [
-        matrix
-        if matrix.shape[0] == rank
-        else xp.concat([matrix, zeros((rank - matrix.shape[0], matrix.shape[1]), matrix)], axis=0)
-        for matrix in rows
-    ]
-    return xp.stack(padded, axis=0)
 
+    def stacked(arrays: list[Array]) -> Array:
+        padding = [zeros((rank - x.shape[0], *x.shape[1:]), x) for x in arrays]
+        padded = [xp.concat(pair, axis=0) for pair in zip(arrays, padding, strict=True)]
+        return xp.stack(padded, axis=0)
 
-def _pad_signs(signs: list[Array | None], rank: int) -> Array | None:
-    """The signs of all rows, stacked; None if all are positive."""
-    example = next((vector for vector in signs if vector is not None), None)
-    if example is None:
-        return None
-    xp = namespace(example)
-    ones = 1 + zeros((rank,), example)
-    padded = [
-        ones if vector is None else xp.concat([vector, zeros((rank - vector.shape[0],), vector)])
-        for vector in signs
-    ]
-    return xp.stack(padded, axis=0)
+    signs = [p.signs for p in precisions if p.signs is not None]
+    return stacked(rows), stacked(signs) if signs else None

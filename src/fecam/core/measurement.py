@@ -87,7 +87,7 @@ def measured_rows(
     else:
         rivals = {label: indices[:FEW_RIVALS] for label, indices in rivals.items()}
         needed = _union(own, rivals)
-    lengths = [len(rows[label]) for label in usable]
+    lengths = [rows[label].shape[0] for label in usable]
     compared = np.stack([np.isin(needed, [own[label], *rivals[label]]) for label in usable])
     columns = np.repeat([needed.index(own[label]) for label in usable], lengths)
     distances = left_out_distances(

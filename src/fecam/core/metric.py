@@ -1,7 +1,5 @@
 """The metric of a class: its prototype, regularized covariance and scale."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal

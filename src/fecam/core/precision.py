@@ -22,10 +22,8 @@ A class is stored in the cheapest of three forms:
     All others: a whitening matrix, a diagonal, or the identity.
 """
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +36,7 @@ from fecam.core.arrays import (
     cholesky,
     eye,
     invert_lower_triangle,
+    is_array,
     namespace,
     to_float64,
     to_numpy,
@@ -48,6 +47,7 @@ from fecam.core.covariance import (
     inverse_cholesky,
     rounding_noise,
     scatter_of,
+    shrinkage_terms,
 )
 from fecam.core.metric import Metric
 from fecam.core.prior import PriorSpectrum
@@ -98,7 +98,13 @@ class BlockCholesky:
     tail_floor: float
     axes: Array
     """The basis; a column per axis. The same object for all classes."""
+    tail_mean: float
+    """Mean precision of the coordinates behind the first block, the tail floor included."""
     scale: float = 1.0
+    noise: float = 0.0
+    """Rounding of the product with a later block, per unit of length of a query and a center, if
+    the blocks are those of a marginal distribution; distances of the class are computed otherwise.
+    """
 
     def squared_mahalanobis(self, differences: Array) -> Array:
         """Squared distances of rows of differences from the center, without the scale."""
@@ -108,37 +114,35 @@ class BlockCholesky:
 
     def rotated_sq_norm(self, rotated: Array) -> Array:
         """Squared distances of differences that are given in the shared basis."""
-        xp = namespace(rotated)
-        tail = rotated[..., self.blocks[0].shape[0] :]
-        square = self.tail_floor * to_float64(xp.vecdot(tail, tail))
-        for block in self.blocks:
+        square = self.first_block_terms(rotated)
+        for block in self.blocks[1:]:
             white = rotated[..., : block.shape[0]] @ block
-            square = square + to_float64(xp.vecdot(white, white))
+            square = square + to_float64(namespace(white).vecdot(white, white))
         return square
+
+    def first_block_terms(self, rotated: Array) -> Array:
+        """What the first block and the tail floor contribute to squared distances."""
+        xp, end = namespace(rotated), self.blocks[0].shape[0]
+        white, tail = rotated[..., :end] @ self.blocks[0], rotated[..., end:]
+        tail_sq = to_float64(xp.vecdot(tail, tail))
+        return self.tail_floor * tail_sq + to_float64(xp.vecdot(white, white))
 
     def apply(self, columns: Array) -> Array:
         r""":math:`\Sigma^{-1}` times columns."""
-        xp = namespace(columns)
-        axes, first = to_float64(self.axes), self.blocks[0].shape[0]
+        axes = to_float64(self.axes)
         rotated = axes.T @ columns
-        product = xp.concat([0 * rotated[:first, :], self.tail_floor * rotated[first:, :]], axis=0)
+        product = self.tail_floor * rotated
+        product[: self.blocks[0].shape[0], :] = 0
         for block in map(to_float64, self.blocks):
             end = block.shape[0]
-            part = block @ (block.T @ rotated[:end, :])
-            product = product + xp.concat([part, 0 * rotated[end:, :]], axis=0)
+            product[:end, :] += block @ (block.T @ rotated[:end, :])
         return axes @ product
 
     @cached_property
-    def prefix(self) -> tuple[NDArray[Any], float]:
-        """Marginal precision of the first block of coordinates; mean precision of the others."""
+    def first_block_precision(self) -> NDArray[Any]:
+        """Marginal precision of the first block of coordinates, without the tail floor."""
         first = to_numpy(self.blocks[0]).astype(np.float64)
-        size = len(first)
-        tail = sum(
-            float(np.sum(np.square(to_numpy(block)[size:], dtype=np.float64)))
-            for block in self.blocks
-        )
-        n_tail = self.blocks[-1].shape[0] - size
-        return first @ first.T, self.tail_floor + tail / max(n_tail, 1)
+        return np.asarray(first @ first.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +162,8 @@ class LowRankPrecision:
     eigenvectors: Array | None
     """Those of the prior; the same object for all classes."""
     scale: float = 1.0
+    _marginals: dict[int, BlockCholesky] = field(default_factory=dict, repr=False)
+    """Marginal distributions in the shared basis, derived when a search needs them."""
 
     def squared_mahalanobis(self, differences: Array) -> Array:
         """Squared distances of rows of differences from the center, without the scale."""
@@ -172,10 +178,40 @@ class LowRankPrecision:
 
     @cached_property
     def rows_in_features(self) -> Array:
-        """The rows in the coordinates of the features: ``rows @ whiten(x) = this @ x``."""
-        if self.eigenvectors is None:
-            return self.rows * (self.std * self.weights)
+        """With a prior, the rows in the coordinates of the features."""
+        assert self.eigenvectors is not None
         return ((self.rows * self.weights) @ self.eigenvectors.T) * self.std
+
+    def marginal(self, axes: NDArray[Any], size: int) -> BlockCholesky:
+        """The marginal distribution along the first axes, in two blocks of ``size``.
+
+        For a class without a prior, on NumPy; kept for as long as the axes are the same object.
+        """
+        last = self._marginals.get(size)
+        if last is not None and last.axes is axes:
+            return last
+        scaled = axes[:, : 2 * size] / (self.std.astype(np.float64) * self.weights)[:, None]
+        rows = self.rows.astype(np.float64)
+        signs = np.ones(len(rows)) if self.signs is None else self.signs
+        along = rows @ scaled
+        covariance = scaled.T @ scaled
+        covariance += along.T @ np.linalg.solve(np.diag(signs) - rows @ rows.T, along)
+        lower = cholesky((covariance + covariance.T) / 2)
+        triangle = np.zeros_like(covariance)  # a bound of zero: tiny features overflowed
+        if lower is not None:
+            triangle = invert_lower_triangle(lower).T
+        second = triangle[:, size:].astype(self.rows.dtype)
+        noise = 4 * float(np.finfo(second.dtype).eps * np.linalg.norm(second)) * len(second) ** 0.5
+        tail = self.squared_mahalanobis(axes[:, size:].T)
+        self._marginals[size] = BlockCholesky(
+            self.center,
+            (triangle[:size, :size], second),
+            tail_floor=0.0,
+            axes=axes,
+            tail_mean=float(np.sum(tail)) / max(len(tail), 1),
+            noise=noise,
+        )
+        return self._marginals[size]
 
     @cached_property
     def low_rank_share(self) -> float:
@@ -243,7 +279,9 @@ def block_cholesky(
         xp.asarray(triangle[:end, start:end], copy=True)
         for start, end in zip([0, *ends[:-1]], ends, strict=True)
     )
-    return BlockCholesky(center, blocks, floor, axes, scale)
+    tail = triangle[ends[0] :, ends[0] :]
+    tail_mean = floor + float(xp.sum(to_float64(tail) ** 2)) / max(tail.shape[0], 1)
+    return BlockCholesky(center, blocks, floor, axes, tail_mean, scale)
 
 
 def _separate_tail_floor(
@@ -305,14 +343,9 @@ def low_rank_precision(
     if spectrum is not None:
         variance = variance + shared * spectrum.variances
     trace = float(xp.sum(variance))
-    g1, g2 = metric.shrinkage
-    first = g1 * trace / n_features
-    second = 0.0
-    if g2 != 0 and n_features > 1:
-        sums = xp.sum(rows, axis=1)
-        entries = float(xp.sum(sums * sums))
-        entries += shared * spectrum.sum_of_entries if spectrum is not None else 0.0
-        second = g2 * (entries - trace) / (n_features * (n_features - 1))
+    entries = float(xp.sum(xp.sum(rows, axis=1) ** 2))
+    entries += shared * spectrum.sum_of_entries if spectrum is not None else 0.0
+    first, second = shrinkage_terms(trace, entries, n_features, metric.shrinkage)
     floor = first - second
     if trace == 0:  # no variance at all, for example a single sample
         floor, first, second = fallback_variance, fallback_variance, 0.0
@@ -335,7 +368,7 @@ def low_rank_precision(
         dtype = rows.dtype  # a few rows in double precision cost little
     return LowRankPrecision(
         center,
-        xp.astype(_normalizing_std(variance + first, metric), dtype),
+        xp.astype(normalizing_std(variance + first, metric), dtype),
         xp.astype(weights, dtype),
         xp.astype(kept, dtype),
         None if signs is None else xp.astype(signs, dtype),
@@ -365,28 +398,23 @@ def _woodbury(rows: Array, *, negative: bool) -> tuple[Array, Array | None] | No
     return kept, xp.where(values < 0, -xp.ones_like(values), xp.ones_like(values))
 
 
-def _normalizing_std(variance: Array, metric: Metric) -> Array:
+def normalizing_std(variance: Array, metric: Metric) -> Array:
     """What normalization multiplies differences by, per feature."""
     xp = namespace(variance)
     if metric.normalization == "correlation":
         return xp.sqrt(variance)
-    if metric.normalization is None:
-        return xp.ones_like(variance)
-    return xp.ones_like(variance) * float(xp.linalg.vector_norm(variance)) ** 0.5
+    norm = xp.linalg.vector_norm(variance) if metric.normalization == "variance" else 1.0
+    return xp.ones_like(variance) * float(norm) ** 0.5
 
 
 def on_numpy(precision: Precision) -> Precision:
     """The same precision on NumPy arrays, which share memory where they can."""
     if isinstance(precision.center, np.ndarray):
         return precision
-    changes: dict[str, Any] = {"center": to_numpy(precision.center)}
-    if isinstance(precision, BlockCholesky):
-        changes["blocks"] = tuple(map(to_numpy, precision.blocks))
-        changes["axes"] = to_numpy(precision.axes)
-    elif isinstance(precision, LowRankPrecision):
-        for name in ("std", "weights", "rows", "signs", "eigenvectors"):
-            value = getattr(precision, name)
-            changes[name] = None if value is None else to_numpy(value)
-    elif precision.whitening is not None:
-        changes["whitening"] = to_numpy(precision.whitening)
-    return replace(precision, **changes)
+    values = {field.name: getattr(precision, field.name) for field in fields(precision)}
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            values[name] = tuple(map(to_numpy, value))
+        elif is_array(value):
+            values[name] = to_numpy(value)
+    return replace(precision, **values)

@@ -13,91 +13,91 @@ nearest class is too high, relative to the others, by more than the fraction ``1
 lies between its bound and its estimate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.arrays import row_slices, to_numpy
-from fecam.core.bounds import CGBounds, Interval, PrefixBounds, PriorBounds, expand_radius
+from fecam.core.bounds import Bounds, CGBounds, PrefixBounds, PriorBounds, expand_radius
 from fecam.core.distances import ExhaustiveDistances, group_runs, grouped_distances
-from fecam.core.precision import (
-    BlockCholesky,
-    DensePrecision,
-    LowRankPrecision,
-    Precision,
-    block_ends,
-    on_numpy,
-)
+from fecam.core.precision import BlockCholesky, LowRankPrecision, Precision, block_ends, on_numpy
 from fecam.core.threads import in_parallel
 from fecam.core.tuning import TUNING, SearchTuning
 
 Matrix = NDArray[Any]
 R = TypeVar("R")
 
-EvaluatePairs = Callable[[Matrix, Matrix, Matrix | None], Matrix]
-"""Squared distances of pairs (rows, classes), sorted by class; those that exceed a threshold per
-row may be returned as infinity."""
-EvaluateClass = Callable[[int, Matrix], Matrix]
-"""Squared distances of rows to one class, computed in the same way for every class."""
+EvaluateClass = Callable[..., Matrix]
+"""Squared distances to one class (index, rows), computed in the same way for every class."""
+Evaluate = Callable[[Matrix, Matrix], Matrix]
+"""Squared distances of pairs (rows, classes), sorted by class."""
+Refine = Callable[[Matrix, Matrix, Matrix], Matrix]
+"""The same, or infinity for pairs that exceed a threshold per row."""
 
 
 def filter_and_refine(
-    interval: Interval,
+    bounds: Bounds,
     distances: Matrix,
-    evaluate: EvaluatePairs,
     evaluate_class: EvaluateClass,
     k: int,
     radius: float,
-    epsilon: float,
-    tuning: SearchTuning = TUNING,
+    epsilon: float = 0.0,
+    *,
+    evaluate: Evaluate | None = None,
+    refine: Refine | None = None,
+    rtol: float = TUNING.bound_rtol,
 ) -> tuple[Matrix, Matrix]:
     """Return the distances of all classes that matter, and the rows that have ties.
 
     ``distances`` holds the distances that are known already, and infinity elsewhere. The result
     holds all that are among the ``k`` smallest of their row or within ``radius`` of the smallest,
-    and infinity for classes that were pruned.
+    and infinity for classes that were pruned. ``rtol`` is the relative margin of comparisons.
     """
-    lower, _, estimate = interval
+    lower, estimate = bounds
+    evaluate = evaluate or partial(_class_by_class, evaluate_class)
+
     if k == 1:
         guesses = np.argmin(estimate, axis=1)[:, None]
     else:
         guesses = np.argpartition(estimate, k - 1, axis=1)[:, :k]
     order = np.argsort(guesses, axis=None, kind="stable")
-    _evaluate(distances, order // k, guesses.ravel()[order], evaluate)
-    evaluated = np.take_along_axis(distances, guesses, axis=1)
-    threshold = np.maximum(evaluated.max(axis=1), expand_radius(evaluated.min(axis=1), radius))
-    threshold *= 1 + tuning.bound_rtol
-    selected = lower <= threshold.astype(lower.dtype)[:, None]
-    if epsilon:
-        kth = np.take_along_axis(estimate, guesses, axis=1).max(axis=1)
-        kth = expand_radius(kth * (1 + 1e-3), radius)
-        selected &= lower + epsilon * (estimate - lower) <= kth[:, None]
-    classes, rows = np.nonzero(selected.T)
-    _evaluate(distances, rows, classes, evaluate, threshold)
-    return distances, _evaluate_ties(distances, evaluate_class, k, tuning.tie_rtol)
-
-
-def _evaluate(
-    distances: Matrix,
-    rows: Matrix,
-    classes: Matrix,
-    evaluate: EvaluatePairs,
-    threshold: Matrix | None = None,
-) -> None:
-    """Fill in the distances of pairs, sorted by class, that are not known yet."""
+    rows, classes = order // k, guesses.ravel()[order]
     unknown = np.isinf(distances[rows, classes])
     rows, classes = rows[unknown], classes[unknown]
-    distances[rows, classes] = evaluate(rows, classes, threshold)
+    distances[rows, classes] = evaluate(rows, classes)
+    evaluated = np.take_along_axis(distances, guesses, axis=1)
+    threshold = np.maximum(evaluated.max(axis=1), expand_radius(evaluated.min(axis=1), radius))
+    threshold *= 1 + rtol
+    selected = (lower <= threshold[:, None]) & np.isinf(distances)
+    if epsilon:
+        kth = np.take_along_axis(estimate, guesses, axis=1).max(axis=1)
+        kth = expand_radius(kth * (1 + rtol), radius)
+        selected &= lower + epsilon * (estimate - lower) <= kth[:, None]
+    classes, rows = np.nonzero(selected.T)
+    if refine is None:
+        distances[rows, classes] = evaluate(rows, classes)
+    else:
+        distances[rows, classes] = refine(rows, classes, threshold)
+    return distances, _evaluate_ties(distances, evaluate_class, k, rtol)
+
+
+def _class_by_class(
+    evaluate_class: EvaluateClass, rows: Matrix, classes: Matrix, *sums: Matrix
+) -> Matrix:
+    """Squared distances of pairs; ``sums`` of a pair are passed on."""
+    distances = np.empty(len(rows))
+    for i, run in group_runs(classes):
+        distances[run] = evaluate_class(i, rows[run], *(values[run] for values in sums))
+    return distances
 
 
 def _evaluate_ties(distances: Matrix, evaluate_class: EvaluateClass, k: int, rtol: float) -> Matrix:
     """Evaluate near ties again class by class, so that equal classes tie; return their rows."""
     if k == 1:
-        ranked = np.take_along_axis(distances, distances.argmin(axis=1)[:, None], axis=1)
+        ranked = distances.min(axis=1, keepdims=True)
     else:
         ranked = np.sort(np.partition(distances, k - 1, axis=1)[:, :k], axis=1)
     close = distances <= ranked[:, -1:] * (1 + rtol)
@@ -125,59 +125,50 @@ class PrunedSearch:
         self.axes = axes.astype(dtype)
         self.rotated_centers = (self.centers.astype(np.float64) @ axes).astype(dtype)
         self._center_norms = np.linalg.norm(self.rotated_centers, axis=1)
-        self.is_cholesky = np.asarray([isinstance(p, BlockCholesky) for p in self.precisions])
-        self.ends = block_ends(axes.shape[1], tuning)
-        self.direct: list[int] = []
-        low_rank: list[int] = []
-        with_prior: list[int] = []
-        for i, precision in enumerate(self.precisions):
-            if isinstance(precision, LowRankPrecision) and precision.eigenvectors is not None:
-                with_prior.append(i)
-            elif isinstance(precision, DensePrecision):
-                self.direct.append(i)
-            elif isinstance(precision, LowRankPrecision):
-                few = len(precision.rows) <= tuning.max_direct_rank
-                (self.direct if few else low_rank).append(i)
-        self.prefix_bounds: list[PrefixBounds] = []
-        self.prior_bounds: PriorBounds | None = None
+        size = min(block_ends(axes.shape[1], tuning)[0], tuning.low_rank_prefix)
+        self.in_basis: dict[int, BlockCholesky] = {}
+        marginals: dict[int, BlockCholesky] = {}
+        with_prior: dict[int, LowRankPrecision] = {}
+        direct: dict[int, Precision] = {}
         with np.errstate(all="ignore"):  # tiny features overflow: their bounds are zero
-            for indices, size in (
-                (np.flatnonzero(self.is_cholesky).tolist(), self.ends[0]),
-                (low_rank, min(self.ends[0], tuning.low_rank_prefix)),
-            ):
-                if indices:
-                    members = [cast(BlockCholesky, self.precisions[i]) for i in indices]
-                    arrays = self.rotated_centers, self.scales, axes
-                    self.prefix_bounds.append(PrefixBounds(indices, members, *arrays, size, tuning))
+            for i, precision in enumerate(self.precisions):
+                if isinstance(precision, BlockCholesky):
+                    self.in_basis[i] = precision
+                elif not isinstance(precision, LowRankPrecision):
+                    direct[i] = precision
+                elif precision.eigenvectors is not None:
+                    with_prior[i] = precision
+                elif len(precision.rows) > tuning.max_direct_rank:
+                    marginals[i] = precision.marginal(axes, size)
+                else:
+                    direct[i] = precision
+            centers = self.rotated_centers
+            self.prefix_bounds = [
+                PrefixBounds(group, centers, self.scales, tuning)
+                for group in (self.in_basis, marginals)
+                if group
+            ]
+            self.prior_bounds = None
             if with_prior:
-                self._prior_column = np.empty(len(self.precisions), int)
-                self._prior_column[with_prior] = np.arange(len(with_prior))
-                self.prior_bounds = PriorBounds(
-                    with_prior,
-                    [cast(LowRankPrecision, self.precisions[i]) for i in with_prior],
-                    self.centers,
-                    self.scales,
-                    tuning,
-                )
-        self._has_prior = np.isin(np.arange(len(self.precisions)), with_prior)
-        if self.direct:
-            members_direct = [self.precisions[i] for i in self.direct]
+                self.prior_bounds = PriorBounds(with_prior, self.centers, self.scales, tuning)
+        self._blocks = self.in_basis | marginals
+        self._prior_column = np.full(len(self.precisions), -1)
+        self._prior_column[list(with_prior)] = np.arange(len(with_prior))
+        self.direct = list(direct)
+        if direct:
             self._direct_distances = grouped_distances(
-                members_direct, self.centers[self.direct], tuning
+                list(direct.values()), self.centers[self.direct], tuning
             )
 
     def beats_exhaustive(self, n_queries: int) -> bool:
         """Whether this number of queries is answered faster than by exhaustive search.
 
         Triangles are always too large to read all of them. Low-rank classes are small: with a
-        prior a few queries are enough, without one it takes hundreds.
+        prior a few queries are enough, without one it takes many.
         """
-        n_classes = len(self.precisions)
-        if self.is_cholesky.any():
-            return True
-        if self.prior_bounds is not None:
-            return n_queries * n_classes >= 250
-        return n_queries >= 600 and n_classes >= 100
+        tuning = self._tuning
+        least = tuning.min_low_rank_pairs if self.prior_bounds is None else tuning.min_prior_pairs
+        return bool(self.in_basis) or n_queries * len(self.precisions) >= least
 
     def search(
         self,
@@ -193,9 +184,9 @@ class PrunedSearch:
         """
 
         def search_block(rows: slice) -> R:
-            block = to_numpy(self.exhaustive.shift(queries[rows, :]))
+            shifted = to_numpy(self.exhaustive.shift(queries[rows, :]))
             with np.errstate(over="ignore", invalid="ignore"):
-                return reduce(*self._search_block(block, k, radius, epsilon))
+                return reduce(*self._search_block(shifted, k, radius, epsilon))
 
         tuning, n = self._tuning, queries.shape[0]
         max_rows = self.exhaustive.block_rows
@@ -207,136 +198,107 @@ class PrunedSearch:
         return in_parallel(search_block, row_slices(n, min(max(size, 1), max_rows)))
 
     def _search_block(
-        self, block: Matrix, k: int, radius: float, epsilon: float
+        self, queries: Matrix, k: int, radius: float, epsilon: float
     ) -> tuple[Matrix, Matrix]:
-        shape = (len(block), len(self.precisions))
-        distances = np.full(shape, np.inf)
-        rotated = block @ self.axes if self.prefix_bounds else block
+        rotated = queries @ self.axes if self.prefix_bounds else queries
         norms = np.linalg.norm(rotated, axis=1)
-        bounded: list[tuple[Matrix, Interval]] = [
-            (bounds.indices, bounds.bound(rotated)) for bounds in self.prefix_bounds
-        ]
+        distances = np.full((len(queries), len(self.precisions)), np.inf, queries.dtype)
+        parts = [(bounds.indices, *bounds.bound(rotated)) for bounds in self.prefix_bounds]
         if self.prior_bounds is not None:
-            interval = self.prior_bounds.bound(block, k, radius, epsilon)
-            bounded.append((self.prior_bounds.indices, interval))
-        if len(bounded) == 1 and len(bounded[0][0]) == shape[1]:
-            lower, _, estimate = bounded[0][1]
-        else:
-            lower, estimate = np.zeros((2, *shape), block.dtype)
-            for indices, part in bounded:
-                lower[:, indices], estimate[:, indices] = part.lower, part.estimate
+            prior_part = self.prior_bounds.bound(queries, k, radius, epsilon)
+            parts.append((self.prior_bounds.indices, *prior_part))
         if self.direct:
-            exact = self._direct_distances(block) * self.scales[self.direct]
+            exact = self._direct_distances(queries) * self.scales[self.direct]
             distances[:, self.direct] = exact
-            lower[:, self.direct] = estimate[:, self.direct] = exact
+            parts.append((np.asarray(self.direct), exact, exact))
+        _, lower, estimate = parts[0]
+        if len(parts) > 1:
+            lower, estimate = np.empty((2, *distances.shape), queries.dtype)
+            for indices, *values in parts:
+                lower[:, indices], estimate[:, indices] = values
         for array in (lower, estimate):
             if not np.isfinite(np.sum(array)):  # a bound that overflowed is no bound
                 np.nan_to_num(array, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
-        def evaluate_class(i: int, rows: Matrix) -> Matrix:
-            return _evaluate_class(self.precisions[i], block[rows], self.centers[i], self.scales[i])
+        def evaluate_class(i: int, rows: Matrix, sums: Matrix | None = None) -> Matrix:
+            precision, scale = self.in_basis.get(i), self.scales[i]
+            if precision is None:
+                return _evaluate_class(self.precisions[i], queries[rows], self.centers[i], scale)
+            differences = rotated[rows] - self.rotated_centers[i]
+            if sums is None:
+                return np.asarray(scale * precision.rotated_sq_norm(differences))
+            return np.asarray(scale * precision.first_block_terms(differences) + sums)
 
-        def evaluate(rows: Matrix, classes: Matrix, threshold: Matrix | None) -> Matrix:
-            result = np.empty(len(rows))
-            in_basis, with_prior = self.is_cholesky[classes], self._has_prior[classes]
-            if in_basis.any():
-                pairs = rows[in_basis], classes[in_basis]
-                result[in_basis] = self._evaluate_blocks(rotated, lower[pairs], *pairs, threshold)
-            if self.prior_bounds is not None and with_prior.any():
-                columns = self._prior_column[classes[with_prior]]
-                result[with_prior] = self.prior_bounds.evaluate(block, rows[with_prior], columns)
-            others = np.flatnonzero(~(in_basis | with_prior))
-            for i, run in group_runs(classes[others]):
-                pairs_of_class = others[run]
-                if threshold is not None:
-                    result[pairs_of_class] = np.inf
-                    keep = self._passes_second_prefix(
-                        i, rotated, norms, rows[pairs_of_class], lower, threshold
-                    )
-                    pairs_of_class = pairs_of_class[keep]
-                left = rows[pairs_of_class]
-                result[pairs_of_class] = evaluate_class(i, left)
-                if threshold is not None and k == 1:  # the next class has to beat this one
-                    nearest = expand_radius(result[pairs_of_class], radius)
-                    nearest = nearest * (1 + self._tuning.bound_rtol)
-                    threshold[left] = np.minimum(threshold[left], nearest)
+        def evaluate(rows: Matrix, classes: Matrix, *sums: Matrix) -> Matrix:
+            result, columns = np.empty(len(rows)), self._prior_column[classes]
+            pairs = np.flatnonzero(columns >= 0)
+            if self.prior_bounds is not None and len(pairs):
+                result[pairs] = self.prior_bounds.evaluate(queries, rows[pairs], columns[pairs])
+            pairs = np.flatnonzero(columns < 0)
+            sums_of_pairs = (values[pairs] for values in sums)
+            others = rows[pairs], classes[pairs]
+            result[pairs] = _class_by_class(evaluate_class, *others, *sums_of_pairs)
             return result
 
-        interval = Interval(lower, np.broadcast_to(np.inf, shape), estimate)
+        def refine(rows: Matrix, classes: Matrix, threshold: Matrix) -> Matrix:
+            result = np.full(len(rows), np.inf)
+            left, sums = self._prune(
+                rotated, norms, lower[rows, classes], rows, classes, threshold[rows]
+            )
+            result[left] = evaluate(rows[left], classes[left], sums)
+            return result
+
         return filter_and_refine(
-            interval, distances, evaluate, evaluate_class, k, radius, epsilon, self._tuning
+            (lower, estimate),
+            distances,
+            evaluate_class,
+            k,
+            radius,
+            epsilon,
+            evaluate=evaluate,
+            refine=refine,
+            rtol=self._tuning.bound_rtol,
         )
 
-    def _passes_second_prefix(
+    def _prune(
         self,
-        index: int,
         rotated: Matrix,
         norms: Matrix,
-        rows: Matrix,
-        lower: Matrix,
-        threshold: Matrix,
-    ) -> Matrix:
-        """Which rows a second prefix of a low-rank class does not prune."""
-        prefix = vars(self.precisions[index]).get("low_rank_prefix")
-        if prefix is None:  # evaluated directly, but its distance overflowed
-            return np.ones(len(rows), bool)
-        block, rounding = prefix[3:]
-        differences = rotated[:, : len(block)][rows]
-        differences -= self.rotated_centers[index, : len(block)]
-        white = differences @ block
-        noise = rounding * (norms[rows] + self._center_norms[index])
-        length = np.maximum(np.sqrt(np.vecdot(white, white)) - noise, 0)
-        bound = lower[rows, index] + self.scales[index] * length * length
-        return np.asarray(bound <= threshold[rows])
-
-    def _evaluate_blocks(
-        self,
-        rotated: Matrix,
         bound: Matrix,
         rows: Matrix,
         classes: Matrix,
-        threshold: Matrix | None,
-    ) -> Matrix:
-        """Evaluate pairs block by block of coordinates; infinity where a sum exceeds a threshold.
+        threshold: Matrix,
+    ) -> tuple[Matrix, Matrix]:
+        """Those of the pairs that no block of coordinates prunes, and their sums of terms.
 
-        All pairs pass one block before any passes the next. The first block comes last: its sum
-        is in the lower ``bound`` already.
+        All pairs pass one block before any passes the next. The terms of the first block are in
+        the lower ``bound``.
         """
-        result = np.full(len(rows), np.inf)
-        if threshold is None:
-            for i, run in group_runs(classes):
-                differences = rotated[rows[run]] - self.rotated_centers[i]
-                result[run] = self._cholesky(i).rotated_sq_norm(differences) * self.scales[i]
-            return result
-        left = np.arange(len(rows))
-        total = np.zeros(len(rows))
-        for level in range(1, len(self.ends)):
-            total += self.scales[classes] * self._block_terms(rotated, level, rows, classes)
-            keep = np.flatnonzero(bound + total <= threshold[rows])
-            left, rows, classes = left[keep], rows[keep], classes[keep]
-            total, bound = total[keep], bound[keep]
-        total += self.scales[classes] * self._block_terms(rotated, 0, rows, classes)
-        result[left] = total
-        return result
+        left, sums = np.arange(len(rows)), np.zeros(len(rows))
+        for level in range(1, max((len(p.blocks) for p in self._blocks.values()), default=1)):
+            sums += self._block_terms(rotated, norms, level, rows[left], classes[left])
+            keep = ~(bound[left] + sums > threshold[left])  # an overflow prunes nothing
+            left, sums = left[keep], sums[keep]
+        return left, sums
 
-    def _cholesky(self, index: int) -> BlockCholesky:
-        return cast(BlockCholesky, self.precisions[index])
-
-    def _block_terms(self, rotated: Matrix, level: int, rows: Matrix, classes: Matrix) -> Matrix:
-        """What a block of coordinates adds to the squared distance; the first has the floor."""
-        terms = np.empty(len(rows))
-        end = self.ends[level]
-        width = end if level else rotated.shape[1]
-        queries, centers = rotated[:, :width], self.rotated_centers[:, :width]
+    def _block_terms(
+        self, rotated: Matrix, norms: Matrix, level: int, rows: Matrix, classes: Matrix
+    ) -> Matrix:
+        """What a block of coordinates adds at least to the squared distance of each pair."""
+        terms = np.zeros(len(rows))
         for i, run in group_runs(classes):
-            precision = self._cholesky(i)
-            differences = queries[rows[run]]
-            differences -= centers[i]
-            white = differences[:, :end] @ precision.blocks[level]
-            terms[run] = np.vecdot(white, white)
-            if not level:
-                tail = differences[:, end:]
-                terms[run] += precision.tail_floor * np.vecdot(tail, tail)
+            precision = self._blocks.get(i)
+            if precision is None or level >= len(precision.blocks):
+                continue
+            columns = precision.blocks[level]
+            differences = rotated[:, : len(columns)][rows[run]]
+            differences -= self.rotated_centers[i, : len(columns)]
+            white = differences @ columns
+            square = np.vecdot(white, white)
+            if precision.noise:
+                noise = precision.noise * (norms[rows[run]] + self._center_norms[i])
+                square = np.maximum(np.sqrt(square) - noise, 0) ** 2
+            terms[run] = self.scales[i] * square
         return terms
 
 
@@ -356,21 +318,17 @@ def search_cold(
     tuning: SearchTuning = TUNING,
 ) -> R:
     """Filter and refine before precisions are derived; only those of near classes are."""
-    interval = bounds.bound(queries, k, radius)
-    block = (queries - bounds.origin.astype(queries.dtype)).astype(bounds.dtype)
+    lower_and_upper = bounds.bound(queries, k, radius)
+    shifted = (queries - bounds.origin.astype(queries.dtype)).astype(bounds.dtype)
     centers = bounds.centers.astype(bounds.dtype)
 
     def evaluate_class(i: int, rows: Matrix) -> Matrix:
         precision = on_numpy(precision_of(i))
-        return _evaluate_class(precision, block[rows], centers[i], float(bounds.scales[i]))
+        return _evaluate_class(precision, shifted[rows], centers[i], float(bounds.scales[i]))
 
-    def evaluate(rows: Matrix, classes: Matrix, threshold: Matrix | None) -> Matrix:
-        result = np.empty(len(rows))
-        for i, run in group_runs(classes):
-            result[run] = evaluate_class(i, rows[run])
-        return result
-
-    distances = np.full(interval.lower.shape, np.inf)
+    distances = np.full((len(shifted), len(centers)), np.inf, bounds.dtype)
     return reduce(
-        *filter_and_refine(interval, distances, evaluate, evaluate_class, k, radius, 0.0, tuning)
+        *filter_and_refine(
+            lower_and_upper, distances, evaluate_class, k, radius, rtol=tuning.bound_rtol
+        )
     )

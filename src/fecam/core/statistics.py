@@ -5,8 +5,6 @@ errors of the center enter the scatter. The scatter, which needs most memory, an
 the dtype of the model.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -5,8 +5,6 @@ thread works on its own block while BLAS is limited to one thread. The number of
 change results, because it does not change the blocks.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

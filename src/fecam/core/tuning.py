@@ -1,7 +1,5 @@
 """Every tuning constant of the search, with its unit and how it was found."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -16,8 +14,6 @@ class SearchTuning:
 
     block_bytes: int = 32 * 2**20
     """Size of the largest temporary array of one block of queries, in bytes."""
-    cache_bytes: int = 2**20
-    """Size of temporaries that are read again at once, in bytes: they stay in the L2 cache."""
     block_rows: int = 4096
     """Queries per block at most; each block is searched by one thread."""
     min_parallel_rows: int = 256
@@ -37,17 +33,21 @@ class SearchTuning:
     difference cancels too many digits."""
     max_low_rank_gain: float = 1000.0
     """Largest trace of the low-rank part, relative to the floor, in single precision."""
+    min_prior_pairs: int = 250
+    """Pairs of a query and a class from which on bounds pay off where all classes are of low rank,
+    with a prior."""
+    min_low_rank_pairs: int = 10**6
+    """The same without a prior, where distances are cheaper."""
     max_direct_rank: int = 32
     """Rank up to which evaluating a class costs less than bounding it by monomials."""
     low_rank_prefix: int = 64
     """Coordinates of the prefix bound of low-rank classes without a prior."""
     bound_rtol: float = 1e-4
-    """Relative margin of every comparison of a bound with a threshold: larger than rounding."""
+    """Relative margin of every comparison of bounds and distances: larger than rounding. Distances
+    that differ by less are evaluated again, class by class."""
     epsilon: float = 0.65
     """Fraction by which approximate search moves each lower bound towards the estimate. At 0.65 at
     least 99.9 % of the labels on real features are those of exact search; at 0.75 it is 99.7 %."""
-    tie_rtol: float = 1e-5
-    """Relative difference below which two distances are evaluated again, class by class."""
     cg_min_floor: float = 0.01
     """Floor of a matrix, relative to its mean variance, below which CG converges too slowly."""
     cg_max_steps: int = 64

@@ -1,7 +1,5 @@
 """Data sets of labeled image files: labels, test split, fingerprint."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import defaultdict

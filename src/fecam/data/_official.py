@@ -1,7 +1,5 @@
 """Shared code of the loaders of public data sets: locating files, class names, counts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

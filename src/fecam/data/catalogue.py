@@ -1,7 +1,5 @@
 """Data sets by name, and paths that can be loaded as one."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """CIFAR-100: 60,000 photographs of 32 x 32 pixels in 100 classes (Krizhevsky, 2009)."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """64-bit content hashes, which identify an item without storing it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Sequence

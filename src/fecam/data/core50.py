@@ -1,7 +1,5 @@
 """CORe50: 50 household objects in 11 sessions that differ in light and background."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """CUB-200-2011: 11,788 photographs of 200 species of birds (Wah and others, 2011)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fecam.data import _official as official

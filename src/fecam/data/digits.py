@@ -1,7 +1,5 @@
 """The handwritten digits of scikit-learn: ten classes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fecam.data.dataset import Dataset, fingerprint_of

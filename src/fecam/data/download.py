@@ -1,7 +1,5 @@
 """Downloads and archives: a file or folder is complete and verified, or it does not exist."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import http.client

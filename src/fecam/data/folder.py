@@ -1,7 +1,5 @@
 """Image files: a folder with one folder per class, or a list of files of one class."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

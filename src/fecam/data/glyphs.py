@@ -6,8 +6,6 @@ serves class-incremental, few-shot and domain-incremental runs. Every drawing ha
 generator, so it depends neither on the order nor on the number of drawings.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import threading

@@ -5,8 +5,6 @@ each class is chosen by a hash of the file names and a seed, which is the same o
 compare with a paper, give its folders ``train/`` and ``test/``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fecam.data import _official as official

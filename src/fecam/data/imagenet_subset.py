@@ -4,8 +4,6 @@ The usual list is the first 100 of the 1000 classes in the order of their WordNe
 numpy with the seed 1993 (UCIR, PODNet, PyCIL).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

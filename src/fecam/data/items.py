@@ -1,7 +1,5 @@
 """The kind of items that a user passes, and features as an array."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

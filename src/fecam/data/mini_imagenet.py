@@ -1,7 +1,5 @@
 """miniImageNet: 100 classes of ImageNet with 600 images each, for few-shot learning."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

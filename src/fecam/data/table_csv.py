@@ -1,7 +1,5 @@
 """Rows of ``.csv``, ``.tsv`` and ``.txt`` files."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Rows of ``.npz`` and ``.npy`` files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

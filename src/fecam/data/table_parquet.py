@@ -1,7 +1,5 @@
 """Rows of ``.parquet`` files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

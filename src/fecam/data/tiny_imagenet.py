@@ -1,7 +1,5 @@
 """TinyImageNet-200: 200 classes of ImageNet at 64 x 64 pixels (Stanford's CS231N)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fecam.data import _official as official

@@ -1,7 +1,5 @@
 """Access to Ray: the package, a stage over the blocks of a data set, and results of workers."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Items and labels in the columns of a block, which is an Arrow table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The jobs of an experiment on a cluster; the driver keeps the records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

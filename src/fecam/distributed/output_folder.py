@@ -1,7 +1,5 @@
 """A folder of Parquet files, on a disk or at an address of Arrow; files are written atomically."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ The predictions of a block are one file, named after a hash of the block and wri
 run that was stopped resumes: blocks that have a file are skipped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Width and sign of features before learning starts: from the schema, or from the first rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

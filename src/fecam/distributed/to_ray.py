@@ -1,7 +1,5 @@
 """Data sets of Ray from Parquet files, or from items of this process."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

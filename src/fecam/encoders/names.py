@@ -1,7 +1,5 @@
 """Names of encoders with options, as in ``efficientnet-lite0?resolution=128``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

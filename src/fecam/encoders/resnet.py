@@ -4,8 +4,6 @@ The file is in safetensors format: tensors and text, no code. Its header holds t
 preprocessing, the class names and a fingerprint of the weights.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

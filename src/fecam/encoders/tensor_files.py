@@ -1,7 +1,5 @@
 """Safetensors files of named tensors and text, with a checksum over both."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A vision transformer of `transformers` as a network that can be trained."""
 
-from __future__ import annotations
-
 import os
 
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Features as a file for other programs, which `fecam.data.load` reads too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import IO
 

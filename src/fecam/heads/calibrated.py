@@ -1,7 +1,5 @@
 """FeCAM with few-shot calibration by base classes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

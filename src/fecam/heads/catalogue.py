@@ -1,7 +1,5 @@
 """Registry of heads."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """DeeSIL: one linear SVM per class, trained on the task of the class."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fecam.heads.head import Floats, Labels, MergeableHead

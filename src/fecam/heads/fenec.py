@@ -1,7 +1,5 @@
 """FeNeC: several centroids per class under FeCAM's distance."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace

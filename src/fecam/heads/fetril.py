@@ -1,7 +1,5 @@
 """FeTrIL: pseudo-features of past classes by translation."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fecam.core.transforms import unit_length

@@ -1,7 +1,5 @@
 """A linear classifier trained on samples of one Gaussian per class."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fecam.core.batches import group_by_label, summarize_batch

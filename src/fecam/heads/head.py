@@ -5,8 +5,6 @@ scores of samples (`_score`). A call replaces the state as a whole, so a call th
 nothing.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any, ClassVar, Generic, Self, TypeVar
 

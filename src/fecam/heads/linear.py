@@ -1,7 +1,5 @@
 """Linear classifiers of scikit-learn on features of unit length."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

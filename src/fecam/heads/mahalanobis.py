@@ -1,7 +1,5 @@
 """FeCAM's statistics and factors for the heads that extend FeCAM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

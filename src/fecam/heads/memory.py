@@ -1,7 +1,5 @@
 """Memory that a head needs between tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Class means and one scatter matrix: sums that do not depend on order and batches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

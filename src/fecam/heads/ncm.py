@@ -1,7 +1,5 @@
 """Nearest class mean."""
 
-from __future__ import annotations
-
 from sklearn.metrics.pairwise import euclidean_distances
 
 from fecam.core.transforms import unit_length

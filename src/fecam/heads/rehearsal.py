@@ -1,7 +1,5 @@
 """Linear classifiers that are retrained at each task with pseudo-samples of past classes."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Ridge regression to class indicators, on features or on random projections (RanPAC)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

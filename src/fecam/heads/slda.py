@@ -1,7 +1,5 @@
 """Streaming linear discriminant analysis (SLDA)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

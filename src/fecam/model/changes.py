@@ -4,8 +4,6 @@ They run inside the transaction, on the current content of the file. The hashes 
 which samples it has learned, so that none counts twice.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

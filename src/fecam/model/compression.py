@@ -1,7 +1,5 @@
 """Writing a compressed copy of a model file."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checks that a model is used with the encoder it was learned with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """SQLite connections to a file, for readers and for the writer."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Creating a file: written beside its path, and moved there when it is complete."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

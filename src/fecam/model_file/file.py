@@ -1,7 +1,5 @@
 """`ModelFile`: an open ``.fecam`` file, which is read as snapshots and changed in steps."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Checks of a file and its journal before SQLite opens them."""
 
-from __future__ import annotations
-
 import os
 import struct
 from pathlib import Path

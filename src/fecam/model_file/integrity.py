@@ -1,7 +1,5 @@
 """Describing, checking and compacting a file."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -3,8 +3,6 @@
 It keeps earlier statistics of whole classes, never a sample.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

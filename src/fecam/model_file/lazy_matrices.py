@@ -1,7 +1,5 @@
 """Matrices that are read from the file when they are needed."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

@@ -4,8 +4,6 @@ Version 1 has raw means in float64. Version 2 has no history: one table with eac
 matrices. Version 3 lacks a column, a table and a setting, and is read in place.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import struct

@@ -1,7 +1,5 @@
 """The prior of a model in its file: one matrix, so that opening does not read all others."""
 
-from __future__ import annotations
-
 import math
 import sqlite3
 import struct

@@ -1,7 +1,5 @@
 """The projection of a compressed model in its file."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

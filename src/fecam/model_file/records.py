@@ -1,7 +1,5 @@
 """Descriptions of a file and its encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

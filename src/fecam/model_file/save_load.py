@@ -1,7 +1,5 @@
 """Saving and loading a classifier as a whole."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from pathlib import Path

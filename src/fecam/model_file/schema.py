@@ -1,7 +1,5 @@
 """The tables of a ``.fecam`` file; docs/reference/model-file.md describes them."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Mapping
 

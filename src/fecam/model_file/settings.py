@@ -1,7 +1,5 @@
 """The settings of a file: parameters and fitted values of a classifier, and facts on the file."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

@@ -4,8 +4,6 @@ A snapshot never changes. The next one reuses the objects of all classes that ar
 factors derived from them stay valid: reading a change of another program costs only that change.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections import Counter

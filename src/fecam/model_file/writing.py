@@ -4,8 +4,6 @@ Records are only added, never changed; the state before a step is a list of ids 
 a step writes the classes that it changed, and undoing it writes next to nothing.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Plots of an evaluation: confusion matrix, reliability diagram, histograms of novelty."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Figures are small enough for a phone. Colors are distinguishable for color-blind
 head also has a marker.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Metadata of a run in words: data, encoder, scenario, seeds, machine, versions, source."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import groupby

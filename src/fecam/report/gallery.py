@@ -1,7 +1,5 @@
 """All plots of a run with captions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 

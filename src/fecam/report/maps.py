@@ -1,7 +1,5 @@
 """Heat maps: the accuracy matrix of a head, accuracy over a grid of shrinkages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Curves, bars and points of runs. Each function returns a figure, or None without data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

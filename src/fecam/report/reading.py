@@ -1,7 +1,5 @@
 """Read and validate the folder of a run; an error names the file, the line and the value."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

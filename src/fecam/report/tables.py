@@ -1,7 +1,5 @@
 """Tables of runs as rows, Markdown and HTML. Every format escapes the labels of an experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers formatted for readers, and text escaped for HTML and Markdown."""
 
-from __future__ import annotations
-
 import html
 import re
 

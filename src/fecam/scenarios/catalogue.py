@@ -1,7 +1,5 @@
 """Scenarios by the name of their kind, for experiments that are written in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from inspect import Parameter, signature
 from typing import Any

@@ -1,7 +1,5 @@
 """Class-incremental: every task brings new classes and is tested on all classes so far."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

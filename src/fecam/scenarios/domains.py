@@ -1,7 +1,5 @@
 """Domain-incremental: the same classes at every task, each time from another domain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

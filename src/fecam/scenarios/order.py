@@ -1,7 +1,5 @@
 """The order in which classes come."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from numbers import Integral
 

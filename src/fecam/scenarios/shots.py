@@ -1,7 +1,5 @@
 """Few-shot: a first task with all samples, then tasks of N classes with K samples each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

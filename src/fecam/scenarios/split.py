@@ -4,8 +4,6 @@ A choice for one class depends neither on the number of classes nor on their ord
 that the numbers of `RandomState` do not change; those of its newer generators may.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Sequence
 

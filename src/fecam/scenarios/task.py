@@ -1,7 +1,5 @@
 """A task is a set of rows to learn from and rows to test on; a scenario is a sequence of tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass

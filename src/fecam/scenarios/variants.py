@@ -1,7 +1,5 @@
 """Changes of the training rows: unequal classes, and tasks without sharp boundaries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

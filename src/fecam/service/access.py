@@ -4,8 +4,6 @@ A service on loopback without tokens is open to all programs of the machine. Two
 foreign pages in a browser: the Host must be this machine (DNS rebinding), the Origin the service.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """`App`: the ASGI application, which joins engine, routes and middleware."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -4,8 +4,6 @@ Only the event loop touches the jobs, so there is no lock: after waiting for one
 back from a busy thread takes longer than predicting a row.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence

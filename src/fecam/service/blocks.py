@@ -1,7 +1,5 @@
 """Block digests of a file: a replica fetches only the blocks that a change touched."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

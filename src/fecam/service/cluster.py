@@ -4,8 +4,6 @@ Ray replaces a dead replica, which fetches the model, and a dead writer, which o
 it contains all acknowledged changes.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Consistent copies of a model file that is being written."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """`ItemEncoder`: encodes queued images or texts in one thread, within limits."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -4,8 +4,6 @@
 disk. Another thread polls the file for changes by other processes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

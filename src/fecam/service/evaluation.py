@@ -1,7 +1,5 @@
 """The evaluation of predictions on labeled items."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 

@@ -1,7 +1,5 @@
 """Response headers: the request ID, and security headers for browsers."""
 
-from __future__ import annotations
-
 import random
 import re
 

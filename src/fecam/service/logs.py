@@ -1,7 +1,5 @@
 """Logs: one line per event, as text or as JSON."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

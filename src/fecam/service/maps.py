@@ -1,7 +1,5 @@
 """A map of the classes: their means on the first two principal axes of the means."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics for Prometheus, summed over all workers."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The OpenAPI document, made from the operations of `fecam.api` and their types."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Mapping

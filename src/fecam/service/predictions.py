@@ -1,7 +1,5 @@
 """`Predictor`: predicts queued rows in one product, in a thread, on an immutable `ServedModel`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 No response contains a path of the server or a traceback; details go to the log.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

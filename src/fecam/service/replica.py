@@ -4,8 +4,6 @@ It polls the writer and updates its copy in a transaction. The file is not repla
 of unchanged classes stay cached.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time

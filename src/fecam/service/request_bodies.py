@@ -3,8 +3,6 @@
 Bytes are counted while they arrive.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """`RequestMiddleware`: the outermost layer, as plain ASGI, because it must be fast."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 

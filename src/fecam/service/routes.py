@@ -1,7 +1,5 @@
 """Routes: they parse the request and call the engine. Their docstrings are in the API document."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Run a service as one process, or as several that share a model file."""
 
-from __future__ import annotations
-
 import functools
 import os
 import socket

@@ -1,7 +1,5 @@
 """Settings and limits of a service."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 from dataclasses import asdict, dataclass, field

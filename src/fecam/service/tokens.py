@@ -3,8 +3,6 @@
 A token is 32 random bytes, so its hash cannot be reversed; a slow password hash is not needed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -4,8 +4,6 @@ Replicas forward changes to it and poll it for new versions. It returns errors a
 can be pickled.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import time
