@@ -46,6 +46,7 @@ class Entry:
 
 
 _FREE = "fecam.learners.exemplar_free"
+_FEW = "fecam.learners.few_shot"
 
 _LEARNERS: Registry[Entry] = Registry(
     "learner",
@@ -147,6 +148,30 @@ _LEARNERS: Registry[Entry] = Registry(
                 "Wang et al. 2022; prompts per sample as in the paper",
                 "prompts against their formula; the transformer does not change",
                 f"{_FREE}.l2p:L2P",
+            ),
+            Entry(
+                "d-cosine",
+                "few-shot: cosine cross-entropy in the first task, then class means",
+                "a mean per class",
+                "Zhang et al. 2021 (the base of CEC)",
+                "a frozen network; nearest means by cosine",
+                f"{_FEW}.d_cosine:DCosine",
+            ),
+            Entry(
+                "alice",
+                "few-shot: a margin, mixtures of classes and two views in the first task",
+                "a mean of five images per class",
+                "Peng et al. 2022; the five images nearest to the mean",
+                "the margin and the mixtures against literal ones; a frozen network",
+                f"{_FEW}.alice:ALICE",
+            ),
+            Entry(
+                "closer",
+                "few-shot: views of an image and different classes closer in the first task",
+                "a mean per class",
+                "Oh et al. 2024",
+                "the losses against literal ones; weights 0 are d-cosine",
+                f"{_FEW}.closer:Closer",
             ),
         )
     },

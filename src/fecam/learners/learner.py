@@ -90,6 +90,8 @@ class Learner:
     """Whether `old` is the network before the task while a later task is learned."""
     keeps_data: ClassVar[bool] = False
     """Whether the method may see data of earlier tasks again."""
+    trains_later: ClassVar[bool] = True
+    """Whether the network is trained in later tasks, too; otherwise they yield no records."""
     classifier_name: ClassVar[ClassifierName | None] = None
     """The classifier that the method's losses need, instead of that of the recipe."""
 
@@ -305,17 +307,18 @@ class Learner:
         self._grow(task)
         self.network.requires_grad_(True)
         self.before_task(task)
-        yield from train(
-            self.network,
-            self.classifier,
-            task.images,
-            task.plan,
-            classes=self.classes,
-            hooks=with_decisions(self, task, self.hooks(task)),
-            checkpoint=checkpoint,
-            progress=progress,
-            device=self.device,
-        )
+        if task.first or self.trains_later:
+            yield from train(
+                self.network,
+                self.classifier,
+                task.images,
+                task.plan,
+                classes=self.classes,
+                hooks=with_decisions(self, task, self.hooks(task)),
+                checkpoint=checkpoint,
+                progress=progress,
+                device=self.device,
+            )
         self.after_task(task)
         if self.head is not None:
             self.update_head(task)

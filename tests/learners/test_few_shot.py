@@ -1,0 +1,205 @@
+"""Few-shot methods: frozen networks, their losses against literal ones, and their limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from fecam import heads
+from fecam.errors import TrainingError
+from fecam.learners import available, make
+from fecam.learners.mechanisms.cosine_prototypes import cosface_loss, nearest_to_mean
+from fecam.learners.mechanisms.pair_mixup import mix_pairs
+from fecam.learners.mechanisms.views import (
+    cosine_between_classes,
+    info_nce,
+    stack_views,
+    unstack_views,
+)
+from helpers.small_learners import RECIPE, finish, learned, new, tasks, tensors
+from helpers.small_networks import AUGMENTED, same
+
+FROZEN = [entry.name for entry in available() if not make(entry.name).trains_later]
+MEANS = {"d-cosine", "closer"}
+"""Frozen learners that keep the mean of all images and nothing else."""
+
+
+def network_of(learner):
+    return list(learner.network.state_dict().values())
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_later_tasks_change_neither_the_network_nor_old_prototypes(name):
+    first, later = learned(name, 1), learned(name, 3)
+    assert same(network_of(first), network_of(later))
+    assert torch.equal(later.classifier.weight[: len(first.classifier.weight)],
+                       first.classifier.weight)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_neither_the_order_of_new_classes_nor_their_grouping_matters(name):
+    train_data, test = tasks()
+    together = learned(name, 1)
+    finish(together, tasks(((1, 0), (3, 5, 2, 4)))[0][1])
+    swapped = learned(name, 1)
+    for task in train_data[:0:-1]:
+        finish(swapped, task)
+    expected = learned(name).predict(test)
+    np.testing.assert_array_equal(together.predict(test), expected)
+    np.testing.assert_array_equal(swapped.predict(test), expected)
+
+
+@pytest.mark.parametrize("name", sorted(MEANS & set(FROZEN)))
+def test_a_nearest_mean_head_by_cosine_predicts_as_the_method(name):
+    _, test = tasks()
+    learner = learned(name)
+    head = heads.make("ncm", metric="cosine")
+    for data in tasks()[0]:
+        head.partial_fit(learner.features(data), data.labels)
+    np.testing.assert_array_equal(head.predict(learner.features(test)), learner.predict(test))
+
+
+def test_the_scale_is_not_trained():
+    assert float(learned("d-cosine", 1, scale=7.0).classifier.scale) == 7.0
+
+
+def test_one_image_per_class_is_enough_and_none_is_an_error():
+    train_data, test = tasks()
+    learner = learned("d-cosine", 1)
+    finish(learner, train_data[1].subset([0, 1]))
+    assert set(learner.predict(test).tolist()) <= {0, 1, 2, 4}
+    bad = tasks(bad=tuple(range(3, 96, 6)))[0][2]
+    with pytest.raises(TrainingError, match=r"'sign 3' \(label 3\) has no readable image"):
+        finish(learner, bad)
+
+
+def test_closer_without_its_losses_and_with_equal_views_is_d_cosine():
+    options = {"scale": 16.0, "contrast": 0.0, "closeness": 0.0, "views": 2}
+    recipe = replace(RECIPE, first=replace(RECIPE.first, epochs=1, learning_rate=0.005))
+    both = (("closer", options), ("d-cosine", {}))
+    ours, plain = (learned(name, 1, recipe, **own) for name, own in both)
+    # The recipe has no augmentation: two equal views have the loss and the statistics of one.
+    for a, b in zip(ours.network.parameters(), plain.network.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+# --------------------------------------------------------------------------- margin, mixtures
+
+
+def test_the_margin_lowers_the_logit_of_the_class():
+    torch.manual_seed(0)
+    cosines, labels = torch.rand(6, 4) * 2 - 1, torch.tensor([0, 1, 2, 3, 0, 1])
+    for scale, margin in ((30.0, 0.4), (16.0, 0.0)):
+        expected = 0.0
+        for row, label in zip(cosines.tolist(), labels.tolist(), strict=True):
+            logits = [scale * (c - margin * (i == label)) for i, c in enumerate(row)]
+            expected += np.logaddexp.reduce(logits) - logits[label]
+        loss = cosface_loss(scale * cosines, labels, scale, margin)
+        assert float(loss) == pytest.approx(expected / 6, rel=1e-5)
+    plain = functional.cross_entropy(16 * cosines, labels)
+    assert torch.equal(cosface_loss(16 * cosines, labels, 16.0, 0.0), plain)
+    losses = [float(cosface_loss(16 * cosines, labels, 16.0, m)) for m in (0.0, 0.1, 0.4)]
+    assert losses == sorted(losses) and losses[0] < losses[2]
+
+
+def test_views_of_an_image_are_mixed_alike():
+    torch.manual_seed(0)
+    images, labels = torch.rand(5, 3, 4, 4), torch.tensor([0, 1, 2, 0, 1])
+    views = torch.cat([images, images + 10])
+    stacked = stack_views(views, 2)
+    assert torch.equal(unstack_views(stacked, 2), views)
+    assert torch.equal(stacked[1], torch.cat([images[1], images[1] + 10]))
+    generator = torch.Generator().manual_seed(1)
+    mixed, targets = mix_pairs(stacked, labels, generator, n_old=0, n_classes=3, repeats=4)
+    first, second = unstack_views(mixed, 2).chunk(2)
+    torch.testing.assert_close(second, first + 10)
+    assert targets.max() < 3 + 3 and len(first) == len(targets) > 5
+
+
+def test_alice_drops_its_projector_and_averages_the_images_nearest_to_the_mean():
+    train_data, _ = tasks()
+    learner = learned("alice", 1)
+    assert sorted(dict(learner.classifier.named_parameters())) == ["scale", "weight"]
+    features, labels = learner.features(train_data[0]), train_data[0].labels
+    for row, label in enumerate((0, 1)):
+        own = features[labels == label].astype(np.float64)
+        cosines = own @ own.mean(0) / np.linalg.norm(own, axis=1)
+        expected = own[np.argsort(-cosines)[:5]].mean(0)
+        np.testing.assert_allclose(learner.classifier.weight[row].detach(), expected, rtol=1e-4)
+    assert len(nearest_to_mean(features, labels, 0, 99)) == (labels == 0).sum()
+
+
+def test_alice_needs_two_classes_for_mixtures():
+    data = tasks(((0,),))[0][0]
+    with pytest.raises(TrainingError, match="mixtures=0"):
+        finish(new("alice"), data)
+
+
+# ------------------------------------------------------------------------------------- views
+
+
+def test_the_loop_augments_each_view_anew():
+    seen = []
+    learner = new("closer", recipe=replace(RECIPE, first=replace(AUGMENTED, epochs=1)))
+    hooks = learner.hooks
+
+    def spying(task):
+        parts = hooks(task)
+
+        def record(step):
+            seen.append((step.images.clone(), step.labels.clone(), step.rows.clone()))
+            return parts.losses["contrast"](step)
+
+        return replace(parts, losses={**parts.losses, "contrast": record})
+
+    learner.hooks = spying
+    finish(learner, tasks()[0][0])
+    images, labels, rows = seen[0]
+    first, second, third = images.chunk(3)
+    assert not torch.equal(first, second) and not torch.equal(second, third)
+    assert torch.equal(labels.chunk(3)[0], labels.chunk(3)[2])
+    assert torch.equal(rows.chunk(3)[0], rows.chunk(3)[1])
+
+
+def test_losses_between_views_equal_literal_ones():
+    torch.manual_seed(0)
+    features, labels = torch.randn(6, 3), torch.tensor([0, 1, 0, 0, 1, 0])  # 3 images, 2 views
+    unit = functional.normalize(features, dim=1).numpy().astype(float)
+    s = 5 * unit @ unit.T
+    losses = [
+        -np.log(np.exp(s[i, j]) / (np.exp(s[i, j]) + sum(
+            np.exp(s[i, k]) for k in range(6) if k % 3 != i % 3)))
+        for i in range(6) for j in range(6) if i != j and i % 3 == j % 3
+    ]  # fmt: skip
+    assert float(info_nce(features, 2, 5.0)) == pytest.approx(np.mean(losses), rel=1e-5)
+    pairs = [s[i, j] / 5 for i in range(6) for j in range(6) if labels[i] != labels[j]]
+    assert float(cosine_between_classes(features, labels)) == pytest.approx(np.mean(pairs))
+    assert float(cosine_between_classes(features, torch.zeros(6))) == 0
+    assert float(info_nce(features[:2], 2, 5.0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("d-cosine", {"scale": 0.0}, "scale=0.0 must be"),
+        ("alice", {"margin": -0.1}, "margin=-0.1"),
+        ("alice", {"images_per_prototype": 0}, "images_per_prototype=0"),
+        ("closer", {"views": 1}, "views=1"),
+        ("closer", {"closeness": -1.0}, "closeness=-1.0"),
+    ],
+)
+def test_options_out_of_range(name, options, message):
+    with pytest.raises(TrainingError, match=message):
+        make(name, **options)
+
+
+def test_tensors_of_a_saved_learner_are_those_of_the_plain_classifier(tmp_path):
+    learner = learned("alice", 2)
+    learner.save(tmp_path / "state")
+    again = new("alice")
+    again.load(tmp_path / "state")
+    assert same(tensors(again).values(), tensors(learner).values())
