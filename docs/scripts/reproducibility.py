@@ -122,6 +122,21 @@ INVARIANTS = {
         "test_few_shot.test_closer_without_its_losses_and_with_equal_views_is_d_cosine",
         "test_few_shot.test_a_nearest_mean_head_by_cosine_predicts_as_the_method",
     ),
+    "fact": (
+        *FROZEN,
+        "test_few_shot.test_losses_of_virtual_prototypes_equal_literal_ones",
+        "test_few_shot.test_scores_by_way_of_virtual_prototypes_equal_literal_ones",
+        "test_few_shot.test_maps_of_different_classes_are_mixed_with_one_share",
+        "test_few_shot.test_fact_without_a_share_of_virtual_prototypes_predicts_nearest_means",
+        "test_few_shot."
+        "test_fact_trains_the_virtual_rows_and_not_the_frozen_copy_and_records_both_losses",
+    ),
+    "savc": (
+        *FROZEN,
+        "test_few_shot.test_savc_with_one_transform_is_d_cosine_to_the_bit",
+        "test_few_shot.test_labels_of_transforms_can_be_inverted_and_the_first_is_the_image",
+        "test_few_shot.test_savc_predicts_the_mean_over_transforms",
+    ),
 }
 """The tests of what must hold, as file.function in ``tests/learners``."""
 

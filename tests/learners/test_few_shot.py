@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from torch.nn import functional
 from fecam import heads
 from fecam.errors import TrainingError
 from fecam.learners import available, make
+from fecam.learners.few_shot.fact import mixed_maps
 from fecam.learners.mechanisms.cosine_prototypes import cosface_loss, nearest_to_mean
+from fecam.learners.mechanisms.label_multiplication import TRANSFORMS, multiply
 from fecam.learners.mechanisms.pair_mixup import mix_pairs
 from fecam.learners.mechanisms.views import (
     cosine_between_classes,
@@ -20,8 +23,15 @@ from fecam.learners.mechanisms.views import (
     stack_views,
     unstack_views,
 )
+from fecam.learners.mechanisms.virtual_prototypes import (
+    allowed_virtual,
+    mixed_loss,
+    virtual_loss,
+    virtual_scores,
+)
+from fecam.training.images import TrainingImages
 from helpers.small_learners import RECIPE, finish, learned, new, tasks, tensors
-from helpers.small_networks import AUGMENTED, same
+from helpers.small_networks import AUGMENTED, PLAIN, same
 
 FROZEN = [entry.name for entry in available() if not make(entry.name).trains_later]
 MEANS = {"d-cosine", "closer"}
@@ -139,6 +149,138 @@ def test_alice_needs_two_classes_for_mixtures():
         finish(new("alice"), data)
 
 
+# ----------------------------------------------------------------------- virtual prototypes
+
+
+def test_losses_of_virtual_prototypes_equal_literal_ones():
+    torch.manual_seed(0)
+    base, virtual, labels = torch.randn(5, 3), torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    allowed = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 1], [1, 1, 1, 1]]).bool()
+    first, second, third = [], [], []
+    for b, v, y in zip(base.tolist(), virtual.tolist(), labels.tolist(), strict=True):
+        choices = [i for i in range(4) if allowed[y, i]]
+        target = max(choices, key=lambda i: v[i])
+        others = [x for c, x in enumerate(b) if c != y]
+        first.append(np.logaddexp.reduce([*others, *v]) - v[target])
+        second.append(np.logaddexp.reduce([*b, *v]) - max(v))
+        rest = [x for i, x in enumerate(v) if i != int(np.argmax(v))]
+        third.append(np.logaddexp.reduce([*b, *rest]) - max(b))
+    assert float(virtual_loss(base, virtual, labels, allowed)) == pytest.approx(np.mean(first))
+    assert float(mixed_loss(base, virtual)) == pytest.approx(np.mean(second) + np.mean(third))
+
+
+def test_each_virtual_prototype_is_allowed_for_some_classes():
+    allowed = allowed_virtual(6, 5, 3, torch.Generator().manual_seed(0))
+    chosen = allowed.sum(1) < 5
+    assert allowed.any(1).all() and (allowed[chosen].sum(0) <= 3).all()
+    assert allowed_virtual(9, 1, 3, torch.Generator()).all()  # those that none chose have all
+
+
+def test_scores_by_way_of_virtual_prototypes_equal_literal_ones():
+    torch.manual_seed(0)
+    f, w, v = (functional.normalize(torch.randn(n, 4), dim=1) for n in (3, 2, 5))
+    scores = virtual_scores(7 * f, 3 * w, 2 * v, top=2)
+    for i in range(3):
+        nearest = sorted(range(5), key=lambda k: -float(f[i] @ v[k]))[:2]
+        for c in range(2):
+            expected = sum(float(f[i] @ v[k]) * float(v[k] @ w[c]) for k in nearest)
+            assert float(scores[i, c]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_fact_without_a_share_of_virtual_prototypes_predicts_nearest_means():
+    train_data, test = tasks()
+    learner = learned("fact", eta=0.0)
+    head = heads.make("ncm", metric="cosine")
+    for data in train_data:
+        head.partial_fit(learner.features(data), data.labels)
+    np.testing.assert_array_equal(head.predict(learner.features(test)), learner.predict(test))
+    features = torch.from_numpy(learner.features(test))
+    blended = learned("fact").scores(features)
+    torch.testing.assert_close(blended.sum(1), torch.ones(len(test)))
+
+
+def test_fact_trains_the_virtual_rows_and_not_the_frozen_copy_and_records_both_losses():
+    data = tasks()[0][0]
+    learner = new("fact")
+    records = finish(learner, data)
+    assert sorted(records[0].losses) == ["mixtures", "virtual"]
+    assert all(record.losses["virtual"] > 0 for record in records)
+    trained = learner.kept["virtual"]["prototypes"]
+    plain = learned("fact", 1, balance=0.0)
+    assert trained.shape == (40, 16) and len(learner.classifier.weight) == 2
+    start = torch.nn.init.orthogonal_
+    torch.manual_seed(RECIPE.first.seed)
+    rows = start(torch.empty(42, 16))[2:]
+    assert not torch.allclose(trained, rows, atol=1e-4)
+    # Weight decay alone scales them: their directions stay.
+    turned = functional.cosine_similarity(plain.kept["virtual"]["prototypes"], rows)
+    torch.testing.assert_close(turned, torch.ones(40), rtol=1e-4, atol=1e-4)
+
+
+def test_maps_of_different_classes_are_mixed_with_one_share():
+    torch.manual_seed(0)
+    images, labels = torch.randn(6, 1, 2, 2), torch.tensor([0, 0, 1, 1, 2, 2])
+    network = SimpleNamespace(early=lambda x: 2 * x)
+
+    def step():
+        generator = torch.Generator().manual_seed(3)
+        return SimpleNamespace(images=images, labels=labels, generator=generator, network=network)
+
+    order = torch.randperm(6, generator=torch.Generator().manual_seed(3))
+    pairs = [(i, int(j)) for i, j in enumerate(order) if labels[i] != labels[j]]
+    maps = mixed_maps(step(), 0.5)
+    assert len(maps) == len(pairs) and torch.equal(maps, mixed_maps(step(), 0.5))
+    shares = [
+        float(((mixed - 2 * images[j]) / (2 * images[i] - 2 * images[j])).mean())
+        for mixed, (i, j) in zip(maps, pairs, strict=True)
+    ]
+    assert np.ptp(shares) < 1e-4 and 0 <= shares[0] <= 1
+
+
+def test_fact_needs_maps_in_the_middle():
+    with pytest.raises(TrainingError, match="Linear has no methods early and late"):
+        make("fact").check_network(torch.nn.Linear(2, 2))
+
+
+# -------------------------------------------------------------------- transforms as classes
+
+
+def test_savc_with_one_transform_is_d_cosine_to_the_bit():
+    ours, plain = learned("savc", transforms="none"), learned("d-cosine")
+    assert same(tensors(ours).values(), tensors(plain).values())
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_labels_of_transforms_can_be_inverted_and_the_first_is_the_image(name):
+    torch.manual_seed(0)
+    images, labels = torch.rand(3, 3, 4, 4), torch.tensor([2, 0, 5])
+    transforms = TRANSFORMS[name]
+    m = len(transforms)
+    multiplied, targets = multiply(images, labels, transforms)
+    assert torch.equal(targets // m, labels.repeat_interleave(m))
+    assert torch.equal(targets % m, torch.arange(m).repeat(3))
+    assert torch.equal(multiplied[::m], images)
+    distinct = {tuple(image.flatten().tolist()) for image in multiplied}
+    assert len(distinct) == 3 * m
+
+
+def test_savc_predicts_the_mean_over_transforms():
+    _, test = tasks()
+    learner = learned("savc")
+    few = test.subset(range(4))
+    (images,) = (x for _, x in TrainingImages(few, PLAIN).eval_batches(8))
+    rows = functional.normalize(learner.classifier.weight.detach(), dim=1)
+    expected = 0
+    with torch.no_grad():
+        for k, transformed in enumerate((images, images.rot90(2, (2, 3)))):
+            features = functional.normalize(learner.network.eval()(transformed), dim=1)
+            expected = expected + 16 * features @ rows[k::2].T / 2
+    scores = learner.scores(torch.from_numpy(learner.features(few)))
+    torch.testing.assert_close(scores, expected, rtol=1e-3, atol=1e-3)
+    assert learner.features(few).shape == (4, 32)
+    assert learned("savc", head="ncm").features(few).shape == (4, 16)
+
+
 # ------------------------------------------------------------------------------------- views
 
 
@@ -189,6 +331,9 @@ def test_losses_between_views_equal_literal_ones():
         ("alice", {"margin": -0.1}, "margin=-0.1"),
         ("alice", {"images_per_prototype": 0}, "images_per_prototype=0"),
         ("closer", {"views": 1}, "views=1"),
+        ("fact", {"eta": 1.5}, "eta=1.5"),
+        ("fact", {"virtual": 0}, "virtual=0"),
+        ("savc", {"transforms": "shear"}, "transforms='shear' must be one of"),
         ("closer", {"closeness": -1.0}, "closeness=-1.0"),
     ],
 )

@@ -74,7 +74,8 @@ class Teen(MergeableHead[TeenState]):
         base, new = prototypes[is_base], prototypes[~is_base]
         weights = softmax(self.softmax_scale * new @ base.T, axis=1)
         prototypes[~is_base] = (1 - self.alpha) * new + self.alpha * unit_length(weights @ base)
-        return unit_length(prototypes)
+        calibrated: Floats = unit_length(prototypes)
+        return calibrated
 
     def _score(self, derived: Floats, X: Floats) -> Floats:
         cosine: Floats = unit_length(X) @ derived.T

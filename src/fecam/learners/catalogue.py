@@ -173,6 +173,22 @@ _LEARNERS: Registry[Entry] = Registry(
                 "the losses against literal ones; weights 0 are d-cosine",
                 f"{_FEW}.closer:Closer",
             ),
+            Entry(
+                "fact",
+                "few-shot: virtual prototypes and mixed maps in the first task",
+                "a mean per class and the virtual prototypes",
+                "Zhou et al. 2022 (forward compatible training)",
+                "the losses and scores against literal ones; eta 0 is the nearest mean by cosine",
+                f"{_FEW}.fact:FACT",
+            ),
+            Entry(
+                "savc",
+                "few-shot: transforms of images as classes; without contrastive learning",
+                "a mean per class and transform",
+                "Song et al. 2023, without momentum encoder and queue",
+                "one transform is d-cosine, to the bit; predictions against literal ones",
+                f"{_FEW}.savc:SAVC",
+            ),
         )
     },
     note="A class of your own is written package.module:Class.",

@@ -219,6 +219,16 @@ class Learner:
         """
         return self.recipe.network()
 
+    def feature_network(self) -> nn.Module:
+        """Return the module that computes what `features` returns.
+
+        Returns
+        -------
+        torch.nn.Module
+            By default the network.
+        """
+        return self.network
+
     def n_outputs(self, n_classes: int) -> int:
         """Return the number of the classifier's outputs.
 
@@ -398,7 +408,7 @@ class Learner:
         every = isinstance(images, Dataset)
         if isinstance(images, Dataset):
             images = TrainingImages(images, self.recipe.preprocessing)
-        features = features_of(self.network, images, self.device)
+        features = features_of(self.feature_network(), images, self.device)
         if every and images.skipped:
             row, reason = next(iter(images.skipped.items()))
             raise TrainingError(f"image {row} of {images.name!r} cannot be read: {reason}")

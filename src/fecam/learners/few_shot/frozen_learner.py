@@ -52,8 +52,8 @@ class FrozenLearner(Learner):
         fix_scale(self.classifier, self.scale)
 
     def after_task(self, task: LearningTask) -> None:
-        """Set the rows of the new classes to their means."""
-        set_rows(self.classifier, task.n_old, self.prototypes(task))
+        """Set the rows of the new classes to their prototypes."""
+        set_rows(self.classifier, self.n_outputs(task.n_old), self.prototypes(task))
 
     def prototypes(self, task: LearningTask) -> Tensor:
         """Return a prototype per new class.
@@ -65,7 +65,7 @@ class FrozenLearner(Learner):
 
         Returns
         -------
-        tensor of shape (n_new, n_features)
+        tensor of shape (n_outputs, n_features)
             By default the means.
         """
         return class_means(self.features(task.images), labels_of(task), task.new)
