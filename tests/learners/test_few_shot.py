@@ -30,6 +30,7 @@ from fecam.learners.mechanisms.virtual_prototypes import (
     virtual_scores,
 )
 from fecam.training.images import TrainingImages
+from fecam.training.loop import train
 from helpers.small_learners import RECIPE, finish, learned, new, tasks, tensors
 from helpers.small_networks import AUGMENTED, PLAIN, same
 
@@ -95,6 +96,40 @@ def test_closer_without_its_losses_and_with_equal_views_is_d_cosine():
     # The recipe has no augmentation: two equal views have the loss and the statistics of one.
     for a, b in zip(ours.network.parameters(), plain.network.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+# ---------------------------------------------------------------------------------- finetune
+
+
+def test_finetune_trains_small_new_rows_with_all_outputs_on_the_session_alone():
+    train_data, _ = tasks()
+    learner, by_hand = learned("finetune", 1), learned("finetune", 1)
+    finish(learner, train_data[1])
+    plan = by_hand.plan_for(1)
+    classifier = torch.nn.Linear(16, 4)
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(plan.seed)
+        rows = torch.empty(2, 16).normal_(0, 0.001, generator=generator)
+        classifier.weight.copy_(torch.cat([by_hand.classifier.weight, rows]))
+        classifier.bias.copy_(torch.cat([by_hand.classifier.bias, torch.zeros(2)]))
+    images = TrainingImages(train_data[1], PLAIN)
+    list(train(by_hand.network, classifier, images, plan, classes=learner.classes))
+    assert same(learner.classifier.state_dict().values(), classifier.state_dict().values())
+    assert same(network_of(learner), network_of(by_hand))
+
+
+def test_the_first_task_of_finetune_is_that_of_ft_with_a_linear_classifier():
+    ours = learned("finetune", 1, replace(RECIPE, first=replace(RECIPE.first, classifier="cosine")))
+    assert same(tensors(ours).values(), tensors(learned("ft", 1)).values())
+
+
+def test_finetune_forgets_the_classes_of_the_first_task():
+    train_data, test = tasks()
+    recipe = replace(RECIPE, later=replace(RECIPE.first, epochs=12))
+    learner = learned("finetune", 2, recipe)
+    base = test.subset(np.isin(test.labels, (0, 1)))
+    before = (learned("finetune", 1).predict(base) == base.labels).mean()
+    assert before > 0.5 > 2 * (learner.predict(base) == base.labels).mean()
 
 
 # --------------------------------------------------------------------------- margin, mixtures
@@ -327,6 +362,7 @@ def test_losses_between_views_equal_literal_ones():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("finetune", {"initial_std": -1.0}, "initial_std=-1.0"),
         ("d-cosine", {"scale": 0.0}, "scale=0.0 must be"),
         ("alice", {"margin": -0.1}, "margin=-0.1"),
         ("alice", {"images_per_prototype": 0}, "images_per_prototype=0"),

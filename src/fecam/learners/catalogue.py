@@ -150,6 +150,14 @@ _LEARNERS: Registry[Entry] = Registry(
                 f"{_FREE}.l2p:L2P",
             ),
             Entry(
+                "finetune",
+                "few-shot: cross-entropy of all outputs on the few images of each session",
+                "nothing",
+                "Tao et al. 2020 (Ft-CNN beside TOPIC)",
+                "equal to training the grown classifier with small rows; old classes are forgotten",
+                f"{_FEW}.finetune:FewShotFineTuning",
+            ),
+            Entry(
                 "d-cosine",
                 "few-shot: cosine cross-entropy in the first task, then class means",
                 "a mean per class",
