@@ -17,6 +17,7 @@ from fecam.learners.few_shot.fact import mixed_maps
 from fecam.learners.mechanisms.cosine_prototypes import cosface_loss, nearest_to_mean
 from fecam.learners.mechanisms.label_multiplication import TRANSFORMS, multiply
 from fecam.learners.mechanisms.pair_mixup import mix_pairs
+from fecam.learners.mechanisms.simplex import dot_regression, simplex_vertices
 from fecam.learners.mechanisms.views import (
     cosine_between_classes,
     info_nce,
@@ -124,7 +125,7 @@ def test_the_first_task_of_finetune_is_that_of_ft_with_a_linear_classifier():
 
 
 def test_finetune_forgets_the_classes_of_the_first_task():
-    train_data, test = tasks()
+    _, test = tasks()
     recipe = replace(RECIPE, later=replace(RECIPE.first, epochs=12))
     learner = learned("finetune", 2, recipe)
     base = test.subset(np.isin(test.labels, (0, 1)))
@@ -316,6 +317,65 @@ def test_savc_predicts_the_mean_over_transforms():
     assert learned("savc", head="ncm").features(few).shape == (4, 16)
 
 
+# ----------------------------------------------------------------------------------- simplex
+
+
+@pytest.mark.parametrize(("count", "dimension"), [(2, 2), (5, 9), (12, 12)])
+def test_vertices_have_unit_length_equal_angles_and_sum_to_zero(count, dimension):
+    rows = simplex_vertices(count, dimension, torch.Generator().manual_seed(0)).double()
+    expected = torch.full((count, count), -1 / (count - 1), dtype=torch.float64)
+    torch.testing.assert_close(rows @ rows.T, expected.fill_diagonal_(1), atol=1e-6, rtol=0)
+    assert rows.sum(0).abs().max() < 1e-6
+
+
+def test_dot_regression_is_zero_only_at_the_vertices():
+    vertices = simplex_vertices(3, 4, torch.Generator().manual_seed(0))
+    assert float(dot_regression(5 * vertices, vertices)) < 1e-12
+    cosines = [float(vertices[0] @ vertices[1])] * 3
+    wrong = float(dot_regression(vertices.roll(1, 0), vertices))
+    assert wrong == pytest.approx(np.mean([(c - 1) ** 2 / 2 for c in cosines]), rel=1e-5)
+
+
+def test_nc_fscil_trains_the_neck_alone_in_later_tasks_and_never_the_vertices():
+    one, all_tasks = learned("nc-fscil", 1), learned("nc-fscil")
+    assert same(one.network.backbone.state_dict().values(),
+                all_tasks.network.backbone.state_dict().values())  # fmt: skip
+    necks = [list(x.network.neck.state_dict().values()) for x in (one, all_tasks)]
+    assert not same(*necks)
+    generator = torch.Generator().manual_seed(RECIPE.first.seed)
+    vertices = simplex_vertices(8, 12, generator)
+    assert torch.equal(one.classifier.weight, vertices[:2])
+    assert torch.equal(all_tasks.classifier.weight, vertices[:6])
+    kept = all_tasks.kept["statistics"]["means"]
+    assert kept.shape == (6, 16) and torch.equal(kept[:2], one.kept["statistics"]["means"])
+
+
+def test_the_loss_of_nc_fscil_is_over_images_and_earlier_means():
+    train_data, _ = tasks()
+    learner = learned("nc-fscil", 1)
+    task = learner._task(train_data[1])
+    learner._grow(task)
+    learner.before_task(task)
+    torch.manual_seed(0)
+    features, labels = torch.randn(3, 12), torch.tensor([2, 3, 2])
+    step = SimpleNamespace(
+        features=features, labels=labels, network=learner.network, classifier=learner.classifier
+    )
+    old = learner.network.neck(learner.kept["statistics"]["means"])
+    rows = learner.classifier.weight
+    cosines = [functional.cosine_similarity(f, rows[y], dim=0) for f, y in [
+        *zip(features, labels, strict=True), (old[0], 0), (old[1], 1)]]  # fmt: skip
+    expected = 10 * np.mean([(float(c.detach()) - 1) ** 2 / 2 for c in cosines])
+    loss = float(learner.hooks(task).loss(step).detach())
+    assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_more_classes_than_vertices_are_an_error():
+    with pytest.raises(TrainingError, match="classes to 4, more than classes_to_come=3"):
+        finish(learned("nc-fscil", 1, classes_to_come=3), tasks()[0][1])
+    assert learned("nc-fscil", 2, head="ncm").features(tasks()[1]).shape[1] == 16
+
+
 # ------------------------------------------------------------------------------------- views
 
 
@@ -369,6 +429,7 @@ def test_losses_between_views_equal_literal_ones():
         ("closer", {"views": 1}, "views=1"),
         ("fact", {"eta": 1.5}, "eta=1.5"),
         ("fact", {"virtual": 0}, "virtual=0"),
+        ("nc-fscil", {"dimension": 100}, "must be at least classes_to_come=200"),
         ("savc", {"transforms": "shear"}, "transforms='shear' must be one of"),
         ("closer", {"closeness": -1.0}, "closeness=-1.0"),
     ],

@@ -197,6 +197,14 @@ _LEARNERS: Registry[Entry] = Registry(
                 "one transform is d-cosine, to the bit; predictions against literal ones",
                 f"{_FEW}.savc:SAVC",
             ),
+            Entry(
+                "nc-fscil",
+                "few-shot: features towards the vertices of a simplex; later tasks train a neck",
+                "a mean feature per class",
+                "Yang et al. 2023, without mixed images",
+                "the simplex and the loss by their properties; the network below the neck is fixed",
+                f"{_FEW}.nc_fscil:NCFSCIL",
+            ),
         )
     },
     note="A class of your own is written package.module:Class.",
