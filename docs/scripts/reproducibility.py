@@ -34,6 +34,11 @@ EVERY_LEARNER = (
     "test_contract.test_a_task_resumes_after_an_epoch",
     "test_contract.test_predictions_depend_neither_on_order_nor_on_the_batch",
 )
+FROZEN = (
+    "test_few_shot.test_later_tasks_change_neither_the_network_nor_old_prototypes",
+    "test_few_shot.test_neither_the_order_of_new_classes_nor_their_grouping_matters",
+)
+"""Of learners that train in the first task only."""
 INVARIANTS = {
     "ft": (
         "test_methods.test_fine_tuning_equals_a_plain_loop",
@@ -98,6 +103,50 @@ INVARIANTS = {
         "test_sdc_muc_l2p.test_l2p_trains_prompts_and_not_the_transformer",
         "test_prompts.test_features_are_those_of_the_formula",
         "test_prompts.test_prompts_per_sample_do_not_depend_on_the_batch",
+    ),
+    "finetune": (
+        "test_few_shot.test_finetune_trains_small_new_rows_with_all_outputs_on_the_session_alone",
+        "test_few_shot.test_the_first_task_of_finetune_is_that_of_ft_with_a_linear_classifier",
+        "test_few_shot.test_finetune_forgets_the_classes_of_the_first_task",
+    ),
+    "d-cosine": (
+        *FROZEN,
+        "test_few_shot.test_a_nearest_mean_head_by_cosine_predicts_as_the_method",
+        "test_few_shot.test_the_scale_is_not_trained",
+    ),
+    "alice": (
+        *FROZEN,
+        "test_few_shot.test_the_margin_lowers_the_logit_of_the_class",
+        "test_few_shot.test_views_of_an_image_are_mixed_alike",
+        "test_few_shot.test_alice_drops_its_projector_and_averages_the_images_nearest_to_the_mean",
+        "test_mechanisms.test_pairs_have_a_symmetric_bijection",
+    ),
+    "closer": (
+        *FROZEN,
+        "test_few_shot.test_losses_between_views_equal_literal_ones",
+        "test_few_shot.test_closer_without_its_losses_and_with_equal_views_is_d_cosine",
+        "test_few_shot.test_a_nearest_mean_head_by_cosine_predicts_as_the_method",
+    ),
+    "fact": (
+        *FROZEN,
+        "test_few_shot.test_losses_of_virtual_prototypes_equal_literal_ones",
+        "test_few_shot.test_scores_by_way_of_virtual_prototypes_equal_literal_ones",
+        "test_few_shot.test_maps_of_different_classes_are_mixed_with_one_share",
+        "test_few_shot.test_fact_without_a_share_of_virtual_prototypes_predicts_nearest_means",
+        "test_few_shot."
+        "test_fact_trains_the_virtual_rows_and_not_the_frozen_copy_and_records_both_losses",
+    ),
+    "savc": (
+        *FROZEN,
+        "test_few_shot.test_savc_with_one_transform_is_d_cosine_to_the_bit",
+        "test_few_shot.test_labels_of_transforms_can_be_inverted_and_the_first_is_the_image",
+        "test_few_shot.test_savc_predicts_the_mean_over_transforms",
+    ),
+    "nc-fscil": (
+        "test_few_shot.test_vertices_have_unit_length_equal_angles_and_sum_to_zero",
+        "test_few_shot.test_dot_regression_is_zero_only_at_the_vertices",
+        "test_few_shot.test_the_loss_of_nc_fscil_is_over_images_and_earlier_means",
+        "test_few_shot.test_nc_fscil_trains_the_neck_alone_in_later_tasks_and_never_the_vertices",
     ),
 }
 """The tests of what must hold, as file.function in ``tests/learners``."""

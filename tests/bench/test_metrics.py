@@ -152,6 +152,14 @@ def test_old_and_new_count_rows_not_tasks(parts):
     )
 
 
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_harmonic_mean_is_at_most_both_and_0_if_one_is(base, later):
+    value = metrics.harmonic_mean(base, later)
+    assert min(base, later) - 1e-12 <= value <= 2 * min(base, later)
+    assert value <= max(base, later) + 1e-12
+    assert metrics.harmonic_mean(base, 0.0) == 0 == metrics.harmonic_mean(0.0, 0.0)
+
+
 def test_a_part_without_test_rows_has_no_accuracy():
     values = metrics.run_metrics([task(0, 2, [(10, 0.5)]), task(1, 2, [(10, 0.5), (0, 0.0)])])
     assert (values["old"], values["new"], values["last"]) == (0.5, None, 0.5)
@@ -236,6 +244,9 @@ def test_a_summary_by_hand():
     assert means == {
         "average": pytest.approx(sum(after) / 3),
         "last": pytest.approx(after[-1]),
+        "average_later": pytest.approx((after[1] + after[2]) / 2),
+        "harmonic": pytest.approx(2 * 0.7 * 0.6 / (0.7 + 0.6)),
+        "performance_drop": pytest.approx(after[0] - after[-1]),
         "base": pytest.approx(0.7),
         "later": pytest.approx(0.6),
         "old": pytest.approx((20 * 0.7 + 10 * 0.8) / 30),
@@ -284,7 +295,8 @@ def test_domains_have_no_old_and_no_new():
     (row,) = metrics.summarize(task(at, 2, part) for at, part in enumerate(parts))
     gaps = {name for name in metrics.METRICS if row[name] is None}
     assert gaps == {
-        *("base", "later", "old", "new", "forgetting", "backward_transfer", "novelty_auroc"),
+        *("base", "later", "harmonic", "old", "new", "forgetting", "backward_transfer"),
+        *("average_later", "performance_drop", "novelty_auroc"),
         "parameters",
     }
     assert row["average"]["mean"] == pytest.approx((0.8 + 0.75) / 2)
@@ -295,6 +307,7 @@ def test_domains_have_no_old_and_no_new():
 def test_a_single_task_has_average_and_last_and_nothing_to_forget():
     (row,) = metrics.summarize([task(0, 1, [(10, 0.5)])])
     assert row["average"] == row["last"] == row["base"] == {"mean": 0.5, "std": None}
+    assert row["average_later"] is row["harmonic"] is row["performance_drop"] is None
     assert row["old"] is row["later"] is row["forgetting"] is row["backward_transfer"] is None
 
 

@@ -34,6 +34,7 @@ VARIANTS = [
     ("fenec", {}),
     ("fenec", {"n_centroids": 2, "n_neighbors": 3, "preset": "ncm"}),
     ("calibrated-fecam", {}),
+    ("teen", {}),
 ]
 SMALL = {"ranpac": {"projections": 100}}
 MERGEABLE = [(name, options) for name, options in VARIANTS if ENTRIES[name].mergeable]

@@ -12,7 +12,11 @@ from fecam.learners import Recipe, available, make
 from helpers.small_networks import PLAIN, PLAN, Items, signs
 
 LATER = replace(PLAN, epochs=2)
-FAST = {"muc": {"side_epochs": 2}}
+FAST = {
+    "muc": {"side_epochs": 2},
+    "alice": {"hidden": 8},
+    "nc-fscil": {"classes_to_come": 8, "dimension": 12},
+}
 """Options that make a learner fast."""
 GROUPS = ((1, 0), (4, 2), (3, 5))
 """The classes of each task."""

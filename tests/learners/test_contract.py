@@ -36,7 +36,10 @@ def test_a_learner_is_told_one_task_after_another(name):
     learner = new(name)
     for count, data in enumerate(train_data, start=1):
         records = finish(learner, data)
-        assert [record.epoch for record in records][-1] == records[-1].epochs
+        if count == 1 or learner.trains_later:
+            assert [record.epoch for record in records][-1] == records[-1].epochs
+        else:
+            assert not records
         seen = tuple(label for group in GROUPS[:count] for label in sorted(group))
         assert learner.classes == seen and learner.n_tasks == count and learner.old is None
         some = test.subset(np.isin(test.labels, seen))
@@ -92,11 +95,12 @@ def same_kept(ours, theirs):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_task_resumes_after_an_epoch(name, tmp_path):
     train_data, _ = tasks()
-    whole = learned(name, 2)
+    task = int(make(name).trains_later)  # the last task that is trained
+    whole = learned(name, task + 1)
     checkpoint = tmp_path / "epochs.safetensors"
-    next(learned(name, 1).learn(train_data[1], checkpoint=checkpoint))
-    again = learned(name, 1)
-    records = finish(again, train_data[1], checkpoint=checkpoint)
+    next(learned(name, task).learn(train_data[task], checkpoint=checkpoint))
+    again = learned(name, task)
+    records = finish(again, train_data[task], checkpoint=checkpoint)
     assert [record.restored for record in records][:2] == [True, False]
     assert same(tensors(again).values(), tensors(whole).values())
 

@@ -128,7 +128,7 @@ def test_mixtures_are_of_two_classes_and_labeled_by_their_pair():
 
 
 def test_shares_follow_the_beta_distribution():
-    draws = pair_mixup._beta(20.0, 20_000, seeded())
+    draws = pair_mixup.draw_beta(20.0, 20_000, seeded())
     assert abs(draws.mean().item() - 0.5) < 0.002
     assert abs(draws.std().item() - math.sqrt(1 / (4 * 41))) < 0.002
 

@@ -89,6 +89,7 @@ def test_a_nearest_mean_head_predicts_as_the_method(compensate):
 HEADS = {
     "ncm": lambda state: state.means,
     "slda": lambda state: state.classes.means,
+    "teen": lambda state: state.classes.means,
     "fecam": lambda state: np.stack([stats.mean for stats in state.classes.values()]),
     "calibrated-fecam": lambda state: np.stack([s.raw_mean for s in state.classes.values()]),
 }

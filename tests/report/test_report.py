@@ -16,7 +16,14 @@ from fecam.cli.output import show_table
 from fecam.errors import InputError, MissingPackageError, RunError
 from fecam.report import Table, read_run, summary_table, write_report
 from fecam.report.facts import facts
-from fecam.report.tables import Cell, cost_table, joint_table, more_table, task_table
+from fecam.report.tables import (
+    Cell,
+    cost_table,
+    few_shot_table,
+    joint_table,
+    more_table,
+    task_table,
+)
 from fecam.report.text import duration, size
 from helpers.run_folder import (
     HEADS,
@@ -258,6 +265,23 @@ def test_labels_are_escaped_in_every_format(label, capsys):
         *("div", "table", "caption", "thead", "tbody", "tr", "th", "td")
     }
     assert not any(name.startswith("on") for _, a in page.elements for name in a)
+
+
+def test_a_few_shot_run_has_harmonic_means_and_the_papers_accuracy_per_task(tmp_path):
+    paper = {"figures": {"NCM": {"tasks": [80.03, 70.4]}, "LIMIT": {"tasks": [73.8, 72.1]}}}
+    about = {"scenario": {"kind": "few-shot"}, "paper": paper}
+    run = read_run(write_run(tmp_path / "run", few(HEADS[1:2], seeds=(0,)), **about))
+    gap = "\N{EN DASH}"
+    rows = task_table(run).text_rows()
+    assert [row[0] for row in rows] == [HEADS[1], "NCM, paper", "LIMIT, paper"]
+    assert rows[1][1:3] == ["80.0", "70.4"] and set(rows[1][3:]) <= {gap}
+    (record,) = (r for r in run.heads[HEADS[1]][0] if r["task"] == 1)
+    (_, _, base), (_, _, later) = record["parts"]
+    table = few_shot_table(run)
+    assert table.header[1] == "task 2"
+    assert table.rows[0][1].text == f"{100 * 2 * base * later / (base + later):.1f}"
+    assert "Harmonic means" in write_report([tmp_path / "run"]).read_text("utf-8")
+    assert few_shot_table(read_run(write_run(tmp_path / "many", few(HEADS[1:2])))) is None
 
 
 def test_task_table_and_joint_table(tmp_path):

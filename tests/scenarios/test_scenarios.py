@@ -362,7 +362,7 @@ CHANCES = [
     ("class-incremental", {"increment": 2, "order": None, "long_tail": 4}),
     ("class-incremental", {"increment": 2, "order": None, "blurry": 0.2}),
     ("class-incremental", {"increment": 2, "order": None, "samples_per_class": 2}),
-    ("few-shot", {"base": 2, "ways": 2, "shots": 3, "order": None}),
+    ("few-shot", {"base": 2, "ways": 2, "shots": 3, "order": None, "draw": "seed"}),
     ("domain-incremental", {"shuffle": True}),
     ("domain-incremental", {"blurry": 0.3}),
 ]
@@ -394,7 +394,7 @@ def test_shots_of_a_class_do_not_depend_on_the_order_and_more_shots_include_fewe
     data = even(6, 20)
 
     def shots(**options):
-        scenario = few_shot(data, base=1, ways=1, **options)
+        scenario = few_shot(data, base=1, ways=1, draw="seed", **options)
         return {task.classes[0]: set(task.train.tolist()) for task in scenario[1:]}
 
     one, other, more = shots(shots=3), shots(shots=3, order=5), shots(shots=5)

@@ -156,6 +156,8 @@ def _reporter(
     plans = [learner.plan_for(task.index) for task in scenario]
     # In images, because the last batch of a task may be smaller.
     work = (rows.cumsum() if learner.keeps_data else rows) * [plan.epochs for plan in plans]
+    if not learner.trains_later:
+        work[1:] = 0
 
     def report(task: int, now: EpochProgress) -> None:
         share = ((now.epoch - 1) * now.n_batches + now.batch) / (now.epochs * now.n_batches)

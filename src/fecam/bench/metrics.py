@@ -20,10 +20,13 @@ Record = Mapping[str, Any]
 METRICS = {
     "average": "mean of the accuracies after each task",
     "last": "accuracy after the last task",
+    "average_later": "mean of the accuracies after each task but the first",
     "base": "accuracy at the end on the classes of the first task",
     "later": "accuracy at the end on the classes of all later tasks",
+    "harmonic": "harmonic mean of base and later",
     "old": "accuracy at the end on the classes before the last task",
     "new": "accuracy at the end on the classes of the last task",
+    "performance_drop": "accuracy after the first task minus that after the last",
     "forgetting": "mean loss of earlier tasks since their best accuracy",
     "backward_transfer": "mean gain of earlier tasks since they were learned",
     "calibration_error": "gap between confidence and accuracy after the last task",
@@ -165,6 +168,36 @@ def backward_transfer(matrix: ArrayLike) -> float | None:
     return float(np.mean(final - earlier[first, np.arange(len(final))]))
 
 
+def harmonic_mean(base: float, later: float) -> float:
+    """Return :math:`2ab / (a + b)`, or 0 if both are 0: at most either of the two.
+
+    >>> harmonic_mean(0.8, 0.2)
+    0.32000000000000006
+    """
+    return 2 * base * later / (base + later) if base + later else 0.0
+
+
+def base_later_harmonic(record: Record) -> tuple[float | None, float | None, float | None]:
+    """Return the accuracy on the classes of the first task, on later ones, and their harmonic mean.
+
+    They are None where the task has no such test rows.
+
+    >>> base_later_harmonic({"parts": [["a", 30, 0.9], ["b", 10, 0.5], ["c", 10, 0.7]]})[:2]
+    (0.9, 0.6)
+    """
+    base, later = _share(record["parts"][:1]), _share(record["parts"][1:])
+    if base is None or later is None:
+        return base, later, None
+    return base, later, harmonic_mean(base, later)
+
+
+def _share(parts: Sequence[Sequence[Any]]) -> float | None:
+    """Return the accuracy on several parts, weighted by their rows; None without rows."""
+    weights = [rows for _, rows, _ in parts]
+    accuracies = [accuracy for *_, accuracy in parts]
+    return float(np.average(accuracies, weights=weights)) if sum(weights) else None
+
+
 # -- over seeds ------------------------------------------------------------------------------------
 
 
@@ -225,22 +258,21 @@ def adds_classes(tasks: Sequence[Record]) -> bool:
 def run_metrics(tasks: Sequence[Record]) -> dict[str, float | None]:
     """Return the `METRICS` of one head and one seed."""
     accuracies = [record["accuracy"] for record in tasks]
-    _, rows, parts = zip(*tasks[-1]["parts"], strict=True)
+    parts = tasks[-1]["parts"]
     growing = adds_classes(tasks)
+    several = growing and len(tasks) > 1
+    base, later, harmonic = base_later_harmonic(tasks[-1]) if growing else (None, None, None)
     matrix = accuracy_matrix(tasks)
-
-    def share(chosen: slice) -> float | None:
-        """Accuracy on several parts, weighted by their rows."""
-        defined = growing and sum(rows[chosen])
-        return float(np.average(parts[chosen], weights=rows[chosen])) if defined else None
-
     return {
         "average": float(np.mean(accuracies)),
         "last": float(accuracies[-1]),
-        "base": share(slice(1)),
-        "later": share(slice(1, None)),
-        "old": share(slice(-1)),
-        "new": share(slice(-1, None)),
+        "average_later": float(np.mean(accuracies[1:])) if several else None,
+        "base": base,
+        "later": later,
+        "harmonic": harmonic,
+        "old": _share(parts[:-1]) if growing else None,
+        "new": _share(parts[-1:]) if growing else None,
+        "performance_drop": float(accuracies[0] - accuracies[-1]) if several else None,
         "forgetting": forgetting(matrix) if growing else None,
         "backward_transfer": backward_transfer(matrix) if growing else None,
         "calibration_error": _latest(tasks, "calibration_error"),

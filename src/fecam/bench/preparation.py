@@ -87,6 +87,7 @@ class TrainingData:
             later,
             width=self.first_task.width,
             size=self.first_task.size,
+            network_name=self.first_task.network,
             device=self.device,
         )
 
@@ -147,6 +148,7 @@ def prepare(
 
     ``folder`` is where learners keep their states.
     """
+    spec = _with_rows(spec, data)
     if spec.first_task is None or spec.encoder is not None:
         features, encoder = _encode(spec.encoder, data, device, progress)
         for seed in seeds:
@@ -176,7 +178,7 @@ def prepare(
                 yield record
         features, encoder = _encode(Component(f"resnet18:{file}"), data, device, seed_progress)
         # Without the path, which is of this machine.
-        name = f"resnet18, width {spec.first_task.width}, trained here"
+        name = f"{spec.first_task.network}, width {spec.first_task.width}, trained here"
         encoder = {**(encoder or {}), "name": name}
         training = None
         if spec.learners:
@@ -228,6 +230,16 @@ def _scenario(spec: Spec, data: Dataset, seed: int) -> Scenario:
     return build(data, spec.scenario.name, seed=seed, **spec.scenario.options)
 
 
+def _with_rows(spec: Spec, data: Dataset) -> Spec:
+    """Return the experiment with rows instead of published lists: features have no file names."""
+    given = spec.scenario.options.get("given")
+    if not isinstance(given, (str, Path)):
+        return spec
+    options = _scenario(spec, data, spec.seeds[0]).options
+    rows = {**spec.scenario.options, "given": options["given"]}
+    return replace(spec, scenario=replace(spec.scenario, options=rows))
+
+
 def _check_network(spec: Spec, scenario: Scenario) -> None:
     """Raise if the network cannot predict the first task because it was trained for another."""
     labels = [head.label for head in spec.heads if head.first_task == "network"]
@@ -245,9 +257,10 @@ def _check_network(spec: Spec, scenario: Scenario) -> None:
 def _check_learners(spec: Spec, first_task: FirstTask, plan: TrainingPlan) -> None:
     """Raise if a learner cannot train the network, before anything is trained."""
     from fecam import learners
-    from fecam.encoders.resnet import ResNet18
+    from fecam.encoders.resnet import make_network
 
-    network: Callable[[], Any] = partial(ResNet18, first_task.width)
+    name, width = first_task.network, first_task.width
+    network: Callable[[], Any] = partial(make_network, name, width, "small")
     if spec.encoder is not None:
         recipe = learners.transformer_recipe(spec.encoder.name, plan, **spec.encoder.options)
         network = recipe.network
@@ -268,7 +281,10 @@ def _train(
         raise MissingPackageError("training a network", error.name or "torch", "images") from None
     classes, split = _split(spec, data, scenario)
     plan = first_plan(spec, data, scenario.seed)
-    key = fingerprint_of([split.fingerprint, classes, plan.as_dict(), spec.width, spec.size])
+    parts = [split.fingerprint, classes, plan.as_dict(), spec.width, spec.size]
+    if spec.network != "resnet18":
+        parts.append(spec.network)
+    key = fingerprint_of(parts)
     folder = ensure_writable(cache_folder() / "first-tasks") / key
     with exclusive(folder.with_name(f".{key}.lock"), progress):
         for record in base_training.train_base_classes(
@@ -278,6 +294,7 @@ def _train(
             folder=folder,
             width=spec.width,
             size=spec.size,
+            network_name=spec.network,
             test_every=0,
             progress=lambda now: progress(
                 Progress(

@@ -30,7 +30,10 @@ ANALYSES = ("singular-values", "tsne")
 FIRST_TASK_OF_ENCODER = ("epochs", "plan")
 """What a file may say of the first task if the network of its learners is an encoder's."""
 FIRST_TASK_CLASSES = ("base", "all")
-PAPER_METRICS = ("average", "last", "old", "new")
+FIRST_TASK_NETWORKS = ("resnet18", "resnet20", "resnet12")
+PAPER_METRICS = ("average", "last", "old", "new", "harmonic")
+PAPER_TASKS = "tasks"
+"""The key of a list with the accuracy after each task."""
 SUFFIX = ".toml"
 _SPECS = resources.files("fecam.bench") / "specs"
 
@@ -45,7 +48,7 @@ class Component:
 
 @dataclass(frozen=True)
 class FirstTask:
-    """A ResNet-18 that is trained on the classes of the first task, then frozen."""
+    """A network that is trained on the classes of the first task, then frozen."""
 
     classes: str = "base"
     """``base`` for those of the first task, or ``all``: joint training, the upper bound."""
@@ -55,6 +58,7 @@ class FirstTask:
     size: int | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the training plan."""
+    network: str = "resnet18"
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,11 @@ class Spec:
         if self.first_task is not None:
             names = FIRST_TASK_OF_ENCODER if self.encoder is not None else vars(self.first_task)
             values = {name: getattr(self.first_task, name) for name in names}
-            written["first_task"] = {key: x for key, x in values.items() if x is not None}
+            written["first_task"] = {
+                key: x
+                for key, x in values.items()
+                if x is not None and (key, x) != ("network", "resnet18")  # as before it was a key
+            }
         if later := self.later_tasks.as_dict():
             written["later_tasks"] = later
         if self.paper:
@@ -373,10 +381,10 @@ def _check_learners(spec: Spec) -> None:
             'first_task.classes = "all" leaves learners nothing to learn: remove it; the learner '
             "'joint' trains on all classes"
         )
-    if spec.scenario.name != "class-incremental" or spec.scenario.options.get("blurry"):
+    if spec.scenario.name == "domain-incremental" or spec.scenario.options.get("blurry"):
         raise SpecError(
-            "learners are told each class once: choose the scenario class-incremental, with "
-            "blurry = 0"
+            "learners are told each class once: choose the scenario class-incremental or few-shot, "
+            "with blurry = 0"
         )
 
 
@@ -395,6 +403,8 @@ def _first_task(table: Any) -> FirstTask:
     check_keys("first_task", table, keys, kind="key", error=SpecError)
     classes = table.get("classes", "base")
     check_choice("first_task.classes", classes, FIRST_TASK_CLASSES, error=SpecError)
+    network = table.get("network", "resnet18")
+    check_choice("first_task.network", network, FIRST_TASK_NETWORKS, error=SpecError)
     for key in ("width", "epochs", "size"):
         check_int(f"first_task.{key}", table.get(key, 1), error=SpecError)
     return FirstTask(**table)
@@ -455,9 +465,11 @@ def _paper(table: dict[str, Any]) -> dict[str, Any]:
         where = f"paper.figures.{label}"
         if not isinstance(figures, dict):
             raise SpecError(f"{where}={figures!r} must be a table, as {{average = 70.9}}.")
-        check_keys(where, figures, PAPER_METRICS, kind="key", error=SpecError)
+        check_keys(where, figures, (*PAPER_METRICS, PAPER_TASKS), kind="key", error=SpecError)
         for name, figure in figures.items():
-            check_number(f"{where}.{name}", figure, note=" in percent", error=SpecError)
+            values = figure if name == PAPER_TASKS and isinstance(figure, list) else [figure]
+            for value in values:
+                check_number(f"{where}.{name}", value, note=" in percent", error=SpecError)
     return table
 
 

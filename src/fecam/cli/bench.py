@@ -217,7 +217,7 @@ def list_learners(as_json: AsJson = False) -> None:
 
 def _features_by(spec: Spec) -> str:
     if spec.first_task is not None:
-        return f"resnet18, width {spec.first_task.width}, trained first"
+        return f"{spec.first_task.network}, width {spec.first_task.width}, trained first"
     return "" if spec.encoder is None else spec.encoder.name
 
 

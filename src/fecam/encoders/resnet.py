@@ -1,5 +1,7 @@
 """ResNet-18, the network that the paper trains on the base classes, and the file that holds one.
 
+ResNet-20 and ResNet-12 of few-shot papers are in the same files.
+
 The file is in safetensors format: tensors and text, no code. Its header holds the architecture, the
 preprocessing, the class names and a fingerprint of the weights.
 """
@@ -8,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,17 +18,18 @@ from torch.nn import functional
 
 from fecam.data.dataset import fingerprint_of
 from fecam.encoders.preprocessing import ImagePreprocessing
+from fecam.encoders.resnet_blocks import Stem, initialize, stage
+from fecam.encoders.resnet_variants import ResNet12, ResNet20
 from fecam.encoders.tensor_files import layer_difference, read_tensors, write_tensors
 from fecam.encoders.torch_runtime import TorchImageEncoder, fingerprint_of_tensors, fuse_batchnorm
 from fecam.errors import EncoderError
 from fecam.files import PathLike
 from fecam.validation import check_choice, check_int
 
-Stem = Literal["small", "large"]
-"""The first layers: "small" keeps the resolution, for about 32 pixels; "large" is for 224."""
-
 _WIDEST = 1024
 _FORM = "fecam encoder 1"
+_FUSED = (("conv1", "bn1"), ("conv2", "bn2"), ("conv3", "bn3"), ("0", "1"))
+"""Convolutions and their batch normalizations."""
 
 
 class ResNet18(nn.Module):
@@ -47,60 +50,58 @@ class ResNet18(nn.Module):
             else nn.Conv2d(3, width, 7, 2, 3, bias=False)
         )
         self.bn1 = nn.BatchNorm2d(width)
-        self.layer1 = _stage(width, width, 1)
-        self.layer2 = _stage(width, 2 * width, 2)
-        self.layer3 = _stage(2 * width, 4 * width, 2)
-        self.layer4 = _stage(4 * width, 8 * width, 2)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        self.layer1 = stage(width, width, 1)
+        self.layer2 = stage(width, 2 * width, 2)
+        self.layer3 = stage(2 * width, 4 * width, 2)
+        self.layer4 = stage(4 * width, 8 * width, 2)
+        initialize(self)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the features, one row per image."""
+    def early(self, images: Tensor) -> Tensor:
+        """Return the maps after the second stage."""
         maps = functional.relu(self.bn1(self.conv1(images)), inplace=True)
         if self.stem == "large":
             maps = functional.max_pool2d(maps, 3, 2, 1)
-        maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
+        out: Tensor = self.layer2(self.layer1(maps))
+        return out
+
+    def late(self, maps: Tensor) -> Tensor:
+        """Return the features of maps."""
+        maps = self.layer4(self.layer3(maps))
         return maps.mean((2, 3))  # unlike adaptive pooling, deterministic backward on a GPU
 
-
-class _Block(nn.Module):
-    """Two convolutions and a shortcut."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.stride = stride
-        self.downsample = (
-            nn.Identity()
-            if stride == 1
-            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
-        )
-
-    def forward(self, maps: Tensor) -> Tensor:
-        inner = functional.relu(self.bn1(self.conv1(maps)), inplace=True)
-        # Strides by slicing: oneDNN 3.12 writes outside its memory when a strided 1 x 1 convolution
-        # with few channels is trained in channels-last layout.
-        shortcut = self.downsample(maps[:, :, :: self.stride, :: self.stride])
-        return functional.relu(self.bn2(self.conv2(inner)) + shortcut, inplace=True)
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the features, one row per image."""
+        return self.late(self.early(images))
 
 
-def _stage(inputs: int, outputs: int, stride: int) -> nn.Module:
-    return nn.Sequential(_Block(inputs, outputs, stride), _Block(outputs, outputs, 1))
+NETWORKS: Mapping[str, type[ResNet18] | type[ResNet20] | type[ResNet12]] = {
+    "resnet18": ResNet18,
+    "resnet20": ResNet20,
+    "resnet12": ResNet12,
+}
+"""The networks that `fecam.training` trains, by name. Encoder files contain these names."""
+
+
+def make_network(name: str, width: int, stem: Stem) -> Any:
+    """Return a network with new weights; only ResNet-18 has both stems."""
+    check_choice("network", name, NETWORKS, error=EncoderError)
+    return NETWORKS[name](width, stem if name == "resnet18" else "small")
+
+
+def name_of(network: nn.Module) -> str:
+    """Return the name of a network in `NETWORKS`."""
+    return next(name for name, kind in NETWORKS.items() if type(network) is kind)
 
 
 class ResNetEncoder(TorchImageEncoder):
-    """A frozen ResNet-18 with the names of the classes that it was trained on."""
+    """A frozen ResNet with the names of the classes that it was trained on."""
 
     class_names: tuple[str, ...] = ()
 
 
 def save_encoder(
     path: PathLike,
-    network: ResNet18,
+    network: ResNet18 | ResNet20 | ResNet12,
     preprocessing: ImagePreprocessing,
     class_names: Sequence[str],
     notes: Mapping[str, Any] | None = None,
@@ -108,7 +109,7 @@ def save_encoder(
     """Write a network, its preprocessing and ``notes`` on its training; return its fingerprint."""
     weights = network.state_dict()
     description = {
-        "architecture": "resnet18",
+        "architecture": name_of(network),
         "width": network.width,
         "stem": network.stem,
         "preprocessing": preprocessing.as_dict(),
@@ -137,12 +138,12 @@ def load_encoder(path: PathLike, *, device: Any = None, half: bool = False) -> R
         description = {
             key: metadata[key] for key in ("architecture", "width", "stem", "preprocessing")
         }
-        if metadata["architecture"] != "resnet18":
-            raise ValueError(f"its architecture is {metadata['architecture']!r}, not 'resnet18'")
+        if metadata["architecture"] not in NETWORKS:
+            raise ValueError(f"its architecture is {metadata['architecture']!r}, not a ResNet")
         class_names = [str(name) for name in metadata["class_names"]]
         preprocessing = ImagePreprocessing.from_dict(metadata["preprocessing"])
         with torch.device("meta"):  # allocates nothing before the shapes are checked
-            network = ResNet18(int(metadata["width"]), metadata["stem"])
+            network = NETWORKS[metadata["architecture"]](int(metadata["width"]), metadata["stem"])
         if difference := layer_difference(weights, network.state_dict(), {}):
             raise ValueError(f"different is {difference}")
         fingerprint = _fingerprint(description, weights)
@@ -154,7 +155,7 @@ def load_encoder(path: PathLike, *, device: Any = None, half: bool = False) -> R
             f"{path} is not a ResNet-18 that save_encoder wrote: {reason}. Train it again."
         ) from None
     network.load_state_dict(weights, assign=True)
-    fused, name = fuse_batchnorm(network), f"resnet18:{os.fspath(path)}"
+    fused, name = fuse_batchnorm(network, _FUSED), f"resnet18:{os.fspath(path)}"
     encoder = ResNetEncoder(
         fused, preprocessing, name=name, fingerprint=fingerprint, device=device, half=half
     )

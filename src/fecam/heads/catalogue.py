@@ -16,6 +16,7 @@ from fecam.heads.head import Head
 from fecam.heads.ncm import NearestMean
 from fecam.heads.ridge import RanPAC, Ridge
 from fecam.heads.slda import StreamingLDA
+from fecam.heads.teen import Teen
 from fecam.registry import Registry, import_class
 from fecam.settings import read_metric
 from fecam.validation import check_keys
@@ -56,6 +57,7 @@ _HEADS: Registry[tuple[Callable[..., Any], str]] = Registry(
         "ranpac": (RanPAC, "ridge regression on random features"),
         "fenec": (FeNeC, "several centroids per class under FeCAM's distance"),
         "calibrated-fecam": (CalibratedFeCAM, "FeCAM with few-shot calibration by base classes"),
+        "teen": (Teen, "nearest mean by cosine; few-shot means move towards similar base classes"),
     },
     note="A class of your own is written package.module:Class.",
 )

@@ -46,6 +46,7 @@ class Entry:
 
 
 _FREE = "fecam.learners.exemplar_free"
+_FEW = "fecam.learners.few_shot"
 
 _LEARNERS: Registry[Entry] = Registry(
     "learner",
@@ -147,6 +148,62 @@ _LEARNERS: Registry[Entry] = Registry(
                 "Wang et al. 2022; prompts per sample as in the paper",
                 "prompts against their formula; the transformer does not change",
                 f"{_FREE}.l2p:L2P",
+            ),
+            Entry(
+                "finetune",
+                "few-shot: cross-entropy of all outputs on the few images of each session",
+                "nothing",
+                "Tao et al. 2020 (Ft-CNN beside TOPIC)",
+                "equal to training the grown classifier with small rows; old classes are forgotten",
+                f"{_FEW}.finetune:FewShotFineTuning",
+            ),
+            Entry(
+                "d-cosine",
+                "few-shot: cosine cross-entropy in the first task, then class means",
+                "a mean per class",
+                "Zhang et al. 2021 (the base of CEC)",
+                "a frozen network; nearest means by cosine",
+                f"{_FEW}.d_cosine:DCosine",
+            ),
+            Entry(
+                "alice",
+                "few-shot: a margin, mixtures of classes and two views in the first task",
+                "a mean of five images per class",
+                "Peng et al. 2022; the five images nearest to the mean",
+                "the margin and the mixtures against literal ones; a frozen network",
+                f"{_FEW}.alice:ALICE",
+            ),
+            Entry(
+                "closer",
+                "few-shot: views of an image and different classes closer in the first task",
+                "a mean per class",
+                "Oh et al. 2024",
+                "the losses against literal ones; weights 0 are d-cosine",
+                f"{_FEW}.closer:Closer",
+            ),
+            Entry(
+                "fact",
+                "few-shot: virtual prototypes and mixed maps in the first task",
+                "a mean per class and the virtual prototypes",
+                "Zhou et al. 2022 (forward compatible training)",
+                "the losses and scores against literal ones; eta 0 is the nearest mean by cosine",
+                f"{_FEW}.fact:FACT",
+            ),
+            Entry(
+                "savc",
+                "few-shot: transforms of images as classes; without contrastive learning",
+                "a mean per class and transform",
+                "Song et al. 2023, without momentum encoder and queue",
+                "one transform is d-cosine, to the bit; predictions against literal ones",
+                f"{_FEW}.savc:SAVC",
+            ),
+            Entry(
+                "nc-fscil",
+                "few-shot: features towards the vertices of a simplex; later tasks train a neck",
+                "a mean feature per class",
+                "Yang et al. 2023, without mixed images",
+                "the simplex and the loss by their properties; the network below the neck is fixed",
+                f"{_FEW}.nc_fscil:NCFSCIL",
             ),
         )
     },

@@ -90,6 +90,8 @@ class Learner:
     """Whether `old` is the network before the task while a later task is learned."""
     keeps_data: ClassVar[bool] = False
     """Whether the method may see data of earlier tasks again."""
+    trains_later: ClassVar[bool] = True
+    """Whether the network is trained in later tasks, too; otherwise they yield no records."""
     classifier_name: ClassVar[ClassifierName | None] = None
     """The classifier that the method's losses need, instead of that of the recipe."""
 
@@ -217,6 +219,16 @@ class Learner:
         """
         return self.recipe.network()
 
+    def feature_network(self) -> nn.Module:
+        """Return the module that computes what `features` returns.
+
+        Returns
+        -------
+        torch.nn.Module
+            By default the network.
+        """
+        return self.network
+
     def n_outputs(self, n_classes: int) -> int:
         """Return the number of the classifier's outputs.
 
@@ -305,17 +317,18 @@ class Learner:
         self._grow(task)
         self.network.requires_grad_(True)
         self.before_task(task)
-        yield from train(
-            self.network,
-            self.classifier,
-            task.images,
-            task.plan,
-            classes=self.classes,
-            hooks=with_decisions(self, task, self.hooks(task)),
-            checkpoint=checkpoint,
-            progress=progress,
-            device=self.device,
-        )
+        if task.first or self.trains_later:
+            yield from train(
+                self.network,
+                self.classifier,
+                task.images,
+                task.plan,
+                classes=self.classes,
+                hooks=with_decisions(self, task, self.hooks(task)),
+                checkpoint=checkpoint,
+                progress=progress,
+                device=self.device,
+            )
         self.after_task(task)
         if self.head is not None:
             self.update_head(task)
@@ -395,7 +408,7 @@ class Learner:
         every = isinstance(images, Dataset)
         if isinstance(images, Dataset):
             images = TrainingImages(images, self.recipe.preprocessing)
-        features = features_of(self.network, images, self.device)
+        features = features_of(self.feature_network(), images, self.device)
         if every and images.skipped:
             row, reason = next(iter(images.skipped.items()))
             raise TrainingError(f"image {row} of {images.name!r} cannot be read: {reason}")

@@ -12,7 +12,7 @@ from torch import nn
 
 from fecam.data.dataset import Dataset
 from fecam.encoders.preprocessing import ImagePreprocessing
-from fecam.encoders.resnet import ResNet18
+from fecam.encoders.resnet import make_network
 from fecam.errors import TrainingError
 from fecam.training.base_training import base_images, stem_for
 from fecam.training.plan import TrainingPlan
@@ -75,9 +75,10 @@ def recipe_for(
     *,
     width: int = 64,
     size: int | None = None,
+    network_name: str = "resnet18",
     device: Any = None,
 ) -> Recipe:
-    """Return a recipe with a ResNet-18 and the normalization of the first task's images.
+    """Return a recipe with a ResNet and the normalization of the first task's images.
 
     Parameters
     ----------
@@ -88,9 +89,11 @@ def recipe_for(
     first, later : TrainingPlan
         The plans; by default later tasks are trained as the first.
     width : int, default=64
-        Channels of the first layer; there are ``8 * width`` features.
+        Channels of the first layer; a ResNet-18 has ``8 * width`` features.
     size : int, optional
         The side of the network's input in pixels; by default that of small images, else 224.
+    network_name : {"resnet18", "resnet20", "resnet12"}, default="resnet18"
+        The network.
     device : {"cpu", "cuda", "mps"}, optional
         By default a GPU if there is one.
 
@@ -107,7 +110,7 @@ def recipe_for(
     16
     """
     preprocessing = base_images(data, classes, size).preprocessing
-    network = partial(ResNet18, width, stem_for(preprocessing.size))
+    network = partial(make_network, network_name, width, stem_for(preprocessing.size))
     return Recipe(network, preprocessing, first, later, device)
 
 

@@ -12,7 +12,14 @@ from fecam.files import write_atomically
 from fecam.report.facts import facts, summary_sentence
 from fecam.report.layout import details, figures, page, section
 from fecam.report.reading import Run, read_run
-from fecam.report.tables import cost_table, joint_table, more_table, summary_table, task_table
+from fecam.report.tables import (
+    cost_table,
+    few_shot_table,
+    joint_table,
+    more_table,
+    summary_table,
+    task_table,
+)
 from fecam.report.text import markup
 
 if TYPE_CHECKING:
@@ -119,6 +126,8 @@ def run_sections(
     ]
     if "curves" in by_section:
         numbers = details("The values of the curves", task_table(run).as_html())
+        if (harmonic := few_shot_table(run)) is not None:
+            numbers += details("Harmonic means after each task", harmonic.as_html())
         curves = figures(by_section["curves"], prefix)
         parts.append(("curves", "Accuracy curves", curves + numbers))
     for name, title in PLOT_SECTIONS.items():

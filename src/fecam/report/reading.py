@@ -56,7 +56,7 @@ class Run:
         return summarize(self.records)
 
     @cached_property
-    def paper(self) -> dict[str, dict[str, float]]:
+    def paper(self) -> dict[str, dict[str, Any]]:
         """The paper's values in percent, by head and metric; empty if there are none."""
         return dict((self.about.get("paper") or {}).get("figures") or {})
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fecam.bench.metrics import METRICS, mean_over_seeds
+from fecam.bench.metrics import METRICS, base_later_harmonic, mean_over_seeds, mean_std
 from fecam.report.reading import Run
 from fecam.report.text import duration, markdown, markup, percent, size
 
@@ -21,7 +21,7 @@ MAIN = ("average", "last", "base", "later")
 COSTS = ("seconds_to_learn", "seconds_to_predict", "bytes", "parameters")
 MORE = tuple(name for name in TITLES if name not in (*MAIN, *COSTS))
 ALWAYS = MAIN[:2]
-LOWER_IS_BETTER = frozenset({"forgetting", "calibration_error"})
+LOWER_IS_BETTER = frozenset({"performance_drop", "forgetting", "calibration_error"})
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,41 @@ def cost_table(run: Run) -> Table:
 
 
 def task_table(run: Run) -> Table:
-    """Return the accuracy of each head after each task."""
+    """Return the accuracy of each head after each task, with the paper's values if any."""
     curves = {head: mean_over_seeds(seeds, "accuracy") for head, seeds in run.heads.items()}
     count = max((task + 1 for curve in curves.values() for task in curve), default=0)
-    rows = [
-        (head, *[percent(*curve[i]) if i in curve else GAP for i in range(count)])
-        for head, curve in curves.items()
-    ]
+    paper: dict[str, Any] = {head: figures.get("tasks", []) for head, figures in run.paper.items()}
+    rows: list[tuple[str, ...]] = []
+    for head in dict.fromkeys([*curves, *paper]):
+        if curve := curves.get(head):
+            rows.append((head, *[percent(*curve[i]) if i in curve else GAP for i in range(count)]))
+        if theirs := paper.get(head):
+            shown = [f"{x:.1f}" for x in theirs[:count]]
+            rows.append((f"{head}, paper", *shown, *[GAP] * (count - len(shown))))
     header = ("head", *[f"task {i + 1}" for i in range(count)])
     return text_table(header, rows, "Accuracy in percent after each task")
+
+
+def few_shot_table(run: Run) -> Table | None:
+    """Return harmonic means of base and later accuracy per task; None unless it is few-shot."""
+    if (run.about.get("scenario") or {}).get("kind") != "few-shot":
+        return None
+    values: dict[str, dict[int, list[float]]] = {}
+    for head, seeds in run.heads.items():
+        for tasks in seeds.values():
+            for record in tasks:
+                if (harmonic := base_later_harmonic(record)[2]) is not None:
+                    values.setdefault(head, {}).setdefault(record["task"], []).append(harmonic)
+    last = max((task for by_task in values.values() for task in by_task), default=0)
+    rows = [
+        (
+            head,
+            *[percent(*mean_std(by_task[i])) if i in by_task else GAP for i in range(1, last + 1)],
+        )
+        for head, by_task in values.items()
+    ]
+    header = ("head", *[f"task {i + 1}" for i in range(1, last + 1)])
+    return text_table(header, rows, "Harmonic mean of base and later accuracy, in percent")
 
 
 def joint_table(runs: Mapping[str, Run]) -> Table:

@@ -1,7 +1,8 @@
 """Few-shot: a first task with all samples, then tasks of N classes with K samples each."""
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from fecam.data.dataset import Dataset
 from fecam.errors import DatasetError, SettingsError
 from fecam.scenarios.classes import groups, growing_tasks
 from fecam.scenarios.order import Order, read_order
+from fecam.scenarios.shot_lists import PathLike, read_shot_lists
 from fecam.scenarios.split import (
     Rows,
     check_seed,
@@ -19,9 +21,12 @@ from fecam.scenarios.split import (
     split,
 )
 from fecam.scenarios.task import Scenario
-from fecam.validation import check_int, check_list, counted
+from fecam.validation import check_int, check_list, counted, is_int
 
-Given = Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]]
+Given = Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]] | PathLike
+Draw = Literal["published", "seed"] | int
+PUBLISHED_SEED = 1
+"""Of the generator that rebuilds the published lists of CIFAR-100, miniImageNet and CUB-200."""
 
 
 def few_shot(
@@ -32,6 +37,7 @@ def few_shot(
     shots: int,
     order: Order = None,
     seed: int = 0,
+    draw: Draw = "published",
     test_share: float = 0.2,
     given: Given | None = None,
 ) -> Scenario:
@@ -54,11 +60,18 @@ def few_shot(
         Order of the classes: None for that of the labels, as in the public few-shot splits, a seed
         (as in PyCIL), or the labels. Classes that a list leaves out never come.
     seed : int
-        Seed that chooses the samples.
+        Seed that chooses the test rows, if the data set has none, and the samples if ``draw`` is
+        ``"seed"``.
+    draw : {"published", "seed"} or int
+        Which samples each later class has: those of the published lists, which are the rows
+        ``RandomState(1).permutation(n)[:shots]`` of its n training rows in their order; those that
+        ``seed`` chooses; or those that another seed chooses, so that runs with several draws can
+        share order and network.
     test_share : float
         Share of each class to test on, if the data set has no test rows.
-    given : mapping of int or str to sequence of int, optional
-        Rows of each new class by label, instead of a random choice.
+    given : mapping of int or str to sequence of int, or path, optional
+        Rows of each new class by label, instead of a draw; or a folder of lists that
+        `read_shot_lists` reads.
 
     Returns
     -------
@@ -80,17 +93,21 @@ def few_shot(
     [((4, 5), 10), ((6, 7), 10), ((8, 9), 10)]
     """
     seed = check_seed(seed)
+    draw = _check_draw(draw)
     labels = read_order(data, order)
     base, ways, shots = check_int("base", base), check_int("ways", ways), check_int("shots", shots)
     sessions = _sessions(len(labels), base, ways)
     train, test = split(data, labels, test_share, seed)
     first, *later = groups(labels, (base, *[ways] * sessions))
     options: dict[str, Any] = {"base": base, "ways": ways, "shots": shots}
-    options |= {"order": list(labels), "test_share": float(test_share)}
+    options |= {"order": list(labels), "draw": draw, "test_share": float(test_share)}
     new = labels[base:]
     if given is None:
-        samples = {label: _sampled(data, label, train[label], shots, seed) for label in new}
+        samples = {label: _drawn(data, label, train[label], shots, draw, seed) for label in new}
     else:
+        if isinstance(given, (str, os.PathLike)):
+            lists = read_shot_lists(data, given)
+            given = {label: lists[label] for label in new if label in lists}
         samples = _read_given(data, given, new, train, shots)
         options["given"] = {str(label): rows.tolist() for label, rows in samples.items()}
     rows = [concat_sorted(train[label] for label in first)]
@@ -110,18 +127,29 @@ def _sessions(count: int, base: int, ways: int) -> int:
     return sessions
 
 
-def _sampled(data: Dataset, label: int, rows: Rows, shots: int, seed: int) -> Rows:
+def _check_draw(draw: Any) -> Draw:
+    if draw in ("published", "seed"):
+        checked: Draw = draw
+        return checked
+    if not is_int(draw):
+        raise SettingsError(f'draw={draw!r} must be "published", "seed" or a seed of its own.')
+    return check_seed(draw, "draw")
+
+
+def _drawn(data: Dataset, label: int, rows: Rows, shots: int, draw: Draw, seed: int) -> Rows:
     if len(rows) < shots:
         raise DatasetError(
             f"shots={shots}, but {class_name(data, label)} of {data.name!r} has "
             f"{counted(len(rows), 'row')} for training. Remedy: fewer shots, or an order without "
             "this label"
         )
-    return choice_sorted(rows, shots, rng_for(seed, "shots", label))
+    if draw == "published":  # the same ranks for all classes of one size
+        return choice_sorted(rows, shots, np.random.RandomState(PUBLISHED_SEED))
+    return choice_sorted(rows, shots, rng_for(seed if draw == "seed" else draw, "shots", label))
 
 
 def _read_given(
-    data: Dataset, given: Given, new: Sequence[int], train: Mapping[int, Rows], shots: int
+    data: Dataset, given: Any, new: Sequence[int], train: Mapping[int, Rows], shots: int
 ) -> dict[int, Rows]:
     if not isinstance(given, Mapping):
         raise SettingsError(f"given={given!r} must map labels to rows, as in {{60: [3, 14, 15]}}.")

@@ -17,7 +17,8 @@ from torch import nn
 from fecam.data.dataset import Dataset
 from fecam.data.images import read_image
 from fecam.encoders.preprocessing import ImagePreprocessing
-from fecam.encoders.resnet import ResNet18, Stem, save_encoder
+from fecam.encoders.resnet import make_network, save_encoder
+from fecam.encoders.resnet_blocks import Stem
 from fecam.errors import ItemError, TrainingError
 from fecam.training.augmentation import augmentation_for
 from fecam.training.classifiers import make_classifier
@@ -101,11 +102,12 @@ def train_base_classes(
     folder: str | os.PathLike[str],
     width: int = 64,
     size: int | None = None,
+    network_name: str = "resnet18",
     test_every: int = 1,
     progress: Callable[[Progress], None] | None = None,
     device: Any = None,
 ) -> Iterator[EpochRecord]:
-    """Train a ResNet-18 on the base classes and save it as ``encoder.safetensors``.
+    """Train a network on the base classes and save it as ``encoder.safetensors``.
 
     Parameters
     ----------
@@ -118,9 +120,11 @@ def train_base_classes(
     folder : path
         The folder of the encoder and the checkpoint. The same call resumes an interrupted run.
     width : int, default=64
-        Channels of the first layer; there are ``8 * width`` features.
+        Channels of the first layer; a ResNet-18 has ``8 * width`` features.
     size : int, optional
         The side of the network's input in pixels; by default that of small images, else 224.
+    network_name : {"resnet18", "resnet20", "resnet12"}, default="resnet18"
+        The network.
     test_every : int, default=1
         Epochs between tests; 0 tests only the last one.
     progress : callable, optional
@@ -152,7 +156,9 @@ def train_base_classes(
     if len(test_rows := dataset.test[chosen[dataset.test]]):
         test = TrainingImages(dataset.subset(test_rows), images.preprocessing)
     network, classifier = new_network(
-        partial(ResNet18, width, stem_for(images.preprocessing.size)), plan, len(classes)
+        partial(make_network, network_name, width, stem_for(images.preprocessing.size)),
+        plan,
+        len(classes),
     )
     folder = Path(folder)
     records = train(
@@ -173,7 +179,7 @@ def train_base_classes(
 def _saving(
     records: Iterator[EpochRecord],
     path: Path,
-    network: ResNet18,
+    network: Any,
     images: TrainingImages,
     classes: Sequence[int],
     plan: TrainingPlan,

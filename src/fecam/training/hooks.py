@@ -55,6 +55,8 @@ class Hooks:
         More modules to train and to save in the checkpoint.
     outputs : range, optional
         The outputs in the cross-entropy, of which all labels must be; others get no gradient.
+    views : int
+        Augmentations per image: the batch has all images once per view, one view after the other.
     batch : callable, optional
         Replaces images and labels before the forward pass: (images, labels, generator) to
         (images, labels).
@@ -77,6 +79,7 @@ class Hooks:
     losses: Mapping[str, Loss] = field(default_factory=dict)
     heads: Mapping[str, nn.Module] = field(default_factory=dict)
     outputs: range | None = None
+    views: int = 1
     batch: Callable[[Tensor, Tensor, Generator], tuple[Tensor, Tensor]] | None = None
     epoch_start: Sequence[Callable[[Modules], None]] = ()
     epoch_end: Sequence[Callable[[Modules], None]] = ()

@@ -339,8 +339,10 @@ class _Run:
         """Update the weights once and return the step with its losses."""
         labels = self.positions[self.images.labels[rows]].to(self.device)
         size = self.images.preprocessing.size
-        images = self.plan.augmentation(pixels.to(self.device), size, generator)
-        images = self.images.normalize(images)
+        pixels, views = pixels.to(self.device), self.hooks.views
+        augmented = [self.plan.augmentation(pixels, size, generator) for _ in range(views)]
+        images = self.images.normalize(torch.cat(augmented) if views > 1 else augmented[0])
+        rows, labels = rows.repeat(views), labels.repeat(views)
         if self.hooks.batch is not None:
             images, labels = self.hooks.batch(images, labels, generator)
         with _mixed_precision(self.plan, self.device):

@@ -14,6 +14,7 @@ from fecam.heads.head import Floats
 from fecam.heads.moments import ClassMeans
 from fecam.heads.ncm import NearestMean
 from fecam.heads.slda import StreamingLDA
+from fecam.heads.teen import Teen
 
 Transform = Callable[[Any], Any]
 Drift = Callable[[Floats, Transform], Floats]
@@ -21,7 +22,7 @@ Drift = Callable[[Floats, Transform], Floats]
 
 
 def move_means(head: Any, drift: Drift) -> None:
-    """Move the means that a head stores: fecam, calibrated-fecam, ncm and slda.
+    """Move the means that a head stores: fecam, calibrated-fecam, ncm, slda and teen.
 
     Means of transformed features move by the drift of transformed features. Covariances stay as
     they are. Other heads, which store weights or sums of products, do not change.
@@ -31,7 +32,7 @@ def move_means(head: Any, drift: Drift) -> None:
         moved: Any = _moved_state(state, drift)
     elif isinstance(head, NearestMean):
         moved = _moved_means(state, drift)
-    elif isinstance(head, StreamingLDA):
+    elif isinstance(head, (StreamingLDA, Teen)):
         moved = replace(state, classes=_moved_means(state.classes, drift))
     else:
         return

@@ -64,7 +64,7 @@ def mix_pairs(
     batches, targets = [images], [labels]
     for _ in range(repeats):
         order = torch.randperm(len(images), generator=generator).to(labels.device)
-        shares = _beta(beta, len(images), generator)
+        shares = draw_beta(beta, len(images), generator)
         shares[(shares < limits[0]) | (shares > limits[1])] = 0.5
         rows = (labels != labels[order]).nonzero()[:, 0]
         share = shares.to(images.device)[rows, None, None, None]
@@ -74,7 +74,7 @@ def mix_pairs(
     return torch.cat(batches), torch.cat(targets)
 
 
-def _beta(parameter: float, count: int, generator: Generator) -> Tensor:
+def draw_beta(parameter: float, count: int, generator: Generator) -> Tensor:
     """Return draws of Beta(a, a), from two draws of Gamma(a) each."""
     shape = torch.full((2, count), parameter)
     first, second = torch._standard_gamma(shape, generator=generator)

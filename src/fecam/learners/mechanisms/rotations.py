@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
+
+from fecam.learners.mechanisms.label_multiplication import TRANSFORMS, multiply
 
 N_ROTATIONS = 4
 
@@ -13,12 +14,11 @@ def rotate_four(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
     The four rotations of an image follow each other, so every fourth image is an original.
 
+    >>> import torch
     >>> rotate_four(torch.zeros(2, 3, 8, 8), torch.tensor([0, 5]))[1].tolist()
     [0, 1, 2, 3, 20, 21, 22, 23]
     """
-    rotated = torch.stack([images.rot90(k, (2, 3)) for k in range(N_ROTATIONS)], dim=1)
-    quarters = torch.arange(N_ROTATIONS, device=labels.device)
-    return rotated.flatten(0, 1), (N_ROTATIONS * labels[:, None] + quarters).flatten()
+    return multiply(images, labels, TRANSFORMS["rotation4"])
 
 
 def rotation_labels(labels: Tensor) -> Tensor:
@@ -29,6 +29,7 @@ def rotation_labels(labels: Tensor) -> Tensor:
 def unrotated_logits(logits: Tensor) -> Tensor:
     """Return the columns of the unrotated classes, one per class.
 
+    >>> import torch
     >>> unrotated_logits(torch.arange(8)[None]).tolist()
     [[0, 4]]
     """
