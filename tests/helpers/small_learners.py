@@ -12,8 +12,10 @@ from fecam.learners import Recipe, available, make
 from helpers.small_networks import PLAIN, PLAN, Items, signs
 
 LATER = replace(PLAN, epochs=2)
-FAST = {"muc": {"side_epochs": 2}}
-"""Options that make a learner fast."""
+MEMORY = {name: {"exemplars": 12} for name in ("replay", "icarl", "wa", "bic", "der", "memo")}
+FAST = {"muc": {"side_epochs": 2}, **MEMORY}
+FAST["der"]["second_epochs"] = 1
+"""Options that make a learner fast, or its memory smaller than the tasks."""
 GROUPS = ((1, 0), (4, 2), (3, 5))
 """The classes of each task."""
 NEED_MORE = {"l2p"}

@@ -59,11 +59,16 @@ class ResNet18(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the features, one row per image."""
+        maps = self.layer4(self.shared_maps(images))
+        return maps.mean((2, 3))  # unlike adaptive pooling, deterministic backward on a GPU
+
+    def shared_maps(self, images: Tensor) -> Tensor:
+        """Return the maps before the last stage."""
         maps = functional.relu(self.bn1(self.conv1(images)), inplace=True)
         if self.stem == "large":
             maps = functional.max_pool2d(maps, 3, 2, 1)
-        maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
-        return maps.mean((2, 3))  # unlike adaptive pooling, deterministic backward on a GPU
+        maps = self.layer3(self.layer2(self.layer1(maps)))
+        return maps
 
 
 class _Block(nn.Module):

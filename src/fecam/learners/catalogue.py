@@ -46,6 +46,8 @@ class Entry:
 
 
 _FREE = "fecam.learners.exemplar_free"
+_EXEMPLARS = "fecam.learners.exemplars"
+_IMAGES = "images of each class (2,000 in total by default)"
 
 _LEARNERS: Registry[Entry] = Registry(
     "learner",
@@ -147,6 +149,54 @@ _LEARNERS: Registry[Entry] = Registry(
                 "Wang et al. 2022; prompts per sample as in the paper",
                 "prompts against their formula; the transformer does not change",
                 f"{_FREE}.l2p:L2P",
+            ),
+            Entry(
+                "replay",
+                "fine-tuning on new images and exemplars",
+                _IMAGES,
+                "PyCIL (Replay); in equal halves as experience replay in mammoth",
+                "without exemplars it is fine-tuning; halves are counted",
+                f"{_EXEMPLARS}.replay:Replay",
+            ),
+            Entry(
+                "icarl",
+                "binary cross-entropy towards the old outputs, nearest mean of exemplars",
+                f"{_IMAGES}, a mean per class; the old network while a task is learned",
+                "Rebuffi et al. 2017; with a softmax as in PyCIL as an option",
+                "targets of exemplars; with all images it is a nearest mean classifier",
+                f"{_EXEMPLARS}.icarl:ICaRL",
+            ),
+            Entry(
+                "wa",
+                "distillation, then weights of new classes scaled to the norm of old ones",
+                f"{_IMAGES}; the old network while a task is learned",
+                "Zhao et al. 2020; without clamping as in PyCIL",
+                "norms after the alignment; without distillation it is replay",
+                f"{_EXEMPLARS}.wa:WA",
+            ),
+            Entry(
+                "bic",
+                "distillation, then outputs of new classes corrected by a scale and an offset",
+                f"{_IMAGES}, two numbers per class; the old network while a task is learned",
+                "Wu et al. 2019; all groups corrected as in PyCIL as an option",
+                "the fit against gradient descent; the network does not change in it",
+                f"{_EXEMPLARS}.bic:BiC",
+            ),
+            Entry(
+                "der",
+                "a network per task, their features side by side, balanced fine-tuning",
+                f"{_IMAGES}, a network per task",
+                "Yan et al. 2021 without pruning; aligned weights as in PyCIL as an option",
+                "old networks and old outputs at the start of a task; numbers of weights",
+                f"{_EXEMPLARS}.der:DER",
+            ),
+            Entry(
+                "memo",
+                "a last stage per task on shared ones, then weight alignment",
+                f"{_IMAGES}, the last stage of the network per task",
+                "Zhou et al. 2023; shared stages frozen after the first task",
+                "shared stages and old branches do not change; numbers of weights",
+                f"{_EXEMPLARS}.memo:MEMO",
             ),
         )
     },

@@ -1,0 +1,504 @@
+"""Exemplars, and the methods that keep them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fecam.errors import TrainingError
+from fecam.learners import make
+from fecam.learners.exemplars.exemplar_learner import ExemplarLearner, is_new
+from fecam.learners.mechanisms.balanced_fine_tuning import balanced_rows
+from fecam.learners.mechanisms.bias_correction import corrected, fit_bias
+from fecam.learners.mechanisms.exemplar_means import nearest_mean_scores, unit_means
+from fecam.learners.mechanisms.exemplar_memory import exemplars_per_class
+from fecam.learners.mechanisms.herding import herding, unit_rows
+from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation
+from fecam.learners.mechanisms.weight_alignment import align_weights
+from helpers.small_learners import LATER, NAMES, RECIPE, finish, learned, new, tasks, tensors, tiny
+from helpers.small_networks import Items, same, signs
+
+KEEPING = [name for name in NAMES if issubclass(type(make(name)), ExemplarLearner)]
+FEW = replace(RECIPE, later=replace(LATER, epochs=1))
+
+
+def features(n=30, d=6, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d)) + 1.0
+
+
+def equal_weights(ours, theirs):
+    return same(tensors(ours).values(), tensors(theirs).values())
+
+
+# -- herding ---------------------------------------------------------------------------------------
+
+
+def literal_herding(values, count):
+    unit = values / np.linalg.norm(values, axis=1, keepdims=True)
+    mean, chosen = unit.mean(0), []
+    for k in range(1, count + 1):
+        distances = {
+            i: np.linalg.norm(mean - (unit[[*chosen, i]].sum(0)) / k)
+            for i in range(len(unit))
+            if i not in chosen
+        }
+        chosen.append(min(distances, key=distances.get))
+    return chosen
+
+
+def test_herding_equals_the_literal_search_and_shorter_lists_are_prefixes():
+    values = features()
+    order = herding(values, 12)
+    assert order.tolist() == literal_herding(values, 12)
+    assert herding(values, 5).tolist() == order[:5].tolist()
+    assert sorted(herding(values, 99)) == list(range(30)), "a small class keeps all its images"
+    shuffled = np.random.default_rng(1).permutation(30)
+    assert shuffled[herding(values[shuffled], 12)].tolist() == order.tolist()
+
+
+def test_the_mean_of_herded_samples_is_nearer_than_that_of_random_ones():
+    values, rng = features(60), np.random.default_rng(2)
+    unit = unit_rows(values)
+
+    def distance(rows):
+        return np.linalg.norm(unit[rows].mean(0) - unit.mean(0))
+
+    for count in (1, 3, 10):
+        random = [distance(rng.choice(60, count, replace=False)) for _ in range(50)]
+        assert distance(herding(values, count)) < np.median(random)
+    assert herding(values, 1)[0] == np.linalg.norm(unit - unit.mean(0), axis=1).argmin()
+
+
+# -- the memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", ["total", "per_class"])
+def test_the_memory_never_exceeds_its_budget_and_shrinks_to_prefixes(budget):
+    train_data, _ = tasks(((1, 0, 2), (4,), (3, 5)))  # tasks of unequal size
+    learner = new("replay", recipe=FEW, exemplars=11 if budget == "total" else 3, budget=budget)
+    before = {}
+    stream = np.concatenate([data.labels for data in train_data])
+    for data in train_data:
+        finish(learner, data)
+        now = learner.rows
+        assert set(now) == set(learner.classes)
+        sizes = [len(rows) for rows in now.values()]
+        most = 3 if budget == "per_class" else 11 // len(learner.classes)
+        assert sizes == [most] * len(sizes)
+        for label, rows in now.items():
+            assert (stream[rows] == label).all() and len(set(rows.tolist())) == len(rows)
+            if label in before:
+                assert rows.tolist() == before[label][: len(rows)].tolist()
+        assert learner.memory()["exemplars"] == sum(sizes) * 3 * 8 * 8
+        before = now
+
+
+def test_exemplars_are_views_of_the_images_of_the_tasks():
+    train_data, _ = tasks()
+    learner = learned("replay", 2)
+    exemplars, rows = learner.exemplar_data(), np.concatenate([*learner.rows.values()])
+    items = [*train_data[0].items, *train_data[1].items]
+    assert all(np.shares_memory(exemplars.items[i], learner._past[r // 24].items[r % 24])
+               for i, r in enumerate(rows))  # fmt: skip
+    assert all((exemplars.items[i] == items[row]).all() for i, row in enumerate(rows))
+
+
+def test_a_class_with_fewer_images_than_the_memory_keeps_them_all():
+    data = signs(classes=4, per_class=16)
+    rows = np.flatnonzero(~data.is_test & (data.labels < 2))
+    rows = np.concatenate([rows[data.labels[rows] == 0][:3], rows[data.labels[rows] == 1]])
+    learner = new("icarl", recipe=FEW, exemplars=10)
+    finish(learner, data.subset(rows))
+    assert {label: len(rows) for label, rows in learner.rows.items()} == {0: 3, 1: 5}
+
+
+def test_the_state_needs_the_data_of_the_learned_tasks(tmp_path):
+    train_data, _ = tasks()
+    learned("replay", 2).save(tmp_path / "state")
+    for past in ([], train_data[:1], train_data[1::-1]):
+        with pytest.raises(TrainingError, match="the data of all learned tasks, in their order"):
+            new("replay").load(tmp_path / "state", past)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("replay", {"exemplars": -1}, "exemplars=-1 must be an integer >= 0"),
+        ("replay", {"budget": "each"}, "budget='each'"),
+        ("replay", {"sampling": "third"}, "sampling='third'"),
+        ("replay", {"outputs": "new"}, "with exemplars all outputs are trained"),
+        ("replay", {"old_statistics": "new"}, "old_statistics='new'"),
+        ("icarl", {"exemplars": 0}, "exemplars=0 must be"),
+        ("icarl", {"loss": "mse"}, "loss='mse'"),
+        ("wa", {"norm": "l3"}, "norm='l3'"),
+        ("wa", {"limit": 0.0}, "limit=0.0"),
+        ("wa", {"weight": 1.5}, "weight=1.5"),
+        ("bic", {"validation": 1.0}, "validation=1.0"),
+        ("bic", {"groups": "all"}, "groups='all'"),
+        ("der", {"correction": "bic"}, "correction='bic'"),
+        ("der", {"old_statistics": "carried"}, "the features grow in each task"),
+        ("der", {"second_epochs": 0}, "second_epochs=0"),
+        ("memo", {"auxiliary": -1.0}, "auxiliary=-1.0"),
+    ],
+)
+def test_bad_options(name, options, message):
+    with pytest.raises(TrainingError, match=message):
+        make(name, **options)
+
+
+def test_a_memory_smaller_than_the_number_of_classes_is_an_error_before_training():
+    train_data, _ = tasks()
+    learner = learned("replay", 1, FEW, exemplars=3)
+    before = tensors(learner)
+    with pytest.raises(TrainingError, match="exemplars=3 in total is less than one for each of "):
+        next(learner.learn(train_data[1]))
+    assert same(tensors(learner).values(), before.values())
+    assert exemplars_per_class(0, "total", 9) == 0, "no memory at all is allowed"
+
+
+def test_a_class_that_comes_back_is_an_error():
+    with pytest.raises(TrainingError, match="which an earlier task had"):
+        next(learned("replay", 1).learn(tasks()[0][0]))
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_of_earlier_tasks_only_exemplars_are_read_again(name):
+    train_data, test = tasks()
+    learner = new(name)
+    for data in train_data:
+        data = replace(data, items=Items(list(data.items)))
+        finish(learner, data)
+        start = sum(len(past) for past in learner._past[:-1])
+        kept = np.concatenate([*learner.rows.values()]) - start
+        for row in set(range(len(data))) - set(kept.tolist()):
+            data.items[row] = RuntimeError("an image that is not kept")
+    assert equal_weights(learner, learned(name))
+    np.testing.assert_array_equal(learner.predict(test), learned(name).predict(test))
+
+
+# -- replay ----------------------------------------------------------------------------------------
+
+
+def test_replay_without_a_memory_is_fine_tuning():
+    plain = learned("ft", 2, outputs="all", old_rows="included")
+    assert equal_weights(learned("replay", 2, exemplars=0), plain)
+    assert not equal_weights(learned("replay", 2), plain)
+
+
+def test_half_of_each_batch_are_exemplars():
+    train_data, _ = tasks()
+    learner, counts = learned("replay", 1, sampling="half"), []
+    made = type(learner).hooks
+
+    def spying(self, task):
+        hooks = made(self, task)
+        seen = lambda step: counts.append((step.labels < 2).float().mean().item())  # noqa: E731
+        return replace(hooks, updated=[seen])
+
+    learner.hooks = spying.__get__(learner)
+    records = finish(learner, train_data[1])
+    assert set(counts) == {0.5}
+    assert records[0].images == 2 * len(train_data[1])
+
+
+def test_without_distillation_the_training_is_replay():
+    plain = learned("replay", 1)
+    for name, options in (
+        ("icarl", {"loss": "ce_kd", "weight": 0.0}),
+        ("wa", {"weight": 0.0}),
+    ):
+        ours = learned(name, 1, **options)
+        assert equal_weights(ours, plain), "the same first task"
+        finish(ours, tasks()[0][1])
+        theirs = learned("replay", 2)
+        assert same(ours.network.state_dict().values(), theirs.network.state_dict().values())
+
+
+# -- iCaRL -----------------------------------------------------------------------------------------
+
+
+def test_exemplars_are_trained_towards_the_old_outputs_not_their_labels():
+    logits, old = torch.randn(3, 4), torch.randn(3, 2)
+    labels = torch.tensor([0, 1, 3])
+    targets = torch.cat([old.sigmoid(), torch.tensor([[0.0, 0], [0, 0], [0, 1]])], 1)
+    expected = functional.binary_cross_entropy_with_logits(logits, targets) * 4
+    torch.testing.assert_close(sigmoid_distillation(logits, old, labels), expected)
+
+
+def test_with_all_images_the_nearest_mean_of_exemplars_is_that_of_the_class():
+    train_data, test = tasks()
+    learner = learned("icarl", exemplars=2000)
+    everything = np.concatenate([learner.features(data) for data in train_data])
+    labels = np.concatenate([data.labels for data in train_data])
+    means = np.stack([unit_rows(everything[labels == c]).mean(0) for c in learner.classes])
+    distances = np.linalg.norm(
+        unit_rows(learner.features(test))[:, None] - unit_rows(means)[None], axis=2
+    )
+    expected = np.asarray(learner.classes)[distances.argmin(1)]
+    np.testing.assert_array_equal(learner.predict(test), expected)
+
+
+def test_means_of_old_classes_follow_the_network():
+    learner = learned("icarl", 2)
+    data = learner.exemplar_data()
+    now = unit_means(learner.features(data), data.labels, learner.classes)
+    torch.testing.assert_close(learner.kept["means"]["exemplars"], now)
+    assert nearest_mean_scores(torch.ones(2, 16), now).shape == (2, 4)
+
+
+# -- WA --------------------------------------------------------------------------------------------
+
+
+def test_alignment_equalizes_norms_once_and_keeps_the_order_within_groups():
+    torch.manual_seed(0)
+    classifier = nn.Linear(8, 7)
+    classifier.weight.data[4:] *= 3
+    bias, X = classifier.bias.detach().clone(), torch.randn(20, 8)
+    before = (classifier(X) - classifier.bias).detach()
+    gamma = align_weights(classifier, 4)
+    norms = classifier.weight.norm(dim=1)
+    torch.testing.assert_close(norms[:4].mean(), norms[4:].mean())
+    assert gamma < 0.6 and align_weights(classifier, 4) == pytest.approx(1.0)
+    assert torch.equal(classifier.bias, bias)
+    after = classifier(X) - classifier.bias
+    for group in (slice(0, 4), slice(4, 7)):
+        assert torch.equal(after[:, group].argmax(1), before[:, group].argmax(1))
+    classifier.weight.data[4:] /= 10
+    small = classifier.weight.detach().clone()
+    assert align_weights(classifier, 4) == 1.0 and torch.equal(classifier.weight, small)
+    assert align_weights(classifier, 4, "l1", None) > 1.0
+    norms = classifier.weight.abs().sum(1)
+    torch.testing.assert_close(norms[:4].mean(), norms[4:].mean())
+
+
+def test_learners_of_another_classifier_have_a_first_task_of_their_own():
+    cosine = replace(RECIPE, first=replace(RECIPE.first, classifier="cosine"))
+    assert new("wa").first_task_key() == "" == new("replay", recipe=cosine).first_task_key()
+    key = new("wa", recipe=cosine).first_task_key()
+    assert key and key == new("bic", recipe=cosine).first_task_key()
+
+
+def test_wa_aligns_after_later_tasks_and_records_the_factor():
+    assert learned("wa", 1).fitted_values() == {}
+    learner = learned("wa", 2, limit=None)
+    norms = learner.classifier.weight.norm(dim=1)
+    torch.testing.assert_close(norms[:2].mean(), norms[2:].mean())
+    assert learner.fitted_values()["gamma"] > 0
+    clamped = learned("wa", 2, FEW, clamp=True)
+    assert clamped.classifier.weight.min() >= 0
+
+
+# -- BiC -------------------------------------------------------------------------------------------
+
+
+def synthetic(scale=1.0, offset=0.0, n=4000):
+    """Logits of ten classes that are calibrated, of which the last four are inflated."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(n) % 10
+    z = functional.one_hot(labels, 10) * 2.0 + torch.randn(n, 10, generator=generator)
+    z = 2 * z  # the log-likelihood ratio of these Gaussians
+    z[:, 6:] = scale * z[:, 6:] + offset
+    return z, labels
+
+
+def test_the_bias_is_that_of_the_logits():
+    alpha, beta = fit_bias(*synthetic(), 6)
+    assert alpha == pytest.approx(1.0, abs=0.07) and beta == pytest.approx(0.0, abs=0.2)
+    alpha, beta = fit_bias(*synthetic(2.0, 1.0), 6)
+    assert alpha == pytest.approx(0.5, abs=0.04) and beta == pytest.approx(-0.5, abs=0.2)
+
+
+def test_two_optimizers_agree_on_the_convex_fit():
+    z, labels = synthetic(1.5, 0.5, 400)
+    factors = torch.tensor([1.0, 0.0], requires_grad=True)
+    losses = []
+    for _ in range(600):
+        q = torch.cat([z[:, :6], factors[0] * z[:, 6:] + factors[1]], 1)
+        loss = functional.cross_entropy(q, labels)
+        (gradient,) = torch.autograd.grad(loss, factors)
+        factors.data -= 0.3 * gradient
+        losses.append(loss.item())
+    assert fit_bias(z, labels, 6) == pytest.approx(factors.tolist(), abs=2e-3)
+    assert losses[-1] < losses[0], "not worse than no correction"
+
+
+def test_a_correction_keeps_the_order_within_groups_and_one_is_none():
+    z, _ = synthetic(n=50)
+    none = corrected(z, torch.ones(10), torch.zeros(10))
+    assert torch.equal(none, z) and torch.equal(corrected(z, *2 * [torch.empty(0)]), z)
+    now = corrected(z, torch.tensor([1.0] * 6 + [0.3] * 4), torch.tensor([0.0] * 6 + [-1.0] * 4))
+    for group in (slice(0, 6), slice(6, 10)):
+        assert torch.equal(now[:, group].argmax(1), z[:, group].argmax(1))
+
+
+@pytest.mark.parametrize("groups", ["last", "chain"])
+def test_bic_corrects_the_last_group_or_a_chain(groups):
+    learner = learned("bic", 3, groups=groups, exemplars=24)
+    alpha = learner.kept["bias"]["alpha"]
+    assert torch.equal(alpha[:2], torch.ones(2)) and alpha[4] == alpha[5] != 1
+    assert (alpha[2] == alpha[3] != 1) == (groups == "chain")
+    fitted = learner.fitted_values()
+    assert fitted["alpha"] == pytest.approx(float(alpha[5])) and fitted["validation images"] == 6
+    X = torch.from_numpy(learner.features(tasks()[1]))
+    expected = learner.classifier(X) * alpha + learner.kept["bias"]["beta"]
+    torch.testing.assert_close(learner.scores(X), expected)
+
+
+def test_the_second_phase_of_bic_changes_no_weight_and_uses_images_that_were_not_trained_on():
+    train_data, _ = tasks()
+    learner, seen = learned("bic", 1, exemplars=24), {}
+    phase, hooks = type(learner).second_phase, type(learner).hooks
+
+    def trained(task):
+        made = hooks(learner, task)
+        return replace(made, updated=[lambda step: seen.setdefault("rows", set()).update(
+            step.rows.tolist())])  # fmt: skip
+
+    def spying(task):
+        before = tensors(learner)
+        validation = learner._validation
+        assert not seen["rows"] & set(validation.tolist())
+        counts = np.bincount(task.positions[validation])
+        assert counts.tolist() == [1, 1, 1, 1], "of each class the same number"
+        phase(learner, task)
+        assert same(tensors(learner).values(), before.values())
+        assert seen["rows"] | set(validation.tolist()) == set(task.images.rows.tolist())
+        assert is_new(task).sum() == len(train_data[1])
+
+    learner.hooks, learner.second_phase = trained, spying
+    finish(learner, train_data[1])
+    assert seen
+
+
+def test_bic_without_images_to_validate_names_the_remedy():
+    learner = learned("bic", 1, FEW, exemplars=2)
+    with pytest.raises(TrainingError, match=r"exemplars=2 in total is less"):
+        next(learner.learn(tasks()[0][1]))
+    learner = learned("bic", 1, FEW, exemplars=1, budget="per_class")
+    with pytest.raises(TrainingError, match="'sign 0' has 1 image: BiC needs one to train"):
+        next(learner.learn(tasks()[0][1]))
+
+
+# -- DER and MEMO ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["der", "memo"])
+def test_old_branches_do_not_change_and_old_outputs_start_where_they_were(name):
+    train_data, _ = tasks()
+    learner, seen = learned(name, 2), {}
+    X = torch.rand(4, 3, 8, 8)
+
+    def outputs():
+        with torch.no_grad():
+            learner.network.eval()
+            return learner.classifier(learner.network(X))
+
+    then, hooks = outputs(), learner.hooks
+
+    def spying(task):
+        seen["logits"], seen["state"] = outputs(), tensors(learner)
+        return hooks(task)
+
+    learner.hooks = spying
+    finish(learner, train_data[2])
+    torch.testing.assert_close(seen["logits"][:, :4], then)
+    now, last = tensors(learner), "network.branches.2."
+    frozen = [key for key in now if key.startswith("network.") and not key.startswith(last)]
+    assert same([now[key] for key in frozen], [seen["state"][key] for key in frozen])
+    assert not torch.equal(now[f"{last}layer4.1.bn2.running_mean"],
+                           seen["state"][f"{last}layer4.1.bn2.running_mean"])  # fmt: skip
+    assert learner.features(train_data[0]).shape[1] == 3 * 16
+
+
+def test_shared_stages_are_trained_only_if_that_is_the_option():
+    before, after = (tensors(learned("memo", n, FEW, train_shared=True)) for n in (2, 3))
+    key = "network.shared.network.layer3.1.conv2.weight"
+    assert not torch.equal(before[key], after[key])
+
+
+def test_splitting_a_network_does_not_change_its_features():
+    torch.manual_seed(0)
+    network, X = tiny(), torch.rand(5, 3, 8, 8)
+    for name in ("der", "memo"):
+        assert torch.equal(make(name).branches(network)(X), network(X))
+
+
+def test_auxiliary_classifiers_tell_new_classes_from_one_that_stands_for_the_old():
+    train_data, _ = tasks()
+    learner, heads = learned("der", 1), {}
+    hooks = learner.hooks
+
+    def spying(task):
+        made = hooks(task)
+        heads.update(made.heads)
+        return made
+
+    learner.hooks = spying
+    (record, *_) = finish(learner, train_data[1])
+    assert heads["auxiliary"].weight.shape == (3, 16) and record.losses["auxiliary"] > 0
+    with_none = learned("der", 2, FEW, auxiliary=0.0)
+    assert not equal_weights(with_none, learned("der", 2, FEW))
+
+
+def test_balanced_fine_tuning_sees_each_class_equally_often_and_changes_the_classifier_only():
+    train_data, _ = tasks()
+    learner, seen = learned("der", 1, exemplars=10), {}
+    phase = learner.second_phase
+
+    def spying(task):
+        seen["before"] = tensors(learner)
+        rows = balanced_rows(task.images.rows, task.images.labels, 3)
+        counts = np.bincount(task.images.labels[rows])
+        assert counts[counts > 0].tolist() == [5] * 4
+        phase(task)
+        seen["after"] = tensors(learner)
+
+    learner.second_phase = spying
+    finish(learner, train_data[1])
+    changed = {k for k, v in seen["after"].items() if not torch.equal(v, seen["before"][k])}
+    assert changed == {"classifier.weight", "classifier.bias"}
+    assert learner.fitted_values() == {} and learned("memo", 2).fitted_values()["gamma"] > 0
+
+
+def test_numbers_of_weights_at_full_width_after_six_tasks():
+    """The #P column of the paper's Table 3, which counts backbones."""
+    recipe = replace(RECIPE, network=lambda: tiny(64))
+    expected = {"replay": 11_168_832, "der": 67_012_992, "memo": 53_137_472}
+    for name, count in expected.items():
+        with torch.device("meta"):
+            network = new(name, recipe=recipe).make_network(6)
+        assert sum(parameter.numel() for parameter in network.parameters()) == count
+
+
+def test_memo_needs_a_network_with_stages():
+    class Other(nn.Module):
+        n_features = 4
+
+    recipe = replace(RECIPE, network=Other)
+    with pytest.raises(TrainingError, match="the network is a Other: choose der"):
+        next(new("memo", recipe=recipe).learn(tasks()[0][0]))
+
+
+# -- heads -----------------------------------------------------------------------------------------
+
+
+def test_statistics_of_old_classes_are_carried_or_estimated_from_exemplars():
+    train_data, _ = tasks()
+    for option in ("carried", "exemplars"):
+        learner = learned("replay", 1, head="ncm", old_statistics=option)
+        carried = learner.features(train_data[0].subset(train_data[0].labels == 1)).mean(0)
+        exemplars = learner.exemplar_data()
+        finish(learner, train_data[1])
+        data = train_data[1].subset(train_data[1].labels == 2)
+        exact = learner.features(data).mean(0)
+        estimated = learner.features(exemplars.subset(exemplars.labels == 1)).mean(0)
+        means = dict(zip(learner.head.classes_.tolist(), learner.head.state_.means, strict=True))
+        np.testing.assert_allclose(means[2], exact, rtol=1e-4, atol=1e-6)
+        expected = carried if option == "carried" else estimated
+        np.testing.assert_allclose(means[1], expected, rtol=1e-4, atol=1e-6)
+        assert learner.options()["old_statistics"] == option
