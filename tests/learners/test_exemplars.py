@@ -19,7 +19,10 @@ from fecam.learners.mechanisms.exemplar_means import nearest_mean_scores, unit_m
 from fecam.learners.mechanisms.exemplar_memory import exemplars_per_class
 from fecam.learners.mechanisms.herding import herding, unit_rows
 from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation
+from fecam.learners.mechanisms.proxies import imprinted, nca_loss
+from fecam.learners.mechanisms.stage_maps import flat_distillation, spatial_distillation
 from fecam.learners.mechanisms.weight_alignment import align_weights
+from fecam.training.classifiers import CosineClassifier, ProxyClassifier
 from helpers.small_learners import LATER, NAMES, RECIPE, finish, learned, new, tasks, tensors, tiny
 from helpers.small_networks import Items, same, signs
 
@@ -143,6 +146,8 @@ def test_the_state_needs_the_data_of_the_learned_tasks(tmp_path):
         ("der", {"correction": "bic"}, "correction='bic'"),
         ("der", {"old_statistics": "carried"}, "the features grow in each task"),
         ("der", {"second_epochs": 0}, "second_epochs=0"),
+        ("podnet", {"margin_form": "none"}, "margin_form='none'"),
+        ("podnet", {"spatial": -1.0}, "spatial=-1.0"),
         ("memo", {"auxiliary": -1.0}, "auxiliary=-1.0"),
     ],
 )
@@ -482,6 +487,95 @@ def test_memo_needs_a_network_with_stages():
     recipe = replace(RECIPE, network=Other)
     with pytest.raises(TrainingError, match="the network is a Other: choose der"):
         next(new("memo", recipe=recipe).learn(tasks()[0][0]))
+
+
+# -- PODNet ----------------------------------------------------------------------------------------
+
+
+def test_pooled_distillation_is_zero_for_equal_maps_whatever_their_sign_and_scale():
+    torch.manual_seed(0)
+    maps = [torch.randn(5, 3, 4, 6), torch.randn(5, 2, 2, 2)]
+    assert spatial_distillation(maps, maps) == 0
+    assert spatial_distillation(maps, [-x * 3 for x in maps]) < 1e-6
+    other = [torch.randn_like(x) for x in maps]
+    expected = []
+    for a, b in zip(maps, other, strict=True):
+        for x, y in zip(a, b, strict=True):
+            p, q = (torch.cat([(m**2).sum(2).flatten(), (m**2).sum(1).flatten()]) for m in (x, y))
+            expected.append((p / p.norm() - q / q.norm()).norm())
+    torch.testing.assert_close(spatial_distillation(maps, other), torch.stack(expected).mean())
+    assert flat_distillation(other[0].flatten(1), other[0].flatten(1) * 2).abs() < 1e-6
+
+
+def gradient_of_logits(y, labels, scale, margin):
+    """The derivative by the scale of the logits alone, of the images below the margin."""
+    scale = torch.tensor(scale, requires_grad=True)
+    total = torch.zeros(())
+    for row, label in zip(y, labels.tolist(), strict=True):
+        loss = (scale * torch.cat([row[:label], row[label + 1 :]])).logsumexp(0)
+        loss = loss - scale * row[label] + 2.0 * margin
+        total = total + loss.clamp(min=0) / len(y)
+    total.backward()
+    return scale.grad
+
+
+def test_the_nca_loss_is_literal_and_only_that_of_the_paper_has_a_margin():
+    z, labels, scale = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 0, 1]), torch.tensor(2.0)
+    literal = []
+    for row, label in zip(z, labels.tolist(), strict=True):
+        others = torch.cat([row[:label], row[label + 1 :]])
+        ratio = torch.exp(row[label] - 2.0 * 0.6) / others.exp().sum()
+        literal.append(torch.relu(-ratio.log()))
+    torch.testing.assert_close(nca_loss(z, labels, scale, 0.6), torch.stack(literal).mean())
+    assert nca_loss(z, labels, scale, 0.9) > nca_loss(z, labels, scale, 0.6)
+    one, other = (nca_loss(z, labels, scale, margin, "public") for margin in (0.1, 0.9))
+    assert one == other
+    learned_scale = torch.tensor(2.0, requires_grad=True)
+    nca_loss(z * learned_scale, labels, learned_scale, 0.9).backward()
+    torch.testing.assert_close(learned_scale.grad, gradient_of_logits(z, labels, 2.0, 0.9))
+
+
+def test_one_proxy_per_class_is_the_cosine_classifier():
+    proxies, cosine = ProxyClassifier(6, 3, scale=4.0, proxies=1), CosineClassifier(6, 3, scale=4.0)
+    cosine.weight.data = proxies.weight.detach()[:, 0].clone()
+    X = torch.randn(5, 6)
+    torch.testing.assert_close(proxies(X), cosine(X))
+
+
+def test_clusters_of_a_class_are_its_proxies():
+    rng = np.random.default_rng(0)
+    centers = np.eye(3)
+    X = np.repeat(centers, 20, axis=0) + rng.normal(scale=0.01, size=(60, 3))
+    found = imprinted(X, 6, 1).numpy()
+    nearest = np.linalg.norm(centers[:, None] - found[None], axis=2).min(1)
+    assert found.shape == (6, 3) and nearest.max() < 0.02
+    np.testing.assert_allclose(imprinted(X, 1, 0)[0], unit_rows(X).mean(0), rtol=1e-5)
+    assert imprinted(X[:2], 5, 0).shape == (5, 3), "fewer samples than proxies"
+
+
+def test_old_proxies_are_fixed_until_the_second_phase():
+    train_data, _ = tasks()
+    learner, seen = learned("podnet", 1), {}
+    before = learner.classifier.weight.detach().clone()
+    phase = learner.second_phase
+
+    def spying(task):
+        assert torch.equal(learner.classifier.weight[:2], before)
+        seen["network"] = {k: v for k, v in tensors(learner).items() if k.startswith("network")}
+        phase(task)
+
+    learner.second_phase = spying
+    (record, *_) = finish(learner, train_data[1])
+    assert record.losses["spatial"] > 0 and record.losses["flat"] > 0
+    assert not torch.equal(learner.classifier.weight[:2], before)
+    now = tensors(learner)
+    assert all(torch.equal(now[key], value) for key, value in seen["network"].items())
+
+
+def test_podnet_needs_two_classes_to_tell_apart():
+    data = tasks()[0][0]
+    with pytest.raises(TrainingError, match="the first task has one class"):
+        next(new("podnet").learn(data.subset(data.labels == 1)))
 
 
 # -- heads -----------------------------------------------------------------------------------------

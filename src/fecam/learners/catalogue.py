@@ -198,6 +198,14 @@ _LEARNERS: Registry[Entry] = Registry(
                 "shared stages and old branches do not change; numbers of weights",
                 f"{_EXEMPLARS}.memo:MEMO",
             ),
+            Entry(
+                "podnet",
+                "pooled distillation of maps, proxies per class, balanced fine-tuning",
+                f"{_IMAGES}; the old network while a task is learned",
+                "Douillard et al. 2020; the margin as in public code as an option",
+                "the losses at equal networks and by their formulas; fixed old proxies",
+                f"{_EXEMPLARS}.podnet:PODNet",
+            ),
         )
     },
     note="A class of your own is written package.module:Class.",

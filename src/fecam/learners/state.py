@@ -72,7 +72,7 @@ def read_state(learner: Learner, path: PathLike) -> dict[str, Any]:
             "another folder, or delete the file to start again."
         )
     learner.network, learner.classifier = new_network(
-        lambda: learner.make_network(n_tasks), learner.recipe.first, outputs
+        lambda: learner.make_network(n_tasks), learner.plan_for(0), outputs
     )
     weights = _weights(learner)
     own = {name: tensor for name, tensor in tensors.items() if name in weights}

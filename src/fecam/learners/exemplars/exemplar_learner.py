@@ -71,11 +71,12 @@ class ExemplarLearner(Learner):
         check_choice("budget", self.budget, get_args(Budget), error=TrainingError)
         choices = get_args(OldStatistics)
         check_choice("old_statistics", self.old_statistics, choices, error=TrainingError)
-        if (self.outputs, self.old_rows) != ("all", "included"):
+        outputs, old_rows = type(self).outputs, type(self).old_rows
+        if (self.outputs, self.old_rows) != (outputs, old_rows):
             raise TrainingError(
                 f"outputs={self.outputs!r} and old_rows={self.old_rows!r}: with exemplars all "
-                'outputs are trained. Leave out both, or set outputs="all" and '
-                'old_rows="included".'
+                f"outputs are trained. Leave out both, or set outputs={outputs!r} and "
+                f"old_rows={old_rows!r}."
             )
 
     def check_task(self, task: LearningTask) -> None:
