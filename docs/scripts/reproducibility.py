@@ -130,10 +130,14 @@ INVARIANTS = {
     "podnet": (
         "test_exemplars."
         "test_pooled_distillation_is_zero_for_equal_maps_whatever_their_sign_and_scale",
-        "test_exemplars."
-        "test_the_nca_loss_is_literal_and_only_that_of_the_paper_has_a_margin",
+        "test_exemplars.test_the_nca_loss_is_literal_and_only_that_of_the_paper_has_a_margin",
         "test_exemplars.test_one_proxy_per_class_is_the_cosine_classifier",
         "test_exemplars.test_old_proxies_are_fixed_until_the_second_phase",
+    ),
+    "foster": (
+        "test_exemplars.test_weights_of_classes_are_larger_for_rarer_ones",
+        "test_exemplars.test_balanced_distillation_without_weights_is_distillation",
+        "test_exemplars.test_foster_boosts_beside_the_frozen_network_and_leaves_one_network",
     ),
     "l2p": (
         "test_sdc_muc_l2p.test_l2p_trains_prompts_and_not_the_transformer",

@@ -15,10 +15,11 @@ from fecam.learners import make
 from fecam.learners.exemplars.exemplar_learner import ExemplarLearner, is_new
 from fecam.learners.mechanisms.balanced_fine_tuning import balanced_rows
 from fecam.learners.mechanisms.bias_correction import corrected, fit_bias
+from fecam.learners.mechanisms.class_balance import balanced_distillation, class_weights
 from fecam.learners.mechanisms.exemplar_means import nearest_mean_scores, unit_means
 from fecam.learners.mechanisms.exemplar_memory import exemplars_per_class
 from fecam.learners.mechanisms.herding import herding, unit_rows
-from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation
+from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation, softmax_distillation
 from fecam.learners.mechanisms.proxies import imprinted, nca_loss
 from fecam.learners.mechanisms.stage_maps import flat_distillation, spatial_distillation
 from fecam.learners.mechanisms.weight_alignment import align_weights
@@ -146,6 +147,8 @@ def test_the_state_needs_the_data_of_the_learned_tasks(tmp_path):
         ("der", {"correction": "bic"}, "correction='bic'"),
         ("der", {"old_statistics": "carried"}, "the features grow in each task"),
         ("der", {"second_epochs": 0}, "second_epochs=0"),
+        ("foster", {"beta": 1.0}, "beta=1.0"),
+        ("foster", {"compression_epochs": 0}, "compression_epochs=0"),
         ("podnet", {"margin_form": "none"}, "margin_form='none'"),
         ("podnet", {"spatial": -1.0}, "spatial=-1.0"),
         ("memo", {"auxiliary": -1.0}, "auxiliary=-1.0"),
@@ -576,6 +579,56 @@ def test_podnet_needs_two_classes_to_tell_apart():
     data = tasks()[0][0]
     with pytest.raises(TrainingError, match="the first task has one class"):
         next(new("podnet").learn(data.subset(data.labels == 1)))
+
+
+# -- FOSTER ----------------------------------------------------------------------------------------
+
+
+def test_weights_of_classes_are_larger_for_rarer_ones():
+    counts = torch.tensor([20] * 50 + [500] * 10)
+    for beta, old, new_ in ((0.94, 1.051, 0.746), (0.96, 1.080, 0.602)):
+        weights = class_weights(counts, beta)
+        assert float(weights.sum()) == pytest.approx(60, rel=1e-5)
+        assert float(weights[0]) == pytest.approx(old, abs=1e-3)
+        assert float(weights[-1]) == pytest.approx(new_, abs=1e-3)
+    assert torch.equal(class_weights(counts, 0.0), torch.ones(60))
+
+
+def test_balanced_distillation_without_weights_is_distillation():
+    z, old, weights = torch.randn(4, 5), torch.randn(4, 5), torch.tensor([1.0, 2, 1, 1, 3])
+    plain = balanced_distillation(z, old, torch.ones(5))
+    torch.testing.assert_close(plain, softmax_distillation(z, old))
+    targets = (old / 2).softmax(1) * weights
+    targets /= targets.sum(1, keepdim=True)
+    expected = -(targets * (z / 2).log_softmax(1)).sum(1).mean()
+    torch.testing.assert_close(balanced_distillation(z, old, weights), expected)
+
+
+def test_foster_boosts_beside_the_frozen_network_and_leaves_one_network():
+    train_data, _ = tasks()
+    learner, seen = learned("foster", 1), {}
+    before, phase, hooks = tensors(learner), learner.second_phase, learner.hooks
+    X = torch.rand(4, 3, 8, 8)
+    with torch.no_grad():
+        then = learner.classifier(learner.network.eval()(X))
+
+    def starting(task):
+        with torch.no_grad():
+            logits = learner.classifier(learner.network.eval()(X))
+        torch.testing.assert_close(logits[:, :2], then)
+        return hooks(task)
+
+    def spying(task):
+        frozen = learner.network.branches[0].state_dict()
+        assert all(torch.equal(v, before[f"network.{k}"]) for k, v in frozen.items())
+        seen["boosted"] = learner.n_parameters()
+        phase(task)
+
+    learner.hooks, learner.second_phase = starting, spying
+    (record, *_) = finish(learner, train_data[1])
+    assert set(record.losses) == {"second", "distillation"}
+    assert learner.n_parameters() == learned("replay", 2).n_parameters() < seen["boosted"]
+    assert not equal_weights(learner, learned("replay", 2))
 
 
 # -- heads -----------------------------------------------------------------------------------------

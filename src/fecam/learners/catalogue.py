@@ -206,6 +206,14 @@ _LEARNERS: Registry[Entry] = Registry(
                 "the losses at equal networks and by their formulas; fixed old proxies",
                 f"{_EXEMPLARS}.podnet:PODNet",
             ),
+            Entry(
+                "foster",
+                "a second network beside the frozen one, then both compressed into one",
+                f"{_IMAGES}; three networks while a task is learned",
+                "Wang et al. 2022; the compressed network predicts",
+                "class weights by their formula; the frozen network, and one network after tasks",
+                f"{_EXEMPLARS}.foster:FOSTER",
+            ),
         )
     },
     note="A class of your own is written package.module:Class.",
