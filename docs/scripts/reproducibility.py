@@ -139,6 +139,11 @@ INVARIANTS = {
         "test_exemplars.test_balanced_distillation_without_weights_is_distillation",
         "test_exemplars.test_foster_boosts_beside_the_frozen_network_and_leaves_one_network",
     ),
+    "coil": (
+        "test_exemplars.test_the_transport_plan_has_uniform_marginals_and_the_least_cost",
+        "test_exemplars.test_transport_between_the_same_classes_copies_the_rows",
+        "test_exemplars.test_new_rows_of_coil_start_as_transported_old_ones",
+    ),
     "l2p": (
         "test_sdc_muc_l2p.test_l2p_trains_prompts_and_not_the_transformer",
         "test_prompts.test_features_are_those_of_the_formula",

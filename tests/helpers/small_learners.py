@@ -12,7 +12,7 @@ from fecam.learners import Recipe, available, make
 from helpers.small_networks import PLAIN, PLAN, Items, signs
 
 LATER = replace(PLAN, epochs=2)
-MEMORY = {name: {"exemplars": 12} for name in ("replay", "icarl", "wa", "bic", "der", "memo", "podnet", "foster")}
+MEMORY = {name: {"exemplars": 12} for name in ("replay", "icarl", "wa", "bic", "der", "memo", "podnet", "foster", "coil")}
 FAST = {"muc": {"side_epochs": 2}, **MEMORY}
 FAST["der"]["second_epochs"] = 1
 """Options that make a learner fast, or its memory smaller than the tasks."""

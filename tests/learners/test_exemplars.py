@@ -22,6 +22,7 @@ from fecam.learners.mechanisms.herding import herding, unit_rows
 from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation, softmax_distillation
 from fecam.learners.mechanisms.proxies import imprinted, nca_loss
 from fecam.learners.mechanisms.stage_maps import flat_distillation, spatial_distillation
+from fecam.learners.mechanisms.transport import transport_plan, transported
 from fecam.learners.mechanisms.weight_alignment import align_weights
 from fecam.training.classifiers import CosineClassifier, ProxyClassifier
 from helpers.small_learners import LATER, NAMES, RECIPE, finish, learned, new, tasks, tensors, tiny
@@ -147,6 +148,7 @@ def test_the_state_needs_the_data_of_the_learned_tasks(tmp_path):
         ("der", {"correction": "bic"}, "correction='bic'"),
         ("der", {"old_statistics": "carried"}, "the features grow in each task"),
         ("der", {"second_epochs": 0}, "second_epochs=0"),
+        ("coil", {"weight": -1.0}, "weight=-1.0"),
         ("foster", {"beta": 1.0}, "beta=1.0"),
         ("foster", {"compression_epochs": 0}, "compression_epochs=0"),
         ("podnet", {"margin_form": "none"}, "margin_form='none'"),
@@ -629,6 +631,56 @@ def test_foster_boosts_beside_the_frozen_network_and_leaves_one_network():
     assert set(record.losses) == {"second", "distillation"}
     assert learner.n_parameters() == learned("replay", 2).n_parameters() < seen["boosted"]
     assert not equal_weights(learner, learned("replay", 2))
+
+
+# -- Coil ------------------------------------------------------------------------------------------
+
+
+def test_the_transport_plan_has_uniform_marginals_and_the_least_cost():
+    a, b = torch.randn(4, 6), torch.randn(7, 6)
+    plan = transport_plan(a, b)
+    assert plan.min() >= 0
+    torch.testing.assert_close(plan.sum(1), torch.full((4,), 1 / 4))
+    torch.testing.assert_close(plan.sum(0), torch.full((7,), 1 / 7))
+    units = [functional.normalize(x, dim=1) for x in (a, b)]
+    cost = torch.cdist(*units, p=3.0)
+    free, tied = (float((transport_plan(a, b, eps) * cost).sum()) for eps in (10.0, 0.02))
+    assert tied < free, "less entropy, less cost"
+
+
+def test_transport_between_the_same_classes_copies_the_rows():
+    means, weights = torch.eye(5)[:, torch.randperm(5)], torch.randn(5, 3)
+    plan = transport_plan(means, means, 0.01)
+    torch.testing.assert_close(plan, torch.eye(5) / 5, atol=1e-6, rtol=0)
+    norm = torch.tensor(2.0)
+    rows = transported(weights, plan, norm)
+    torch.testing.assert_close(rows, 2 * functional.normalize(weights, dim=1))
+
+
+def test_new_rows_of_coil_start_as_transported_old_ones():
+    train_data, _ = tasks()
+    learner, seen = learned("coil", 1), []
+    old, hooks = learner.classifier.weight.detach().clone(), learner.hooks
+
+    def spying(task):
+        weight = learner.classifier.weight.detach()
+        expected = transported(old, learner._plan, old.norm(dim=1).mean())
+        torch.testing.assert_close(weight, torch.cat([old, expected]))
+        made = hooks(task)
+        start = made.epoch_start[0]
+
+        def checked(modules):
+            before = [module.training for module in modules.network.modules()]
+            start(modules)
+            assert [module.training for module in modules.network.modules()] == before
+            seen.append(learner._plan)
+
+        return replace(made, epoch_start=[checked])
+
+    learner.hooks = spying
+    records = finish(learner, train_data[1])
+    assert len(seen) == LATER.epochs and not torch.equal(seen[0], seen[1])
+    assert all(record.losses["transport"] > 0 for record in records)
 
 
 # -- heads -----------------------------------------------------------------------------------------

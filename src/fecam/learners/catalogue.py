@@ -214,6 +214,14 @@ _LEARNERS: Registry[Entry] = Registry(
                 "class weights by their formula; the frozen network, and one network after tasks",
                 f"{_EXEMPLARS}.foster:FOSTER",
             ),
+            Entry(
+                "coil",
+                "distillation, and classifiers transported between old and new classes",
+                f"{_IMAGES}; the old network while a task is learned",
+                "Zhou et al. 2021; means of old classes of exemplars only",
+                "marginals of the plan; transport between equal classes copies rows",
+                f"{_EXEMPLARS}.coil:Coil",
+            ),
         )
     },
     note="A class of your own is written package.module:Class.",
