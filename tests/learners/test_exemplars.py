@@ -191,6 +191,32 @@ def test_of_earlier_tasks_only_exemplars_are_read_again(name):
     np.testing.assert_array_equal(learner.predict(test), learned(name).predict(test))
 
 
+@pytest.mark.parametrize("name", ["bic", "der", "podnet", "foster"])
+def test_a_run_that_is_killed_after_any_epoch_keeps_the_same_exemplars(name, tmp_path):
+    whole = learned(name, 2)
+    for epochs in range(1, LATER.epochs + 1):  # after the last one, the second phase is to come
+        checkpoint, data = tmp_path / f"{epochs}.safetensors", tasks()[0][1]
+        run = learned(name, 1).learn(data, checkpoint=checkpoint)
+        for _ in range(epochs):
+            next(run)
+        run.close()
+        again = learned(name, 1)
+        finish(again, data, checkpoint=checkpoint)
+        assert equal_weights(again, whole)
+        assert again.fitted_values() == whole.fitted_values()
+        for kind, values in whole.kept.items():
+            assert list(again.kept[kind]) == list(values)
+            assert same(again.kept[kind].values(), values.values())
+
+
+def test_the_work_of_a_task_includes_its_exemplars():
+    sizes = [24, 10, 30]
+    assert new("replay", exemplars=20).images_per_task(sizes) == [24, 30, 50]
+    assert new("replay", exemplars=0).images_per_task(sizes) == sizes
+    assert new("joint").images_per_task(sizes) == [24, 34, 64]
+    assert new("ft").images_per_task(sizes) == sizes
+
+
 # -- replay ----------------------------------------------------------------------------------------
 
 
