@@ -99,6 +99,56 @@ INVARIANTS = {
         "test_adapters.test_only_adapters_get_gradients",
         "test_prototype_methods.test_the_losses_of_ssre_weight_samples_by_their_similarity",
     ),
+    "replay": (
+        "test_exemplars.test_replay_without_a_memory_is_fine_tuning",
+        "test_exemplars.test_half_of_each_batch_are_exemplars",
+    ),
+    "icarl": (
+        "test_exemplars.test_exemplars_are_trained_towards_the_old_outputs_not_their_labels",
+        "test_exemplars.test_with_all_images_the_nearest_mean_of_exemplars_is_that_of_the_class",
+        "test_exemplars.test_means_of_old_classes_follow_the_network",
+        "test_exemplars.test_without_distillation_the_training_is_replay",
+    ),
+    "wa": (
+        "test_exemplars.test_alignment_equalizes_norms_once_and_keeps_the_order_within_groups",
+        "test_exemplars.test_wa_aligns_after_later_tasks_and_records_the_factor",
+        "test_exemplars.test_without_distillation_the_training_is_replay",
+    ),
+    "bic": (
+        "test_exemplars.test_the_bias_is_that_of_the_logits",
+        "test_exemplars.test_two_optimizers_agree_on_the_convex_fit",
+        "test_exemplars.test_bic_corrects_the_last_group_or_a_chain",
+        "test_exemplars."
+        "test_the_second_phase_of_bic_changes_no_weight_and_uses_images_that_were_not_trained_on",
+    ),
+    "der": (
+        "test_exemplars.test_old_branches_do_not_change_and_old_outputs_start_where_they_were",
+        "test_exemplars."
+        "test_balanced_fine_tuning_sees_each_class_equally_often_and_changes_the_classifier_only",
+        "test_exemplars.test_numbers_of_weights_at_full_width_after_six_tasks",
+    ),
+    "memo": (
+        "test_exemplars.test_old_branches_do_not_change_and_old_outputs_start_where_they_were",
+        "test_exemplars.test_shared_stages_are_trained_only_if_that_is_the_option",
+        "test_exemplars.test_numbers_of_weights_at_full_width_after_six_tasks",
+    ),
+    "podnet": (
+        "test_exemplars."
+        "test_pooled_distillation_is_zero_for_equal_maps_whatever_their_sign_and_scale",
+        "test_exemplars.test_the_nca_loss_is_literal_and_only_that_of_the_paper_has_a_margin",
+        "test_exemplars.test_one_proxy_per_class_is_the_cosine_classifier",
+        "test_exemplars.test_old_proxies_are_fixed_until_the_second_phase",
+    ),
+    "foster": (
+        "test_exemplars.test_weights_of_classes_are_larger_for_rarer_ones",
+        "test_exemplars.test_balanced_distillation_without_weights_is_distillation",
+        "test_exemplars.test_foster_boosts_beside_the_frozen_network_and_leaves_one_network",
+    ),
+    "coil": (
+        "test_exemplars.test_the_transport_plan_has_uniform_marginals_and_the_least_cost",
+        "test_exemplars.test_transport_between_the_same_classes_copies_the_rows",
+        "test_exemplars.test_new_rows_of_coil_start_as_transported_old_ones",
+    ),
     "l2p": (
         "test_sdc_muc_l2p.test_l2p_trains_prompts_and_not_the_transformer",
         "test_prompts.test_features_are_those_of_the_formula",
@@ -175,8 +225,9 @@ def page(records: Path = RECORDS) -> str:
     ]
     parts = [
         "For all of them, tests verify that one task is plain training (or the method's own first "
-        "task), that images of earlier tasks are never read again, that a stopped task resumes to "
-        "the same bits, and that predictions do not depend on order and batch: "
+        "task), that images of earlier tasks are never read again, except for exemplars, that a "
+        "stopped task resumes to the same bits, and that predictions do not depend on order and "
+        "batch: "
         f"{_tests(EVERY_LEARNER)}.",
         *(_method(entry, contents) for entry in learners.available()),
         "### Experiments without records",

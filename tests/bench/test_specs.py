@@ -64,6 +64,9 @@ PROTOCOLS = {
     "cifar100-few-shot-small": [60] + [5] * 8,
     "cifar100-learners": T5,
     "cifar100-learners-cold": [10] * 10,
+    "cifar100-memory": T5,
+    "cifar100-table3": T5,
+    "imagenet-subset-table3": T5,
     "glyphs-learners": [75] + [15] * 5,
     "demo": [60] + [1] * 90,
 }
@@ -223,6 +226,18 @@ def test_the_small_experiments_of_learners_have_one_recipe():
     assert differ == ["PASS"] and not glyphs.learners[-3].options["rotations"]
     for label, row in one.paper["figures"].items():
         assert row == spec.load("cifar100-t5").paper["figures"][label.removesuffix(", E-LwF")]
+
+
+def test_the_memory_experiments_are_the_papers_table_3():
+    full = spec.load("cifar100-table3")
+    photos, small = spec.load("imagenet-subset-table3"), spec.load("cifar100-memory")
+    assert full.learners == photos.learners
+    assert all(learner.options["exemplars"] == 2000 for learner in full.learners)
+    used = small.scenario.options["samples_per_class"] / 500
+    assert all(learner.options["exemplars"] == 2000 * used for learner in small.learners
+               if learner.name != "ft")  # fmt: skip
+    for label, row in small.paper["figures"].items():
+        assert full.paper["figures"][label] == row
 
 
 def test_accuracy_of_pretrained_transformers_is_that_after_the_last_task():

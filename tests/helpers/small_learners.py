@@ -12,12 +12,15 @@ from fecam.learners import Recipe, available, make
 from helpers.small_networks import PLAIN, PLAN, Items, signs
 
 LATER = replace(PLAN, epochs=2)
+EXEMPLARS = ("replay", "icarl", "wa", "bic", "der", "memo", "podnet", "foster", "coil")
 FAST = {
     "muc": {"side_epochs": 2},
     "alice": {"hidden": 8},
     "nc-fscil": {"classes_to_come": 8, "dimension": 12},
+    **{name: {"exemplars": 12} for name in EXEMPLARS},
 }
-"""Options that make a learner fast."""
+FAST["der"]["second_epochs"] = 1
+"""Options that make a learner fast, or its memory smaller than the tasks."""
 GROUPS = ((1, 0), (4, 2), (3, 5))
 """The classes of each task."""
 NEED_MORE = {"l2p"}

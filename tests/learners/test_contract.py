@@ -27,7 +27,7 @@ from helpers.small_learners import (
 )
 from helpers.small_networks import PLAIN, PLAN, Items, same, signs
 
-PLAIN_FIRST = [name for name in NAMES if not make(name).first_task_settings()]
+PLAIN_FIRST = [name for name in NAMES if not new(name).first_task_key()]
 
 
 @pytest.mark.parametrize("name", NAMES)

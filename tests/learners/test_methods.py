@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from fecam.learners import make
-from fecam.learners.exemplars.joint import concatenated
+from fecam.learners.mechanisms.exemplar_memory import concatenated
 from fecam.learners.mechanisms.logit_distillation import sigmoid_distillation, softmax_distillation
 from fecam.learners.mechanisms.parameter_penalty import (
     fisher_diagonal,

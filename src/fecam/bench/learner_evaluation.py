@@ -152,10 +152,10 @@ def _reporter(
     learner: Learner, spec: LearnerSpec, scenario: Scenario, progress: ProgressCallback
 ) -> Callable[[int, EpochProgress], None]:
     """Return a callback that reports task, epoch and loss, and the share of all tasks."""
-    rows = np.array([len(task.train) for task in scenario])
+    rows = learner.images_per_task([len(task.train) for task in scenario])
     plans = [learner.plan_for(task.index) for task in scenario]
     # In images, because the last batch of a task may be smaller.
-    work = (rows.cumsum() if learner.keeps_data else rows) * [plan.epochs for plan in plans]
+    work = np.multiply(rows, [plan.epochs for plan in plans])
     if not learner.trains_later:
         work[1:] = 0
 
@@ -194,6 +194,7 @@ def _record(
         "bytes": sum(size for kind, size in memory.items() if kind != "network"),
         "bytes_by_kind": memory,
         "parameters": learner.n_parameters(),
+        "fitted": learner.fitted_values(),
         "calibration_error": calibration(learner.head, X, y[task.test]),
         "novelty_auroc": _novelty(learner, X, data, scenario[-1].test),
         "options": dict(spec.options),

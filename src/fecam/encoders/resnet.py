@@ -69,6 +69,11 @@ class ResNet18(nn.Module):
         maps = self.layer4(self.layer3(maps))
         return maps.mean((2, 3))  # unlike adaptive pooling, deterministic backward on a GPU
 
+    def shared_maps(self, images: Tensor) -> Tensor:
+        """Return the maps before the last stage."""
+        maps: Tensor = self.layer3(self.early(images))
+        return maps
+
     def forward(self, images: Tensor) -> Tensor:
         """Return the features, one row per image."""
         return self.late(self.early(images))

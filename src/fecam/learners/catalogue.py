@@ -47,6 +47,8 @@ class Entry:
 
 _FREE = "fecam.learners.exemplar_free"
 _FEW = "fecam.learners.few_shot"
+_EXEMPLARS = "fecam.learners.exemplars"
+_IMAGES = "images of each class (2,000 in total by default)"
 
 _LEARNERS: Registry[Entry] = Registry(
     "learner",
@@ -204,6 +206,78 @@ _LEARNERS: Registry[Entry] = Registry(
                 "Yang et al. 2023, without mixed images",
                 "the simplex and the loss by their properties; the network below the neck is fixed",
                 f"{_FEW}.nc_fscil:NCFSCIL",
+            ),
+            Entry(
+                "replay",
+                "fine-tuning on new images and exemplars",
+                _IMAGES,
+                "PyCIL (Replay); in equal halves as experience replay in mammoth",
+                "without exemplars it is fine-tuning; halves are counted",
+                f"{_EXEMPLARS}.replay:Replay",
+            ),
+            Entry(
+                "icarl",
+                "binary cross-entropy towards the old outputs, nearest mean of exemplars",
+                f"{_IMAGES}, a mean per class; the old network while a task is learned",
+                "Rebuffi et al. 2017; with a softmax as in PyCIL as an option",
+                "targets of exemplars; with all images it is a nearest mean classifier",
+                f"{_EXEMPLARS}.icarl:ICaRL",
+            ),
+            Entry(
+                "wa",
+                "distillation, then weights of new classes scaled to the norm of old ones",
+                f"{_IMAGES}; the old network while a task is learned",
+                "Zhao et al. 2020; without clamping as in PyCIL",
+                "norms after the alignment; without distillation it is replay",
+                f"{_EXEMPLARS}.wa:WA",
+            ),
+            Entry(
+                "bic",
+                "distillation, then outputs of new classes corrected by a scale and an offset",
+                f"{_IMAGES}, two numbers per class; the old network while a task is learned",
+                "Wu et al. 2019; all groups corrected as in PyCIL as an option",
+                "the fit against gradient descent; the network does not change in it",
+                f"{_EXEMPLARS}.bic:BiC",
+            ),
+            Entry(
+                "der",
+                "a network per task, their features side by side, balanced fine-tuning",
+                f"{_IMAGES}, a network per task",
+                "Yan et al. 2021 without pruning; aligned weights as in PyCIL as an option",
+                "old networks and old outputs at the start of a task; numbers of weights",
+                f"{_EXEMPLARS}.der:DER",
+            ),
+            Entry(
+                "memo",
+                "a last stage per task on shared ones, then weight alignment",
+                f"{_IMAGES}, the last stage of the network per task",
+                "Zhou et al. 2023; shared stages frozen after the first task",
+                "shared stages and old branches do not change; numbers of weights",
+                f"{_EXEMPLARS}.memo:MEMO",
+            ),
+            Entry(
+                "podnet",
+                "pooled distillation of maps, proxies per class, balanced fine-tuning",
+                f"{_IMAGES}; the old network while a task is learned",
+                "Douillard et al. 2020; the margin as in public code as an option",
+                "the losses at equal networks and by their formulas; fixed old proxies",
+                f"{_EXEMPLARS}.podnet:PODNet",
+            ),
+            Entry(
+                "foster",
+                "a second network beside the frozen one, then both compressed into one",
+                f"{_IMAGES}; three networks while a task is learned",
+                "Wang et al. 2022; the compressed network predicts",
+                "class weights by their formula; the frozen network, and one network after tasks",
+                f"{_EXEMPLARS}.foster:FOSTER",
+            ),
+            Entry(
+                "coil",
+                "distillation, and classifiers transported between old and new classes",
+                f"{_IMAGES}; the old network while a task is learned",
+                "Zhou et al. 2021; means of old classes of exemplars only",
+                "marginals of the plan; transport between equal classes copies rows",
+                f"{_EXEMPLARS}.coil:Coil",
             ),
         )
     },

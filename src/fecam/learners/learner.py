@@ -259,6 +259,31 @@ class Learner:
         """
         return data
 
+    def images_per_task(self, new: Sequence[int]) -> list[int]:
+        """Return the most images that the network is trained on in each task.
+
+        Parameters
+        ----------
+        new : sequence of int
+            The number of images of each task.
+
+        Returns
+        -------
+        list of int
+            By default the same.
+        """
+        return list(new)
+
+    def fitted_values(self) -> dict[str, Any]:
+        """Return what the method fitted at the end of the last task, for the record.
+
+        Returns
+        -------
+        dict
+            JSON values by name, such as the factor of an alignment; by default empty.
+        """
+        return {}
+
     # ------------------------------------------------------------------ learning
 
     def start(self, recipe: Recipe, head: Any = None) -> Self:
@@ -512,9 +537,12 @@ class Learner:
         Returns
         -------
         str
-            Empty if the first task is trained with plain cross-entropy.
+            Empty if the first task is trained with plain cross-entropy and the recipe's classifier.
         """
         settings = self.first_task_settings()
+        plan = self.plan_for(0)
+        if not settings and plan.classifier != self.recipe.first.classifier:
+            settings = {"classifier": plan.classifier}
         return fingerprint_of([str(sorted(settings.items()))]) if settings else ""
 
     @property

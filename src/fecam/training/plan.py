@@ -44,10 +44,10 @@ class TrainingPlan:
         The factor per milestone.
     label_smoothing : float, default=0.0
         Of the cross-entropy.
-    classifier : {"cosine", "linear"}, default="cosine"
-        The classifier layer.
+    classifier : {"cosine", "linear", "proxies"}, default="cosine"
+        The classifier layer; with ten proxies per class as in PODNet.
     scale : float, default=1.0
-        The initial scale of the cosine classifier, which is learned over several epochs.
+        The initial scale of a cosine classifier, which is learned over several epochs.
     augmentation : Augmentation, optional
         Random changes of the images; by default none.
     optimizer : {"sgd", "adam"}, default="sgd"

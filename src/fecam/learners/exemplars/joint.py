@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fecam.data.dataset import Dataset, fingerprint_of
+from fecam.data.dataset import Dataset
 from fecam.errors import TrainingError
 from fecam.learners.decisions import OldRows, Outputs
 from fecam.learners.learner import Learner
+from fecam.learners.mechanisms.exemplar_memory import concatenated
 from fecam.learners.recipe import Recipe
 from fecam.learners.task import LearningTask
 from fecam.training.base_training import new_network
@@ -80,37 +80,12 @@ class Joint(Learner):
         labels = np.asarray(task.images.labels)[task.images.rows.numpy()]
         self.head.fit(self.features(task.images), labels)
 
+    def images_per_task(self, new: Sequence[int]) -> list[int]:
+        """Return the images of all tasks so far."""
+        return list(np.cumsum(new).tolist())
+
     def memory(self) -> dict[str, int]:
         """Return the bytes by kind, with the decoded images of all tasks."""
         side = self.recipe.preprocessing.resize
         images = sum(len(data) for data in self._past) * 3 * side**2
         return {**super().memory(), "exemplars": images}
-
-
-def concatenated(parts: Sequence[Dataset]) -> Dataset:
-    """Return the items of several data sets that share their label names, in their order."""
-    if len(parts) == 1:
-        return parts[0]
-    first = parts[0]
-    return Dataset(
-        name=first.name,
-        kind=first.kind,
-        items=_Concatenated([part.items for part in parts]),
-        labels=np.concatenate([part.labels for part in parts]),
-        label_names=first.label_names,
-        fingerprint=fingerprint_of([part.fingerprint for part in parts]),
-    )
-
-
-class _Concatenated(Sequence[Any]):
-    """Several sequences one after the other."""
-
-    def __init__(self, parts: Sequence[Sequence[Any] | NDArray[Any]]) -> None:
-        self._parts, self._ends = parts, np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def __getitem__(self, index: Any) -> Any:
-        part = int(np.searchsorted(self._ends, index, side="right"))
-        return self._parts[part][int(index) - (int(self._ends[part - 1]) if part else 0)]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 from torch.nn import functional
+
+from fecam.training.hooks import Hooks, Step
 
 
 def softmax_distillation(logits: Tensor, old_logits: Tensor, temperature: float = 2.0) -> Tensor:
@@ -35,3 +39,29 @@ def sigmoid_distillation(logits: Tensor, old_logits: Tensor | None, labels: Tens
         targets[:, : old_logits.shape[1]] = old_logits.float().sigmoid()
     losses = functional.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
     return losses.sum(1).mean()
+
+
+def weighted_distillation(
+    share: float,
+    old_logits: Callable[[Step], Tensor],
+    *,
+    label_smoothing: float = 0.0,
+    correct: Callable[[Tensor], Tensor] = lambda logits: logits,
+) -> Hooks:
+    r"""Return the losses of WA and BiC: :math:`(1 - \lambda) \mathrm{CE} + \lambda \mathrm{KD}_2`.
+
+    ``share`` is :math:`\lambda`, the share of old classes; ``correct`` changes the logits before.
+    """
+
+    def weighted_cross_entropy(step: Step) -> Tensor:
+        logits = correct(step.logits.float())
+        return (1 - share) * functional.cross_entropy(
+            logits, step.labels, label_smoothing=label_smoothing
+        )
+
+    def distillation(step: Step) -> Tensor:
+        return share * softmax_distillation(correct(step.logits.float()), old_logits(step))
+
+    if not share:  # the same as without the method, also in the names of the losses
+        return Hooks()
+    return Hooks(loss=weighted_cross_entropy, losses={"distillation": distillation})
