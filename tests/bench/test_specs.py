@@ -248,7 +248,7 @@ def test_accuracy_of_pretrained_transformers_is_that_after_the_last_task():
 
 
 def test_all_heads_are_compared_where_it_is_cheap():
-    known = {entry.name for entry in heads.available()}
+    known = {entry.name for entry in heads.available()} - {"teen"}  # for few-shot experiments
     for name in BUNDLED:
         if name in ("glyphs", "glyphs-few-shot", "glyphs-domains", "quickdraw") or re.match(
             r"cifar100-t\d+(?!.*authors)", name
