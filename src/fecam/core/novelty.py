@@ -28,7 +28,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 from scipy.stats import norm
 
 from fecam.core.calibration_rows import Floats, columns_of, row_weights
@@ -111,9 +110,12 @@ class PooledSpace:
 
     def scores(self, rows: Floats) -> Floats:
         """Return :math:`x_3` and :math:`x_4` of rows in these coordinates, (rows, 2)."""
+        return contrast_scores(self._squares(rows) * self.scales, self._background(rows))
+
+    def _squares(self, rows: Floats) -> Floats:
+        """Return the squared distances of rows to the class means."""
         squares = np.sum(rows**2, axis=1)[:, None] + np.sum(self.means**2, axis=1)
-        distances = np.maximum(squares - 2 * rows @ self.means.T, 0.0) * self.scales
-        return contrast_scores(distances, self._background(rows))
+        return np.asarray(np.maximum(squares - 2 * rows @ self.means.T, 0.0))
 
     def left_out_scores(
         self, rows: Floats, contributions: Floats | None, own: int, count: int, dof: int
@@ -125,13 +127,11 @@ class PooledSpace:
         share = 0.0 if contributions is None else count / (count - 1) / max(dof, 1)
         u = np.zeros_like(rows) if contributions is None else contributions
         leverage = np.minimum(share * np.sum(u**2, axis=1), _MAX_LEVERAGE)
-        differences = rows[:, None, :] - self.means
-        differences[:, own, :] *= count / (count - 1)
-        products = np.einsum("rcd,rd->rc", differences, u)
-        correction = share * products**2 / (1 - leverage)[:, None]
-        scales = np.tile(self.scales, (len(rows), 1))
-        scales[:, own] = 1 / (1 + 1 / (count - 1))
-        distances = (np.sum(differences**2, axis=2) + correction) * scales
+        products = np.sum(rows * u, axis=1)[:, None] - u @ self.means.T
+        distances = self._squares(rows) + share * products**2 / (1 - leverage)[:, None]
+        scales = self.scales.copy()
+        scales[own] = (count / (count - 1)) ** 2 / (1 + 1 / (count - 1))
+        distances *= scales
         position = np.flatnonzero(self.background_indices == own)
         if not len(position) or count > _MANY_SAMPLES:
             return contrast_scores(distances, self._background.downdated(rows, u, share))
@@ -151,12 +151,11 @@ class Background:
         self._axes = means - self._mean
         inner = self._axes @ self._axes.T
         ridge = max(len(means) - 1, 1) + 1e-12 * np.trace(inner)
-        inner = inner + ridge * np.eye(len(means))
-        self._factor = cho_factor(inner, lower=True)
+        self._inner = inner + ridge * np.eye(len(means))
 
     def _product(self, a: Floats, b: Floats) -> Floats:
         """Inner products of rows under the inverse covariance (Woodbury)."""
-        solved = cho_solve(self._factor, self._axes @ b.T).T
+        solved = np.linalg.solve(self._inner, self._axes @ b.T).T
         return np.asarray(np.sum(a * b, axis=1) - np.sum((a @ self._axes.T) * solved, axis=1))
 
     def __call__(self, rows: Floats) -> Floats:
