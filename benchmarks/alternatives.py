@@ -616,14 +616,17 @@ def main() -> None:
     if unknown := set(parts) - set(PARTS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     name = "alternatives" if args.data == "cifar100" else f"alternatives_{args.data}"
-    results: dict[str, Any] = (read(name, quick=args.quick) or {}).get("methods", {})
 
     def add(found: dict[str, Any]) -> None:
-        order = [*methods(0), NETWORK]
+        # Read again: another part may have been measured meanwhile.
+        results = (read(name, quick=args.quick) or {}).get("methods", {})
         for method, record in found.items():
             results.setdefault(method, {}).update(record)
+        order = [*methods(0), NETWORK]
         ordered = {method: results[method] for method in order if method in results}
-        write(name, table(ordered), {"methods": ordered}, quick=args.quick, measures=MEASURES)
+        text = table(ordered)
+        write(name, text, {"methods": ordered}, quick=args.quick, measures=MEASURES)
+        print(text)
 
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", UserWarning)
@@ -636,7 +639,6 @@ def main() -> None:
                 add(measure_accuracy(data))
             if "costs" in parts:
                 add(measure_costs(data))
-    print(table(results))
 
 
 MEASURES = (*CLASSIFIER, "src/fecam/heads")
