@@ -424,13 +424,13 @@ def test_touch_on_a_small_screen(sketches, browser):
             assert button.bounding_box()["height"] >= 32
         assert_readable(visit)
         # The other parts of the page are behind the bar at its lower edge.
-        for tab, part in (
-            ("answers", "#predictions"),
-            ("classes", "#map"),
-            ("history", "#download"),
-        ):
-            visit["#tab-" + tab].check()
-            visit.expect(visit[part]).to_be_visible()
+        for tab, part in {
+            "answers": "predictions",
+            "classes": "classes",
+            "history": "download",
+        }.items():
+            visit[f"#tab-{tab}"].check()
+            visit.expect(visit[f"#{part}"]).to_be_visible()
             assert visit["#drawing"].is_hidden()
             assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
             assert_readable(visit)
