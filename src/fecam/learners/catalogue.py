@@ -193,6 +193,14 @@ _LEARNERS: Registry[Entry] = Registry(
                 f"{_MOVING}.adagauss:AdaGauss",
             ),
             Entry(
+                "fecam-moving",
+                "FeCAM whose counts, means and covariances follow a network trained as LwF",
+                "statistics of FeCAM; the old network while a task is learned",
+                "of this package; a linear map by leave-one-class-out and local drift",
+                "statistics of a linear drift exactly; a network that does not move",
+                f"{_MOVING}.fecam_moving:FeCAMMoving",
+            ),
+            Entry(
                 "finetune",
                 "few-shot: cross-entropy of all outputs on the few images of each session",
                 "nothing",

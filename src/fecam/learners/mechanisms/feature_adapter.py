@@ -13,7 +13,7 @@ from fecam.learners.mechanisms.prototype_replay import covariance_factors, norma
 HIDDEN = 2048
 """Units of the adapter and of the projector, in the authors' code."""
 RATE, MOMENTUM, DECAY, BATCH, CLIP = 0.01, 0.9, 5e-4, 256, 1.0
-"""Of the adapter's SGD, in the authors' code."""
+"""Of the adapter's SGD, in the authors' code; they clip the gradients of the network alike."""
 MILESTONES = (0.3, 0.6, 0.9)
 """Shares of the epochs from which the rate is a tenth."""
 JITTER = 1e-6

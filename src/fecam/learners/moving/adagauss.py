@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from fecam.learners.mechanisms.extra_rotations import (
     with_rotations,
 )
 from fecam.learners.mechanisms.feature_adapter import (
+    CLIP,
     HIDDEN,
     anti_collapse,
     sampled_statistics,
@@ -36,6 +37,7 @@ from fecam.learners.mechanisms.moving_means import Drift, Transform
 from fecam.learners.moving.moving_learner import MovingLearner
 from fecam.learners.task import LearningTask
 from fecam.training.hooks import Hooks, Step
+from fecam.training.plan import TrainingPlan
 from fecam.validation import check_int, check_number
 
 SHRINKAGE = 3.0
@@ -98,6 +100,11 @@ class AdaGauss(MovingLearner):
                 "a larger batch_size in the recipe, or collapse=0."
             )
 
+    def plan_for(self, index: int) -> TrainingPlan:
+        """Return the plan of the recipe, with gradients clipped as in the authors' code."""
+        plan = super().plan_for(index)
+        return plan if plan.clip is not None else replace(plan, clip=CLIP)
+
     def make_network(self, n_tasks: int) -> nn.Module:
         """Return the network with the linear layer behind it."""
         return Bottleneck(self.recipe.network(), self.bottleneck)
@@ -152,8 +159,9 @@ class AdaGauss(MovingLearner):
             before, after = transform(old), transform(new)
             if before is old:
                 return np.asarray(moved.double().numpy() - means)
+            trained = adapter(before, after)
             with torch.inference_mode():  # of the means alone: a head has no samples
-                rows = adapter(before, after)(torch.from_numpy(means).float())
+                rows = trained(torch.from_numpy(means).float())
             return np.asarray(rows.double().numpy() - means)
 
         return drift

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fecam.heads.head import Floats
+from fecam.learners.decisions import OldRows
 from fecam.learners.exemplar_free.lwf import LwF
 from fecam.learners.learner import Learner
 from fecam.learners.mechanisms.class_statistics import (
@@ -125,6 +126,7 @@ class MovingLwF(MovingLearner, LwF):
         Of the distillation.
     """
 
+    old_rows: OldRows = "included"
     weight: float = LWF_WEIGHT
 
     def training_settings(self) -> Mapping[str, Any]:
