@@ -65,6 +65,7 @@ PROTOCOLS = {
     "cifar100-learners": T5,
     "cifar100-learners-cold": [10] * 10,
     "cifar100-memory": T5,
+    "cifar100-memory-sizes": T5,
     "cifar100-table3": T5,
     "imagenet-subset-table3": T5,
     "glyphs-learners": [75] + [15] * 5,
@@ -238,6 +239,9 @@ def test_the_memory_experiments_are_the_papers_table_3():
                if learner.name != "ft")  # fmt: skip
     for label, row in small.paper["figures"].items():
         assert full.paper["figures"][label] == row
+    sizes = spec.load("cifar100-memory-sizes")
+    assert (sizes.first_task, sizes.scenario) == (small.first_task, small.scenario)
+    assert sizes.later_tasks == small.later_tasks
 
 
 def test_accuracy_of_pretrained_transformers_is_that_after_the_last_task():
