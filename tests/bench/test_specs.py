@@ -62,6 +62,7 @@ PROTOCOLS = {
     "digits-learners": [4, 2, 2, 2],
     "digits-few-shot": [4, 2, 2, 2],
     "cifar100-few-shot-small": [60] + [5] * 8,
+    "cifar100-few-shot-networks": [60] + [5] * 8,
     "cifar100-learners": T5,
     "cifar100-learners-cold": [10] * 10,
     "cifar100-memory": T5,
