@@ -42,8 +42,8 @@ class EWC(Learner):
     ----------
     weight : float
         :math:`\lambda`, by default FACIL's 5000 for squared mean gradients of batches of 64 images,
-        which are 64 times smaller than F. PyCIL has 1000 for batches of 128, clipped at 10^-4, which
-        is 8 here; mammoth has 10 for CIFAR-10, without the 1/2.
+        which are 64 times smaller than F. PyCIL has 1000 for batches of 128, which is 8 here, and
+        clips at 10^-4; mammoth has 10 for CIFAR-10, without the 1/2.
     labels : {"sampled", "true", "predicted", "all"}
         The labels of F, see `fecam.learners.mechanisms.parameter_penalty.fisher_diagonal`: FACIL
         has "predicted", PyCIL and mammoth "true".
