@@ -54,6 +54,7 @@ INVARIANTS = {
         "test_methods.test_a_strong_penalty_holds_important_weights",
         "test_methods.test_the_fisher_information_of_logistic_regression",
         "test_methods.test_the_fisher_information_is_of_single_images_and_changes_nothing",
+        "test_methods.test_squared_mean_gradients_are_the_fisher_information_divided_by_the_batch",
     ),
     "lwf": (
         "test_methods.test_lwf_without_distillation_is_fine_tuning",

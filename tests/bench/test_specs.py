@@ -62,9 +62,11 @@ PROTOCOLS = {
     "digits-learners": [4, 2, 2, 2],
     "digits-few-shot": [4, 2, 2, 2],
     "cifar100-few-shot-small": [60] + [5] * 8,
+    "cifar100-few-shot-networks": [60] + [5] * 8,
     "cifar100-learners": T5,
     "cifar100-learners-cold": [10] * 10,
     "cifar100-memory": T5,
+    "cifar100-memory-sizes": T5,
     "cifar100-table3": T5,
     "imagenet-subset-table3": T5,
     "glyphs-learners": [75] + [15] * 5,
@@ -265,6 +267,9 @@ def test_the_memory_experiments_are_the_papers_table_3():
                if learner.name != "ft")  # fmt: skip
     for label, row in small.paper["figures"].items():
         assert full.paper["figures"][label] == row
+    sizes = spec.load("cifar100-memory-sizes")
+    assert (sizes.first_task, sizes.scenario) == (small.first_task, small.scenario)
+    assert sizes.later_tasks == small.later_tasks
 
 
 def test_accuracy_of_pretrained_transformers_is_that_after_the_last_task():
