@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fecam.core.feature_map import fit_feature_map, fit_local_map
 from fecam.core.state import ClassifierState
@@ -35,7 +35,7 @@ def move_state(
     that it was not estimated from.
     """
     before, after = state.transform(old), state.transform(new)
-    ridge = "auto" if options.ridge is None else options.ridge
+    ridge: float | Literal["auto"] = "auto" if options.ridge is None else options.ridge
     feature_map = fit_feature_map(before, after, ridge=ridge, groups=labels)
     moved = state.transform.power is not None or state.transform.unit
     return transport(

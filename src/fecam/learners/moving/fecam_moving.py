@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
@@ -98,7 +98,7 @@ class FeCAMMoving(MovingLwF):
 
         def drift(means: Floats, transform: Transform) -> Floats:
             before, after = transform(old), transform(new)
-            ridge = "auto" if self.ridge is None else self.ridge
+            ridge: float | Literal["auto"] = "auto" if self.ridge is None else self.ridge
             feature_map = fit_feature_map(before, after, ridge=ridge, groups=labels_of(task))
             mapping = fit_local_map(feature_map, before, after) if self.local else feature_map
             moved: Floats = mapping(means) - means
