@@ -29,6 +29,7 @@ FAST = {
     },
     "savc": {"queue": 16, "dimension": 4, "crops": 1},
     "nc-fscil": {"classes_to_come": 8, "dimension": 12},
+    "adagauss": {"bottleneck": 4, "samples": 50},
     **{name: {"exemplars": 12} for name in EXEMPLARS},
 }
 FAST["der"]["second_epochs"] = 1
