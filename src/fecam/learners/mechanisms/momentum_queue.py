@@ -52,19 +52,19 @@ class MomentumQueue(nn.Module):
         """Return projected features at unit length."""
         return functional.normalize(self.projector(features).float(), dim=1)
 
-    @torch.no_grad()
     def keys(self, images: Tensor) -> Tensor:
         """Return what the slow copies make of images."""
-        return functional.normalize(self.slow_projector(self.slow_network(images)).float(), dim=1)
+        with torch.no_grad():
+            keys = self.slow_projector(self.slow_network(images))
+            return functional.normalize(keys.float(), dim=1)
 
-    @torch.no_grad()
     def follow(self, network: nn.Module) -> None:
         """Move the slow copies towards the network and the projector."""
-        for slow, now in ((self.slow_network, network), (self.slow_projector, self.projector)):
-            for mean, value in zip(slow.parameters(), now.parameters(), strict=True):
-                mean.lerp_(value.detach(), 1 - self.momentum)
+        with torch.no_grad():
+            for slow, now in ((self.slow_network, network), (self.slow_projector, self.projector)):
+                for mean, value in zip(slow.parameters(), now.parameters(), strict=True):
+                    mean.lerp_(value, 1 - self.momentum)
 
-    @torch.no_grad()
     def enqueue(self, keys: Tensor, labels: Tensor) -> None:
         """Replace the oldest keys."""
         keys, labels = keys[: len(self.queue)], labels[: len(self.queue)]
