@@ -394,7 +394,7 @@ def test_wrong_start_networks_are_found_before_anything_is_trained(
         "ssre on a ViT": (transformer + '\n[[learners]]\nname = "ssre"\n', "3 x 3 convolution"),
         "another encoder": (
             transformer.replace(f"hf:{tmp_path / 'vit'}", "efficientnet-lite0"),
-            "learners start from a vision transformer hf:",
+            "learners start from a vision transformer or a ResNet-18",
         ),
     }
     for text, message in cases.values():

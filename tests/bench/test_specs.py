@@ -44,6 +44,7 @@ PROTOCOLS = {
     "cifar100-few-shot": [60] + [5] * 8,
     "mini-imagenet-few-shot": [60] + [5] * 8,
     "cub200-few-shot": [100] + [10] * 10,
+    "cub200-few-shot-learners": [100] + [10] * 10,
     "split-cifar100-vit": [10] * 10,
     "split-imagenet-r-vit": [20] * 10,
     "split-cifar100-deit": [10] * 10,
@@ -190,6 +191,11 @@ def test_every_row_of_the_papers_few_shot_tables_is_in_its_experiment():
     cub = {"NCM, cosine", "NCM", "FeCAM", "FACT, FeCAM"}
     for data, rows in (("cifar100", ours), ("mini-imagenet", ours), ("cub200", cub)):
         assert spec.load(f"{data}-few-shot").paper["figures"].keys() == common | rows
+    learners = spec.load("cub200-few-shot-learners").paper["figures"]
+    assert learners.keys() == common | ours | {"FACT, FeCAM"}
+    heads_alone = spec.load("cub200-few-shot").paper["figures"]
+    same = {"D-Cosine": "NCM, cosine", "ALICE": "NCM", "ALICE, FeCAM": "FeCAM"}
+    assert all(learners[key] == heads_alone[same.get(key, key)] for key in learners)
 
 
 def test_published_few_shot_experiments_have_the_published_draw_and_order():
