@@ -251,22 +251,27 @@ def _carried_over(
     migrated = FeCAMClassifier(**classifier.get_params())
     empty = migrated.empty_state(raw_after)
     old, new = state.transform(raw_before), empty.transform(raw_after)
-    feature_map = _fitted(old, new)
-    is_same = state.transform.power is None and not state.transform.unit
-    raw_map = None if is_same else _fitted(raw_before, raw_after, feature_map.ridge)
+    feature_map, near_identity = _fitted(old, new)
+    raw_map = None
+    if state.transform.power is not None or state.transform.unit:
+        raw_map = fit_feature_map(
+            raw_before, raw_after, ridge=feature_map.ridge, toward_identity=near_identity
+        )
     moved = transport(state, feature_map, raw_map, add_residuals=False, effective_counts=False)
     residuals = feature_map.left_out_residuals(old, new)
     moved = corrected(moved, residuals, shares[rows], PSEUDO_COUNT)
     return migrated.set_state(replace(moved, transform=empty.transform))
 
 
-def _fitted(before: Array, after: Array, ridge: Any = "auto") -> FeatureMap:
-    """Return the map, shrunk towards the identity if that predicts left-out items better."""
-    fitted = fit_feature_map(before, after, ridge=ridge, toward_identity=False)
+def _fitted(before: Array, after: Array) -> tuple[FeatureMap, bool]:
+    """Return the map, and whether it is shrunk towards the identity: what predicts better."""
+    fitted = fit_feature_map(before, after, toward_identity=False)
     if before.shape[1] != after.shape[1]:
-        return fitted
-    near_identity = fit_feature_map(before, after, ridge=ridge, toward_identity=True)
-    return near_identity if near_identity.error < fitted.error else fitted
+        return fitted, False
+    near_identity = fit_feature_map(before, after, toward_identity=True)
+    if near_identity.error < fitted.error:
+        return near_identity, True
+    return fitted, False
 
 
 def _measured(
