@@ -155,6 +155,40 @@ INVARIANTS = {
         "test_prompts.test_features_are_those_of_the_formula",
         "test_prompts.test_prompts_per_sample_do_not_depend_on_the_batch",
     ),
+    "ldc": (
+        "test_moving.test_a_linear_drift_moves_means_and_covariances_exactly",
+        "test_moving.test_means_stay_if_the_network_does",
+        "test_moving.test_methods_that_train_alike_have_the_same_weights_and_share_checkpoints",
+        "test_moving.test_a_nearest_mean_head_has_the_means_of_the_method",
+    ),
+    "adc": (
+        "test_moving.test_images_move_along_the_gradient",
+        "test_moving.test_more_images_are_taken_for_the_class_after_more_steps",
+        "test_moving.test_without_steps_means_follow_their_nearest_images",
+        "test_moving.test_means_stay_if_the_network_does",
+    ),
+    "dpcr": (
+        "test_moving.test_the_ridge_classifier_is_that_of_all_samples_in_any_order_of_classes",
+        "test_moving.test_dpcr_predicts_as_a_ridge_regression_if_the_network_stays",
+        "test_moving.test_a_linear_drift_moves_means_and_covariances_exactly",
+        "test_moving.test_directions_that_are_noise_are_not_directions_of_a_class",
+    ),
+    "efc": (
+        "test_moving.test_the_metric_is_the_information_of_the_outputs",
+        "test_moving.test_in_the_identity_the_metric_distance_is_the_squared_distance",
+        "test_moving.test_weights_ignore_directions_that_the_metric_does_not_see",
+        "test_moving.test_efc_plus_plus_replays_afterwards",
+    ),
+    "adagauss": (
+        "test_moving.test_statistics_through_the_identity_are_those_of_the_samples",
+        "test_moving.test_the_loss_against_collapse_is_lowest_at_a_covariance_of_one_or_more",
+        "test_moving.test_a_batch_must_have_more_images_than_features",
+    ),
+    "fecam-moving": (
+        "test_moving.test_a_linear_drift_moves_the_statistics_of_fecam_exactly",
+        "test_moving.test_statistics_of_fecam_stay_if_the_network_does",
+        "test_moving.test_methods_that_train_alike_have_the_same_weights_and_share_checkpoints",
+    ),
     "finetune": (
         "test_few_shot.test_finetune_trains_small_new_rows_with_all_outputs_on_the_session_alone",
         "test_few_shot.test_the_first_task_of_finetune_is_that_of_ft_with_a_linear_classifier",

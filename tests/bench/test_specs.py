@@ -72,6 +72,21 @@ PROTOCOLS = {
     "imagenet-subset-table3": T5,
     "glyphs-learners": [75] + [15] * 5,
     "demo": [60] + [1] * 90,
+    "glyphs-moving-cold": [15] * 10,
+    **{
+        f"{data}-{name}": sizes
+        for data in ("cifar100", "imagenet-subset")
+        for name, sizes in {
+            "small-first-task-learners": [20] * 5,
+            "moving-cold": [10] * 10,
+            "moving-t5": T5,
+            "moving-t10": T10,
+        }.items()
+    },
+    "tiny-imagenet-small-first-task-learners": [40] * 5,
+    "tiny-imagenet-moving-cold": [20] * 10,
+    "tiny-imagenet-moving-t5": [100] + [20] * 5,
+    "tiny-imagenet-moving-t10": [100] + [10] * 10,
 }
 """How many classes each task brings, as the paper has it where it has any."""
 
@@ -233,6 +248,18 @@ def test_the_small_experiments_of_learners_have_one_recipe():
     assert differ == ["PASS"] and not glyphs.learners[-3].options["rotations"]
     for label, row in one.paper["figures"].items():
         assert row == spec.load("cifar100-t5").paper["figures"][label.removesuffix(", E-LwF")]
+
+
+def test_experiments_of_moving_statistics_have_the_same_rows():
+    rows = [learner.label for learner in spec.load("cifar100-moving-cold").learners]
+    moving = [name for name in BUNDLED if "moving" in name or name.endswith("first-task-learners")]
+    assert len(moving) == 13
+    for name in moving:
+        one = spec.load(name)
+        assert [learner.label for learner in one.learners] == rows
+        small = one.first_task.width == 16
+        assert {learner.options.get("rotations", True) for learner in one.learners
+                if learner.name in ("efc", "adagauss")} == {not small}  # fmt: skip
 
 
 def test_the_memory_experiments_are_the_papers_table_3():

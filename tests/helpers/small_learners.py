@@ -17,6 +17,7 @@ FAST = {
     "muc": {"side_epochs": 2},
     "alice": {"hidden": 8},
     "nc-fscil": {"classes_to_come": 8, "dimension": 12},
+    "adagauss": {"bottleneck": 4, "samples": 50},
     **{name: {"exemplars": 12} for name in EXEMPLARS},
 }
 FAST["der"]["second_epochs"] = 1

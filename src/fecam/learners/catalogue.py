@@ -48,6 +48,7 @@ class Entry:
 _FREE = "fecam.learners.exemplar_free"
 _FEW = "fecam.learners.few_shot"
 _EXEMPLARS = "fecam.learners.exemplars"
+_MOVING = "fecam.learners.moving"
 _IMAGES = "images of each class (2,000 in total by default)"
 
 _LEARNERS: Registry[Entry] = Registry(
@@ -150,6 +151,54 @@ _LEARNERS: Registry[Entry] = Registry(
                 "Wang et al. 2022; prompts per sample as in the paper",
                 "prompts against their formula; the transformer does not change",
                 f"{_FREE}.l2p:L2P",
+            ),
+            Entry(
+                "ldc",
+                "LwF; class means follow a linear map of the features",
+                "a mean per class; the old network while a task is learned",
+                "Gomez-Villa et al. 2024; the map in closed form",
+                "means of a linear drift exactly; a network that does not move",
+                f"{_MOVING}.ldc:LDC",
+            ),
+            Entry(
+                "adc",
+                "LwF; class means follow images that are changed towards them",
+                "a mean per class; the old network while a task is learned",
+                "Goswami et al. 2024",
+                "the steps against their formula; without steps the drift of the nearest images",
+                f"{_MOVING}.adc:ADC",
+            ),
+            Entry(
+                "dpcr",
+                "LwF; Gram matrices follow linear maps per class, a ridge classifier predicts",
+                "mean and Gram matrix per class; the old network while a task is learned",
+                "He et al. 2025, with a threshold for the directions of a class",
+                "the classifier equals the ridge regression on all samples, in any order of tasks",
+                f"{_MOVING}.dpcr:DPCR",
+            ),
+            Entry(
+                "efc",
+                "distillation in the metric of the classifier, replayed samples, moving means",
+                "mean and covariance per class, a metric; the old network while a task is learned",
+                "Magistri et al. 2024; EFC++ as an option",
+                "the metric against derivatives of the outputs; the loss of the identity",
+                f"{_MOVING}.efc:EFC",
+            ),
+            Entry(
+                "adagauss",
+                "projected distillation, features that do not collapse, an adapter for statistics",
+                "mean and covariance per class; the old network while a task is learned",
+                "Rypesc et al. 2024",
+                "statistics through the identity; the loss at a covariance of at least 1",
+                f"{_MOVING}.adagauss:AdaGauss",
+            ),
+            Entry(
+                "fecam-moving",
+                "FeCAM whose counts, means and covariances follow a network trained as LwF",
+                "statistics of FeCAM; the old network while a task is learned",
+                "of this package; a linear map by leave-one-class-out and local drift",
+                "statistics of a linear drift exactly; a network that does not move",
+                f"{_MOVING}.fecam_moving:FeCAMMoving",
             ),
             Entry(
                 "finetune",

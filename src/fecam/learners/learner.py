@@ -540,6 +540,17 @@ class Learner:
             "head": None if self.head is None else repr(self.head),
         }
 
+    def training_settings(self) -> Mapping[str, Any]:
+        """Return what the weights of the network depend on, besides the data.
+
+        Returns
+        -------
+        mapping
+            JSON values, by default those of `describe`. Learners with equal ones share checkpoints
+            of later tasks.
+        """
+        return self.describe()
+
     def first_task_key(self) -> str:
         """Return a hash of `first_task_settings`.
 
