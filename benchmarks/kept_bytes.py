@@ -131,7 +131,9 @@ def main() -> None:
     measures = (*PATHS, *LEARNERS)
     stamp = Stamp(oldest["git"]["commit"][:7], oldest["started"][:10], measures)
     text = table(rows)
-    write("kept_bytes", text, {"points": [vars(row) for row in rows]}, measures=measures, stamp=stamp)
+    write(
+        "kept_bytes", text, {"points": [vars(row) for row in rows]}, measures=measures, stamp=stamp
+    )
     print(text)
 
 
