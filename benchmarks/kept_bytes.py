@@ -4,9 +4,9 @@
 
 Reads ``docs/records`` of `EXPERIMENTS`, which `experiments.py` writes, and runs nothing. Writes
 ``docs/pictures/kept-bytes.svg`` and the table ``docs/tables/kept_bytes.md``. Everything counts that
-is needed to learn the next task and to predict: networks, statistics and images, but not the copy of
-the network that exists while a task is learned. For a head that is its statistics and the network
-of the first task.
+is needed to learn the next task and to predict: networks, statistics and images, but not the copy
+of the network that exists while a task is learned. For a head that is its statistics and the
+network of the first task.
 """
 
 from __future__ import annotations
@@ -130,10 +130,8 @@ def main() -> None:
     oldest = min(contents, key=lambda content: content["started"])
     measures = (*PATHS, *LEARNERS)
     stamp = Stamp(oldest["git"]["commit"][:7], oldest["started"][:10], measures)
-    text = table(rows)
-    write(
-        "kept_bytes", text, {"points": [vars(row) for row in rows]}, measures=measures, stamp=stamp
-    )
+    text, results = table(rows), {"points": [vars(row) for row in rows]}
+    write("kept_bytes", text, results, measures=measures, stamp=stamp)
     print(text)
 
 

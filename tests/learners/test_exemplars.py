@@ -177,7 +177,7 @@ def test_a_memory_too_small_for_the_last_task_is_known_before_the_first():
     with pytest.raises(TrainingError, match="less than one for each of the 8 classes"):
         make("replay", exemplars=7).check_classes([4, 2, 2])
     make("bic", exemplars=12).check_classes([4, 2, 2])
-    with pytest.raises(TrainingError, match="two for each of 6 old.*at least 12, or choose wa"):
+    with pytest.raises(TrainingError, match=r"two for each of 6 old.*at least 12, or choose wa"):
         make("bic", exemplars=11).check_classes([4, 2, 2])
     with pytest.raises(TrainingError, match="at least 2, or choose wa"):
         make("bic", exemplars=1, budget="per_class").check_classes([4, 2, 2])
