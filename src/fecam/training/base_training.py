@@ -150,8 +150,8 @@ def train_base_classes(
     """
     if len(classes) < 2:
         raise TrainingError(
-            f"classes={list(classes)} must be at least two classes, which the network learns to tell "
-            "apart: give the first task more of them."
+            f"classes={list(classes)} must be at least two classes, which the network learns to "
+            "tell apart: give the first task more of them."
         )
     images = base_images(dataset, classes, size)
     chosen = np.isin(dataset.labels, np.asarray(classes))
