@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 STATE = "state.safetensors"
+SHARED = "shared"
+"""How the names of folders start that hold checkpoints of later tasks for several learners."""
 
 
 def evaluate_learner(
