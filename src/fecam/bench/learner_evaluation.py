@@ -214,6 +214,7 @@ def _record(
         "novelty_auroc": _novelty(learner, X, test_features),
         "options": dict(spec.options),
         "learner": spec.name,
+        **({} if learner.approximation is None else {"approximation": learner.approximation}),
         "head_options": None if spec.head is None else dict(spec.head),
         "settings": {**learner.options(), "recipe": learner.plan_for(task.index).as_dict()},
     }

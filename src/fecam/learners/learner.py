@@ -93,6 +93,8 @@ class Learner:
     """Whether the method may see data of earlier tasks again."""
     trains_later: ClassVar[bool] = True
     """Whether the network is trained in later tasks, too; otherwise they yield no records."""
+    approximation: ClassVar[str | None] = None
+    """What differs from the paper, for a method that only approximates it; records say so."""
     classifier_name: ClassVar[ClassifierName | None] = None
     """The classifier that the method's losses need, instead of that of the recipe."""
 
