@@ -56,6 +56,7 @@ PROTOCOLS = {
     "imagenet-subset-time": T5,
     "glyphs": [60] + [10] * 9,
     "glyphs-few-shot": [60] + [10] * 9,
+    "glyphs-few-shot-networks": [60] + [10] * 9,
     "glyphs-domains": [150] + [0] * 7,
     "quickdraw": [45] + [30] * 10,
     "digits": [4, 2, 2, 2],

@@ -81,6 +81,13 @@ class TrainingData:
         with exclusive(lock, progress):
             yield checkpoint
 
+    @contextmanager
+    def locked_later_checkpoint(self, key: str, task: int) -> Iterator[Path]:
+        """Return the checkpoint of a later task, which no other learner trains meanwhile."""
+        shared = ensure_writable(self.folder / "shared")
+        with exclusive(shared / f".{key}.lock", lambda now: None):
+            yield shared / key / f"task-{task}.safetensors"
+
     def recipe(self, changes: LaterTasks) -> Recipe:
         """Return the recipe of a learner with these changes of later tasks."""
         from fecam.learners import recipe_for, transformer_recipe
