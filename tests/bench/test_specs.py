@@ -67,6 +67,7 @@ PROTOCOLS = {
     "cifar100-few-shot-networks": [60] + [5] * 8,
     "cifar100-learners": T5,
     "cifar100-learners-cold": [10] * 10,
+    "cifar100-learners-small": T5,
     "cifar100-memory": T5,
     "cifar100-memory-sizes": T5,
     "cifar100-table3": T5,
@@ -242,8 +243,12 @@ def test_the_small_experiments_of_learners_have_one_recipe():
     one, cold, glyphs = map(
         spec.load, ("cifar100-learners", "cifar100-learners-cold", "glyphs-learners")
     )
-    assert one.first_task == cold.first_task == glyphs.first_task
-    assert one.later_tasks == glyphs.later_tasks and one.learners == cold.learners
+    small, memory = spec.load("cifar100-learners-small"), spec.load("cifar100-memory")
+    assert one.first_task == glyphs.first_task
+    assert small.first_task == memory.first_task == cold.first_task
+    assert small.first_task.epochs == one.first_task.epochs
+    assert one.later_tasks == glyphs.later_tasks == small.later_tasks == memory.later_tasks
+    assert one.learners == cold.learners == small.learners[: len(one.learners)]
     assert cold.later_tasks.plan == {"learning_rate": 0.01}
     assert [x.label for x in one.learners] == [x.label for x in glyphs.learners]
     differ = [a.label for a, b in zip(one.learners, glyphs.learners, strict=True) if a != b]

@@ -153,6 +153,14 @@ _LEARNERS: Registry[Entry] = Registry(
                 f"{_FREE}.l2p:L2P",
             ),
             Entry(
+                "lwf-sdc",
+                "LwF; class means follow the drift of images near them",
+                "a mean per class; the old network while a task is learned",
+                "Yu et al. 2020, on LwF as in the papers of LDC, ADC and AdaGauss",
+                "the drift against its formula; a network that does not move",
+                f"{_MOVING}.lwf_sdc:LwFSDC",
+            ),
+            Entry(
                 "ldc",
                 "LwF; class means follow a linear map of the features",
                 "a mean per class; the old network while a task is learned",
