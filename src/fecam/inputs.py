@@ -138,7 +138,7 @@ def repeated_rows(sample_weight: Any, n_rows: int) -> np.ndarray[Any, Any]:
     if is_bad.any():
         row = int(is_bad.argmax())
         raise InputError(
-            f"sample_weight has {weights[row]!r} at row {row}. A weight is the number of times "
+            f"sample_weight has {weights[row : row + 1].tolist()[0]!r} at row {row}. A weight is the number of times "
             "that a sample counts: a whole number >= 0. Scale and round fractions."
         )
     if not weights.any():
