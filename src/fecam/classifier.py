@@ -45,6 +45,7 @@ from fecam.errors import FecamError, InputError, SettingsError
 from fecam.inputs import check_features, check_labels, check_range, kind_of, repeated_rows
 from fecam.labels import check_same_kind
 from fecam.presets import preset
+from fecam.relabeling import joining, renaming
 from fecam.settings import (
     PARAMETERS,
     check_compatible,
@@ -420,6 +421,63 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             If there is no such class.
         """
         self._state = self.state_.forget(_plain_label(label))
+        return self.refresh()
+
+    def rename(self, label: Hashable, new: Hashable) -> Self:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : Hashable
+            A label that was learned.
+        new : Hashable
+            A label that no other class has, of the same type as the other labels.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        InputError
+            If another class has the new label; `join` combines two classes.
+        """
+        return self._relabel(renaming(self.state_, _plain_label(label), _plain_label(new)))
+
+    def join(self, labels: Iterable[Hashable], new: Hashable) -> Self:
+        """Combine classes into one, exactly as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of Hashable
+            Labels that were learned, two or more; one of them may be ``new``.
+        new : Hashable
+            The label of the joined class. If another class has it, that class is joined too.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no class with one of the labels.
+        InputError
+            If only one class is named.
+        SettingsError
+            If ``domains="average"`` averaged the matrices of a class.
+        """
+        plain = [_plain_label(label) for label in labels]
+        return self._relabel(joining(self.state_, plain, _plain_label(new)))
+
+    def _relabel(self, names: Mapping[Hashable, Hashable]) -> Self:
+        self._state = self.state_.relabel(names)
+        if isinstance(self.priors, Mapping):
+            self.priors = {names.get(name, name): weight for name, weight in self.priors.items()}
         return self.refresh()
 
     def merge(self, other: FeCAMClassifier) -> Self:
