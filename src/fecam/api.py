@@ -13,10 +13,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fecam.results import (
+    ChangeResult,
     ClassMap,
     ClassRecord,
     Evaluation,
-    ForgetResult,
     LearnResult,
     ModelInfo,
     Prediction,
@@ -111,6 +111,19 @@ class LabeledRequest(Request, kw_only=True):
     note: Note = ""
 
 
+class RenameRequest(Request):
+    """The new label of a class."""
+
+    label: Label
+
+
+class JoinRequest(Request):
+    """Classes to combine, and the label of the joined class."""
+
+    labels: Annotated[list[Label], Meta(min_length=1)]
+    label: Label
+
+
 class UndoRequest(Request):
     """The number of steps to undo."""
 
@@ -158,7 +171,9 @@ def as_sent(result: Any) -> Mapping[str, Any]:
 PREDICT = Operation("POST", "/v1/predict", "ask", Prediction, "answers", PredictRequest)
 EVALUATE = Operation("POST", "/v1/evaluate", "ask", Evaluation, body=LabeledRequest)
 TEACH = Operation("POST", "/v1/teach", "teach", LearnResult, body=LabeledRequest)
-FORGET = Operation("DELETE", "/v1/classes/{label}", "teach", ForgetResult)
+FORGET = Operation("DELETE", "/v1/classes/{label}", "teach", ChangeResult)
+RENAME = Operation("PATCH", "/v1/classes/{label}", "teach", ChangeResult, body=RenameRequest)
+JOIN = Operation("POST", "/v1/join", "teach", ChangeResult, body=JoinRequest)
 UNDO = Operation("POST", "/v1/undo", "teach", Step, "undone", UndoRequest)
 MODEL = Operation("GET", "/v1/model", "look", ModelInfo)
 CLASSES = Operation("GET", "/v1/classes", "look", ClassRecord, "classes")
@@ -169,6 +184,6 @@ METRICS = Operation("GET", "/metrics", "run")
 HEALTH = Operation("GET", "/healthz", "run")
 READY = Operation("GET", "/readyz", "run")
 OPERATIONS: Sequence[Operation] = (
-    PREDICT, EVALUATE, TEACH, FORGET, UNDO, MODEL, CLASSES, HISTORY, MAP, FILE,
+    PREDICT, EVALUATE, TEACH, FORGET, RENAME, JOIN, UNDO, MODEL, CLASSES, HISTORY, MAP, FILE,
     METRICS, HEALTH, READY,
 )  # fmt: skip

@@ -121,8 +121,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class ForgetResult(Step):
-    """The step that removed a class, and the version of the model after it."""
+class ChangeResult(Step):
+    """The step that removed, renamed or joined classes, and the version of the model after it."""
 
     version: int = 0
     step: int = 0

@@ -95,9 +95,9 @@ def write_step(
     if projection_id is not None and (before is None or before.projection_id != projection_id):
         insert_projection(db, projection_id, working.classifier.state_.transform.projection)
     step = _next_step(db)
-    values = (step, time, what, note, key, json.dumps(counts))
+    about = (step, time, what, note, key, json.dumps(counts))
     undo = (json.dumps(old_settings) if old_settings else None, old_prior and old_prior[0])
-    values = (*values, None, *undo, author)
+    values = (*about, None, *undo, author)
     db.execute(f"INSERT INTO steps VALUES ({', '.join('?' * len(values))})", values)
     for text, (old_id, new_id) in changes.items():
         set_current(db, text, new_id)

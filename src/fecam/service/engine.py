@@ -119,7 +119,7 @@ class Engine:
         predicted = await self._predictor.predict(encoded.features, top, reject)
         for i, answer in zip(encoded.rows, predicted.answers, strict=True):
             answers[i] = answer
-        return EncodedAnswers.encode(answers, predicted.version)
+        return predicted._replace(json=EncodedAnswers.encode(answers, predicted.version).json)
 
     def check_kind(self, kind: str) -> None:
         """Raise if the model takes another kind of items."""
@@ -155,6 +155,7 @@ class Engine:
         labels: Sequence[Any],
         note: str = "",
         idempotency_key: str = "",
+        author: str = "",
     ) -> tuple[LearnResult, int]:
         """Learn labeled items; on return the change is on disk and served."""
 
@@ -165,7 +166,7 @@ class Engine:
             self.model.reload()
             parsed = self.parse_labels(labels)
             options: dict[str, Any] = {"note": note, "strict": False, "kind": kind}
-            options["idempotency_key"] = idempotency_key
+            options |= {"idempotency_key": idempotency_key, "author": author}
             if kind != "images":
                 return self.model.learn(items, parsed, **options)
             rejected = oversized_images(items, self.limits.max_pixels)
@@ -179,16 +180,38 @@ class Engine:
 
         return await self._write(learn)
 
-    async def forget(self, label: str, *, purge: bool, note: str = "") -> tuple[Step, int]:
+    async def forget(self, label: str, *, purge: bool, author: str = "") -> tuple[Step, int]:
         """Remove a class."""
+        return await self._change(
+            lambda model: model.forget(model.label_of(label), purge=purge, author=author)
+        )
 
-        def forget() -> Step:
+    async def rename(self, label: str, new: Label, author: str = "") -> tuple[Step, int]:
+        """Give a class another label."""
+        return await self._change(
+            lambda model: model.rename(
+                model.label_of(label), self.parse_labels([new])[0], author=author
+            )
+        )
+
+    async def join(self, labels: Sequence[Label], new: Label, author: str = "") -> tuple[Step, int]:
+        """Combine classes into one."""
+        return await self._change(
+            lambda model: model.join(
+                [model.label_of(str(label)) for label in labels],
+                self.parse_labels([new])[0],
+                author=author,
+            )
+        )
+
+    async def _change(self, change: Callable[[Model], Step]) -> tuple[Step, int]:
+        def run() -> Step:
             self.model.reload()
             if self.model.snapshot is None:
                 raise model_empty_error()
-            return self.model.forget(self.model.label_of(label), purge=purge, note=note)
+            return change(self.model)
 
-        return await self._write(forget)
+        return await self._write(run)
 
     async def undo(self, count: int) -> tuple[list[Step], int]:
         """Undo the last steps."""
