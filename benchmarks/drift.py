@@ -64,7 +64,7 @@ def measure(name: str) -> dict[str, object]:
         "above": float(np.mean(above)),
         "classes above a tenth": sum(share > 0.1 for share in above),
         "false": float(np.mean(quiet)),
-        "false, all": shares[0],
+        "false, all": float(shares[0]),
         "found": shares[1:].tolist(),
     }
 
