@@ -277,6 +277,15 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return to_numpy(predictor.covariance_of(_plain_label(label)))
 
     @property
+    def temperature_(self) -> float:
+        """What `predict_proba` divides distances by, before the softmax."""
+        predictor = self._predictor_with_classes()
+        classes = predictor.state.classes.values()
+        reference = reference_sharpness(relative_variance(classes))
+        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
+        return softmax_temperature(predictor.expected_distances(), sharpness)
+
+    @property
     def tukey_(self) -> float | None:
         """The Tukey power in use, as decided at the first fit; None for no power."""
         return self.state_.transform.power
@@ -1084,13 +1093,6 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         variance = relative_variance(classes)
         return np.asarray(novelty_zscore(distances, expected.astype(distances.dtype), variance))
 
-    def _temperature(self) -> float:
-        predictor = self._predictor_with_classes()
-        classes = predictor.state.classes.values()
-        reference = reference_sharpness(relative_variance(classes))
-        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
-        return softmax_temperature(predictor.expected_distances(), sharpness)
-
     def _ranked(self, X: Any, k: int, *, probabilities: bool = False) -> _Ranking:
         """The most probable classes of each sample: the nearest ones, if all priors are equal."""
         predictor = self._predictor_with_classes()
@@ -1098,7 +1100,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_int("k", k, 1, n_classes, note=" (the number of classes)", error=InputError)
         priors = log_priors(self.priors, predictor.state)
         uses_softmax = probabilities or priors is not None
-        temperature = self._temperature() if uses_softmax else 0.0
+        temperature = self.temperature_ if uses_softmax else 0.0
         array = self._checked(X)
         queries = self._queries(array, predictor)
         n_nearest = int(k) if priors is None else n_classes
@@ -1120,7 +1122,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _logits(self, X: Any) -> tuple[Array, Array]:
         """The checked samples, and the logarithms of unnormalized probabilities."""
         array, distances = self._distances(X)
-        logits = softmax_logits(distances, self._temperature())
+        logits = softmax_logits(distances, self.temperature_)
         priors = log_priors(self.priors, self.state_)
         if priors is not None:
             logits = logits + namespace(logits).astype(to_backend_of(priors, logits), logits.dtype)
