@@ -20,12 +20,12 @@ from fecam.report import Run, read_run
 
 RECORDS = Path(__file__).parent.parent / "docs" / "records"
 ENVIRONMENT = ("fecam", "python", "packages", "machine", "git", "started")
-METHOD = ("learner", "options", "head_options", "settings")
+METHOD = ("learner", "approximation", "options", "head_options", "settings")
 """Equal in all records of a method, or those of the last task."""
 RESULT = (
     "seed", "task", "tasks", "name", "classes", "train_rows", "test_rows", "accuracy", "parts",
     "bytes", "bytes_by_kind", "parameters", "seconds_to_learn", "seconds_to_predict",
-    "calibration_error", "novelty_auroc",
+    "calibration_error", "novelty_auroc", "fitted",
 )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def write_records(folders: Sequence[Path], to: Path = RECORDS) -> list[Path]:
             "experiment": run.name,
             "kind": "task",
             "head": head,
-            **{key: last.get(key) for key in METHOD},
+            **{key: last.get(key) for key in METHOD if key != "approximation" or key in last},
             **environments[head],
             "results": [
                 {key: _rounded(record.get(key)) for key in RESULT}

@@ -23,6 +23,7 @@ from fecam.cli import (
     export,
     features,
     learn,
+    migrate,
     predict,
     serve,
     train,
@@ -41,6 +42,7 @@ COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "join": edit.join,
         "undo": edit.undo,
         "merge": edit.merge,
+        "migrate": migrate.migrate,
     },
     "Ask": {"predict": predict.predict, "evaluate": evaluate.evaluate},
     "Inspect": {
