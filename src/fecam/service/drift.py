@@ -1,9 +1,9 @@
 """Drift per class: whether the items it is predicted for are still like those it has learned.
 
 Of items of learned classes, 5 % have a novelty above its 5 % point. The answers of each class are
-counted in windows of `WINDOW`. A window gives an alarm if so many of its items are above that point
-that this has a probability of at most `FALSE_ALARM_RATE` while a tenth of the items are: the
-novelty of a class may be off by a factor of two.
+counted in windows of `WINDOW`. A window gives an alarm if the number of its items above that point
+has a probability of at most `FALSE_ALARM_RATE` while a tenth of the items are above it: the novelty
+of a class may be off by a factor of two.
 """
 
 from __future__ import annotations
