@@ -88,18 +88,30 @@ def _part(data: Dataset, encoders: list[Any], where: str, start: int, stop: int)
     return old, new, part.labels
 
 
-def measure(taught: Features, items: Features, test: Features, what: str) -> dict[str, Any]:
+class Taught:
+    """A model under each encoder, and their accuracy on test images."""
+
+    def __init__(self, taught: Features, test: Features) -> None:
+        self.test = test
+        self.old = FeCAMClassifier().fit(taught.old, taught.y)
+        anew = FeCAMClassifier().fit(taught.new, taught.y)
+        self.facts = {
+            "old": self.old.score(test.old, test.y),
+            "anew": anew.score(test.new, test.y),
+            "rejected by old": _rejected(self.old, test.old),
+        }
+
+
+def measure(taught: Taught, items: Features, what: str) -> dict[str, Any]:
     """Return the accuracy of each way to a model of the new features."""
     say(f"  {len(items.y):,} images of {what} ...")
-    old = FeCAMClassifier().fit(taught.old, taught.y)
-    anew = FeCAMClassifier().fit(taught.new, taught.y)
+    old, test = taught.old, taught.test
     done = migrate(old, items.old, items.new)
     estimate = done.estimate
     record = {
         "images": len(items.y),
         "what": what,
-        "old": old.score(test.old, test.y),
-        "anew": anew.score(test.new, test.y),
+        **taught.facts,
         "migrate": done.classifier.score(test.new, test.y),
         "expected": estimate.accuracy,
         "lowest": estimate.lowest_accuracy,
@@ -108,7 +120,6 @@ def measure(taught: Features, items: Features, test: Features, what: str) -> dic
         "novel": estimate.novel,
         "confidence": float(done.classifier.predict_proba(test.new).max(axis=1).mean()),
         "rejected": _rejected(done.classifier, test.new),
-        "rejected by old": _rejected(old, test.old),
     }
     return record | {name: clf.score(test.new, test.y) for name, clf in _others(old, items)}
 
@@ -170,7 +181,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--root", type=Path, required=True, help="folder of CIFAR-100")
     args = parser.parse_args()
-    taught = read(args.root, "taught") if args.quick else read(args.root, "taught", "more-taught")
+    images = read(args.root, "taught") if args.quick else read(args.root, "taught", "more-taught")
     unlabeled = (
         read(args.root, "unlabeled")
         if args.quick
@@ -178,18 +189,19 @@ def main() -> None:
     )
     test = read(args.root, "test")
     order = np.random.default_rng(0).permutation(len(unlabeled.y))
+    taught = Taught(images, test)
     records = [
-        measure(taught, unlabeled.where(order[:n]), test, "the same classes")
+        measure(taught, unlabeled.where(order[:n]), "the same classes")
         for n in SIZES
         if MIN_ITEMS <= n <= (500 if args.quick else len(order))
     ]
-    half = taught.of(0, 50), test.of(0, 50)
+    half = Taught(images.of(0, 50), test.of(0, 50))
     for what, pool in (
         ("the same 50 classes", unlabeled.of(0, 50)),
         ("50 other classes", unlabeled.of(50, 100)),
     ):
         rows = np.random.default_rng(0).permutation(len(pool.y))[:OTHER_CLASSES]
-        records.append(measure(half[0], pool.where(rows), half[1], what))
+        records.append(measure(half, pool.where(rows), what))
         if args.quick:
             break
     text = table(records)
