@@ -5,7 +5,7 @@ map of transformed features (`fecam.core.transport`). Then each mean moves by wh
 the items of its class, which the old classifier's probabilities weigh (`corrected`). Probabilities
 and novelty are fitted to items that were left out. Measured on CIFAR-100 (benchmarks/migration.py),
 this is better than the map alone, than learning the items under the old classifier's labels, and
-than both together; residual covariances and effective counts make it worse.
+than both together; effective counts make it worse.
 """
 
 from __future__ import annotations
