@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fecam.learners.task import LearningTask
 
 __all__ = [
-    "DECISIONS", "Entry", "Learner", "LearningTask", "OracleLadder", "Recipe", "available", "check_name", "make",
-    "options", "recipe_for", "transformer_recipe",
+    "DECISIONS", "Entry", "Learner", "LearningTask", "OracleLadder", "Recipe", "available",
+    "check_name", "make", "options", "recipe_for", "transformer_recipe",
 ]  # fmt: skip
 
 _LAZY = {
