@@ -400,7 +400,7 @@ def test_an_experiment_on_a_transformer_round_trips(transformer, tmp_path):
     assert spec.load(written(tmp_path, heads_only.as_toml())) == heads_only
 
 
-def test_wrong_start_networks_are_found_before_anything_is_trained(
+def test_learners_that_do_not_fit_are_found_before_anything_is_trained(
     transformer, experiment, tmp_path
 ):
     cases = {
@@ -411,7 +411,11 @@ def test_wrong_start_networks_are_found_before_anything_is_trained(
         "ssre on a ViT": (transformer + '\n[[learners]]\nname = "ssre"\n', "3 x 3 convolution"),
         "another encoder": (
             transformer.replace(f"hf:{tmp_path / 'vit'}", "efficientnet-lite0"),
-            "learners start from a vision transformer hf:",
+            "learners start from a vision transformer or a ResNet-18",
+        ),
+        "a memory that the last task will not fit": (
+            SIGNS + HEADS + '\n[[learners]]\nname = "replay"\nexemplars = 5\n',
+            "the learner 'replay': exemplars=5 in total is less than one for each of the 6",
         ),
     }
     for text, message in cases.values():

@@ -128,6 +128,15 @@ class Learner:
             A new network of the recipe.
         """
 
+    def check_classes(self, counts: Sequence[int]) -> None:
+        """Raise `TrainingError` for tasks that the method cannot learn, before the first one.
+
+        Parameters
+        ----------
+        counts : sequence of int
+            The number of new classes of each task.
+        """
+
     def check_task(self, task: LearningTask) -> None:
         """Raise `TrainingError` for a task that the method cannot learn.
 
