@@ -48,15 +48,21 @@ def merged(folders: Iterable[Path]) -> Run:
 
 
 def write_records(folders: Sequence[Path], to: Path = RECORDS) -> list[Path]:
-    """Write a file per method of the runs of one experiment, and return their paths."""
+    """Write a file per method of the runs of one experiment, and return their paths.
+
+    Of an experiment that runs all heads on several networks, only learners have files.
+    """
     environments = {
         head: {key: run.about.get(key) for key in ENVIRONMENT}
         for run in map(read_run, folders)
         for head in run.heads
     }
     run, paths = merged(folders), []
+    crossed = bool(spec.load(run.name).networks)
     for head, seeds in run.heads.items():
         last = [*seeds.values()][-1][-1]
+        if crossed and last.get("learner") is None:
+            continue  # too many: the table has them
         content = {
             "experiment": run.name,
             "kind": "task",

@@ -411,7 +411,7 @@ def test_learners_that_do_not_fit_are_found_before_anything_is_trained(
         "ssre on a ViT": (transformer + '\n[[learners]]\nname = "ssre"\n', "3 x 3 convolution"),
         "another encoder": (
             transformer.replace(f"hf:{tmp_path / 'vit'}", "efficientnet-lite0"),
-            "learners start from a vision transformer hf:",
+            "learners start from a vision transformer or a ResNet-18",
         ),
         "a memory that the last task will not fit": (
             SIGNS + HEADS + '\n[[learners]]\nname = "replay"\nexemplars = 5\n',
