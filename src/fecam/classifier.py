@@ -32,6 +32,7 @@ from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.compression import compressed
 from fecam.core.compression_loss import CompressionEstimate, estimate_compression
 from fecam.core.distances import Neighbors
+from fecam.core.explanation import explain_query
 from fecam.core.measurement import measured_rows, novelty_scores
 from fecam.core.metric import Metric
 from fecam.core.novelty import MIN_CLASSES, fitted_scale
@@ -42,9 +43,18 @@ from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform, unit_length
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import FecamError, InputError, SettingsError
-from fecam.inputs import check_features, check_labels, check_range, kind_of, repeated_rows
+from fecam.inputs import (
+    check_features,
+    check_labels,
+    check_range,
+    kind_of,
+    repeated_rows,
+    single_row,
+)
 from fecam.labels import check_same_kind
 from fecam.presets import preset
+from fecam.relabeling import joining, renaming
+from fecam.results import Explanation
 from fecam.settings import (
     PARAMETERS,
     check_compatible,
@@ -276,6 +286,15 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return to_numpy(predictor.covariance_of(_plain_label(label)))
 
     @property
+    def temperature_(self) -> float:
+        """What `predict_proba` divides distances by, before the softmax."""
+        predictor = self._predictor_with_classes()
+        classes = predictor.state.classes.values()
+        reference = reference_sharpness(relative_variance(classes))
+        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
+        return softmax_temperature(predictor.expected_distances(), sharpness)
+
+    @property
     def tukey_(self) -> float | None:
         """The Tukey power in use, as decided at the first fit; None for no power."""
         return self.state_.transform.power
@@ -420,6 +439,63 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             If there is no such class.
         """
         self._state = self.state_.forget(_plain_label(label))
+        return self.refresh()
+
+    def rename(self, label: Hashable, new: Hashable) -> Self:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : Hashable
+            A label that was learned.
+        new : Hashable
+            A label that no other class has, of the same type as the other labels.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        InputError
+            If another class has the new label; `join` combines two classes.
+        """
+        return self._relabel(renaming(self.state_, _plain_label(label), _plain_label(new)))
+
+    def join(self, labels: Iterable[Hashable], new: Hashable) -> Self:
+        """Combine classes into one, exactly as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of Hashable
+            Labels that were learned, two or more; one of them may be ``new``.
+        new : Hashable
+            The label of the joined class. If another class has it, that class is joined too.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no class with one of the labels.
+        InputError
+            If only one class is named.
+        SettingsError
+            If ``domains="average"`` averaged the matrices of a class.
+        """
+        plain = [_plain_label(label) for label in labels]
+        return self._relabel(joining(self.state_, plain, _plain_label(new)))
+
+    def _relabel(self, names: Mapping[Hashable, Hashable]) -> Self:
+        self._state = self.state_.relabel(names)
+        if isinstance(self.priors, Mapping):
+            self.priors = {names.get(name, name): weight for name, weight in self.priors.items()}
         return self.refresh()
 
     def merge(self, other: FeCAMClassifier) -> Self:
@@ -922,6 +998,58 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         return self._detailed(X, k, probabilities=probabilities)[1]
 
+    def explain(
+        self, x: Any, *, k: int = 3, label: Hashable = None, n_parts: int = 5
+    ) -> Explanation:
+        """Return why a sample is predicted as its class.
+
+        Parameters
+        ----------
+        x : array of shape (n_features,) or (1, n_features)
+            Features of one sample.
+        k : int, default=3
+            Number of nearest classes to describe; all of them if there are fewer.
+        label : Hashable, optional
+            Class whose distance is decomposed by direction and feature. Default: the nearest.
+        n_parts : int, default=5
+            Number of directions and of features, those with the largest contributions.
+
+        Returns
+        -------
+        Explanation
+            Distances, novelty, and what they consist of; all parts sum to the squared distance.
+
+        Examples
+        --------
+        >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["cat", "cat", "dog"])
+        >>> why = clf.explain([0.1, 0.9])
+        >>> why.label, [near.label for near in why.nearest], why.explained
+        ('cat', ['cat', 'dog'], 'cat')
+        """
+        check_int("k", k, error=InputError)
+        check_int("n_parts", n_parts, 0, error=InputError)
+        n_classes = len(self._predictor_with_classes().labels)
+        if label is not None:
+            self.state_.stats_of(_plain_label(label))
+        ranking = self._ranked(
+            single_row(x), min(k, n_classes) if label is None else n_classes, probabilities=True
+        )
+        predictor = ranking.predictor
+        indices = ranking.indices[0].tolist()
+        explained = indices[0] if label is None else predictor.labels.index(_plain_label(label))
+        shown = [i for i, index in enumerate(indices) if i < k or index == explained]
+        names = getattr(self, "feature_names_in_", None)
+        return explain_query(
+            predictor,
+            ranking.queries[0, :],
+            [indices[i] for i in shown],
+            ranking.probabilities[0, shown].tolist(),
+            float(self._novelty(ranking.queries, predictor, ranking.neighbors)[0]),
+            explained=explained,
+            n_parts=n_parts,
+            feature_names=None if predictor.state.transform.projection is not None else names,
+        )
+
     def predict_top_k(self, X: Any, k: int) -> Any:
         """Return the nearest classes of each sample, or with ``priors`` the most probable ones.
 
@@ -1026,13 +1154,6 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         variance = relative_variance(classes)
         return np.asarray(novelty_zscore(distances, expected.astype(distances.dtype), variance))
 
-    def _temperature(self) -> float:
-        predictor = self._predictor_with_classes()
-        classes = predictor.state.classes.values()
-        reference = reference_sharpness(relative_variance(classes))
-        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
-        return softmax_temperature(predictor.expected_distances(), sharpness)
-
     def _ranked(self, X: Any, k: int, *, probabilities: bool = False) -> _Ranking:
         """The most probable classes of each sample: the nearest ones, if all priors are equal."""
         predictor = self._predictor_with_classes()
@@ -1040,7 +1161,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_int("k", k, 1, n_classes, note=" (the number of classes)", error=InputError)
         priors = log_priors(self.priors, predictor.state)
         uses_softmax = probabilities or priors is not None
-        temperature = self._temperature() if uses_softmax else 0.0
+        temperature = self.temperature_ if uses_softmax else 0.0
         array = self._checked(X)
         queries = self._queries(array, predictor)
         n_nearest = int(k) if priors is None else n_classes
@@ -1062,7 +1183,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _logits(self, X: Any) -> tuple[Array, Array]:
         """The checked samples, and the logarithms of unnormalized probabilities."""
         array, distances = self._distances(X)
-        logits = softmax_logits(distances, self._temperature())
+        logits = softmax_logits(distances, self.temperature_)
         priors = log_priors(self.priors, self.state_)
         if priors is not None:
             logits = logits + namespace(logits).astype(to_backend_of(priors, logits), logits.dtype)
@@ -1078,6 +1199,21 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         if not predictor.labels:
             raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
         return predictor
+
+    def queries(self, X: Any) -> Array:
+        """Return checked and transformed samples, as ``predictor_`` takes them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_samples, n_transformed_features)
+            Samples in the space of ``means_``.
+        """
+        return self._queries(self._checked(X), self._predictor_with_classes())
 
     def _checked(self, X: Any) -> Array:
         array = check_features(X)

@@ -74,6 +74,17 @@ def _first(mask: Array, X: Array) -> tuple[int, int, float]:
     return int(row), int(column), float(X[int(row), int(column)])
 
 
+def single_row(x: Any, *, name: str = "x") -> Any:
+    """Return one sample, a vector or a matrix with one row, as a matrix; check nothing else."""
+    if not (is_array(x) or hasattr(x, "iloc")):
+        x = np.asarray(x)
+    if len(x.shape) == 1:
+        x = np.asarray(x)[None, :] if hasattr(x, "iloc") else x[None, :]
+    if len(x.shape) == 2 and x.shape[0] != 1:
+        raise InputError(f"{name} has {x.shape[0]} rows. Give one sample, such as {name}[0].")
+    return x
+
+
 def check_range(X: Array, transform: Transform, dtype: Any, *, name: str = "X") -> None:
     """Raise if a feature is outside the domain of the transform or too large for the dtype."""
     xp = namespace(X)
@@ -137,8 +148,9 @@ def repeated_rows(sample_weight: Any, n_rows: int) -> np.ndarray[Any, Any]:
         is_bad = ~(np.isfinite(weights) & (weights >= 0) & (weights == np.floor(weights)))
     if is_bad.any():
         row = int(is_bad.argmax())
+        bad = weights[row : row + 1].tolist()[0]
         raise InputError(
-            f"sample_weight has {weights[row : row + 1].tolist()[0]!r} at row {row}. A weight is the number of times "
+            f"sample_weight has {bad!r} at row {row}. A weight is the number of times "
             "that a sample counts: a whole number >= 0. Scale and round fractions."
         )
     if not weights.any():

@@ -21,10 +21,16 @@ from fecam.data.items import kind_of
 from fecam.errors import InputError, ServiceError
 from fecam.results import (
     Candidate,
+    ChangeResult,
+    ClassDistance,
     ClassMap,
     ClassRecord,
+    Direction,
+    Discovery,
     Evaluation,
-    ForgetResult,
+    Explanation,
+    FeatureContribution,
+    Group,
     Label,
     LearnResult,
     ModelInfo,
@@ -106,9 +112,32 @@ def _read(kind: Any, content: Any) -> Any:
         novelty = content.get("novelty")
         novelty = math.nan if novelty is None else novelty
         return from_json(kind, {"label": None, **content}, novelty=novelty, nearest=nearest)
+    if kind is Explanation:
+        return _read_explanation(content)
+    if kind is Discovery:
+        groups = [from_json(Group, group) for group in content["groups"]]
+        return from_json(kind, content, groups=groups)
     if kind is LearnResult:
         return from_json(kind, content, seconds=content["milliseconds"] / 1000)
     return from_json(kind, content)
+
+
+def _read_explanation(content: Any) -> Explanation:
+    """Return an explanation; that of an item that cannot be read has only an error."""
+    empty: dict[str, Any] = {"label": None, "margin": None, "explained": None}
+    empty |= {"other_directions": math.nan, "other_features": math.nan}
+    parts: Mapping[str, type[Any]] = {
+        "nearest": ClassDistance,
+        "directions": Direction,
+        "features": FeatureContribution,
+    }
+    lists = {
+        name: [from_json(kind, part) for part in content.get(name, ())]
+        for name, kind in parts.items()
+    }
+    novelty = content.get("novelty")
+    novelty = math.nan if novelty is None else novelty
+    return from_json(Explanation, {**empty, **content}, novelty=novelty, **lists)
 
 
 class endpoint(Generic[P, T]):
@@ -209,6 +238,52 @@ class Requests:
         )
 
     @endpoint
+    def explain(
+        self, items: Any, *, top: int = 3, label: Label | None = None
+    ) -> Request[ResultList[Explanation]]:
+        """Explain the predictions of a few items.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features, as for `predict`; at most 16.
+        top : int, default=3
+            Number of nearest classes to describe.
+        label : str, int or bool, optional
+            Class whose distance is decomposed; the nearest by default.
+
+        Returns
+        -------
+        list of Explanation
+            One per item.
+        """
+        explain = None if label is None else str(_plain(label))
+        body = api.ExplainRequest(**as_field(items), top=top, explain=explain)
+        return Request(api.EXPLAIN, **_sent(body))
+
+    @endpoint
+    def discover(self, items: Any, *, reject: float = 0.2, min_size: int = 2) -> Request[Discovery]:
+        """Group items that fit no class into candidates for new classes.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features, as for `predict`.
+        reject : float, default=0.2
+            Share of items of known classes that may be taken for unknown ones before they are
+            grouped.
+        min_size : int, default=2
+            Number of items of the smallest group.
+
+        Returns
+        -------
+        Discovery
+            Groups of positions of the items.
+        """
+        body = api.DiscoverRequest(**as_field(items), reject=reject, min_size=min_size)
+        return Request(api.DISCOVER, **_sent(body))
+
+    @endpoint
     def learn(
         self,
         items: Any,
@@ -246,7 +321,7 @@ class Requests:
         return Request(api.TEACH, **sent)
 
     @endpoint
-    def forget(self, label: Label, *, purge: bool = False) -> Request[ForgetResult]:
+    def forget(self, label: Label, *, purge: bool = False) -> Request[ChangeResult]:
         """Remove a class.
 
         Parameters
@@ -258,13 +333,49 @@ class Requests:
 
         Returns
         -------
-        ForgetResult
+        ChangeResult
             The step, and the version of the model.
         """
-        name = quote(str(label), safe="").replace(".", "%2E")  # a class may be called ".."
         params = {"purge": "true"} if purge else {}
-        path = api.FORGET.path.format(label=name)
-        return Request(api.FORGET, path, params, is_idempotent=False)
+        return Request(api.FORGET, _class_path(label), params, is_idempotent=False)
+
+    @endpoint
+    def rename(self, label: Label, new: Label) -> Request[ChangeResult]:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : str, int or bool
+            The class.
+        new : str, int or bool
+            A label that no other class has.
+
+        Returns
+        -------
+        ChangeResult
+            The step, and the version of the model.
+        """
+        body = _sent(api.RenameRequest(label=_plain(new)))
+        return Request(api.RENAME, _class_path(label), **body, is_idempotent=False)
+
+    @endpoint
+    def join(self, labels: Iterable[Label], new: Label) -> Request[ChangeResult]:
+        """Combine classes into one, as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of str, int or bool
+            The classes, two or more; one of them may be ``new``.
+        new : str, int or bool
+            The label of the joined class.
+
+        Returns
+        -------
+        ChangeResult
+            The step, and the version of the model.
+        """
+        body = api.JoinRequest(labels=[_plain(label) for label in labels], label=_plain(new))
+        return Request(api.JOIN, **_sent(body), is_idempotent=False)
 
     @endpoint
     def undo(self, steps: int = 1) -> Request[ResultList[Step]]:
@@ -337,6 +448,11 @@ class Requests:
             The file.
         """
         return Request(api.FILE, file=Path(path))
+
+
+def _class_path(label: Label) -> str:
+    name = quote(str(label), safe="").replace(".", "%2E")  # a class may be called ".."
+    return api.FORGET.path.format(label=name)
 
 
 def _labeled(items: Any, labels: Label | Sequence[Label], note: str = "") -> dict[str, Any]:

@@ -18,11 +18,13 @@ import numpy as np
 
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.errors import FecamError, InputError, MissingPackageError
+from fecam.features.extraction import Encoded
 from fecam.labels import parse_label
 from fecam.model import LearnResult, Model
 from fecam.model.model import DEFAULT_ENCODERS
 from fecam.model_file.snapshot import Snapshot
 from fecam.results import Label, Step
+from fecam.service.analysis import AnalysisThread
 from fecam.service.copies import backup_copy
 from fecam.service.encoding import ItemEncoder, oversized_images
 from fecam.service.logs import log
@@ -57,6 +59,7 @@ class Engine:
         self.model = Model(path or settings.model, encoder=settings.encoder, device=settings.device)
         self._predictor = Predictor(self.model.snapshot, self.limits, settings.search)
         self._encoder = ItemEncoder(self.model, self.limits)
+        self.analysis = AnalysisThread(self.limits)
         self.encoder_error: Exception | None = None
         """Why the encoder cannot be loaded."""
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="fecam-writer")
@@ -77,6 +80,7 @@ class Engine:
         self._poll_now.set()
         await self._encoder.close()
         await self._predictor.close()
+        await self.analysis.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -107,10 +111,10 @@ class Engine:
         self, kind: str, items: Any, top: int = 1, reject: float | None = None
     ) -> EncodedAnswers:
         """Return the answers for items; an unreadable item has an error."""
-        self.check_kind(kind)
         if kind == "features":
+            self.check_kind(kind)
             return await self._predictor.predict(items, top, reject)
-        encoded = await self._encoder.encode(kind, items)
+        encoded = await self.encode(kind, items)
         answers: list[Answer] = [{"error": ""} for _ in items]
         for i, message in encoded.failed.items():
             answers[i] = {"error": message}
@@ -119,7 +123,14 @@ class Engine:
         predicted = await self._predictor.predict(encoded.features, top, reject)
         for i, answer in zip(encoded.rows, predicted.answers, strict=True):
             answers[i] = answer
-        return EncodedAnswers.encode(answers, predicted.version)
+        return predicted._replace(json=EncodedAnswers.encode(answers, predicted.version).json)
+
+    async def encode(self, kind: str, items: Any) -> Encoded:
+        """Return the features of the readable items, and a message for each of the others."""
+        self.check_kind(kind)
+        if kind == "features":
+            return Encoded(items, [*range(len(items))], {})
+        return await self._encoder.encode(kind, items)
 
     def check_kind(self, kind: str) -> None:
         """Raise if the model takes another kind of items."""
@@ -155,6 +166,7 @@ class Engine:
         labels: Sequence[Any],
         note: str = "",
         idempotency_key: str = "",
+        author: str = "",
     ) -> tuple[LearnResult, int]:
         """Learn labeled items; on return the change is on disk and served."""
 
@@ -165,7 +177,7 @@ class Engine:
             self.model.reload()
             parsed = self.parse_labels(labels)
             options: dict[str, Any] = {"note": note, "strict": False, "kind": kind}
-            options["idempotency_key"] = idempotency_key
+            options |= {"idempotency_key": idempotency_key, "author": author}
             if kind != "images":
                 return self.model.learn(items, parsed, **options)
             rejected = oversized_images(items, self.limits.max_pixels)
@@ -179,16 +191,38 @@ class Engine:
 
         return await self._write(learn)
 
-    async def forget(self, label: str, *, purge: bool, note: str = "") -> tuple[Step, int]:
+    async def forget(self, label: str, *, purge: bool, author: str = "") -> tuple[Step, int]:
         """Remove a class."""
+        return await self._change(
+            lambda model: model.forget(model.label_of(label), purge=purge, author=author)
+        )
 
-        def forget() -> Step:
+    async def rename(self, label: str, new: Label, author: str = "") -> tuple[Step, int]:
+        """Give a class another label."""
+        return await self._change(
+            lambda model: model.rename(
+                model.label_of(label), self.parse_labels([new])[0], author=author
+            )
+        )
+
+    async def join(self, labels: Sequence[Label], new: Label, author: str = "") -> tuple[Step, int]:
+        """Combine classes into one."""
+        return await self._change(
+            lambda model: model.join(
+                [model.label_of(str(label)) for label in labels],
+                self.parse_labels([new])[0],
+                author=author,
+            )
+        )
+
+    async def _change(self, change: Callable[[Model], Step]) -> tuple[Step, int]:
+        def run() -> Step:
             self.model.reload()
             if self.model.snapshot is None:
                 raise model_empty_error()
-            return self.model.forget(self.model.label_of(label), purge=purge, note=note)
+            return change(self.model)
 
-        return await self._write(forget)
+        return await self._write(run)
 
     async def undo(self, count: int) -> tuple[list[Step], int]:
         """Undo the last steps."""
