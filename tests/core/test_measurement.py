@@ -62,7 +62,6 @@ def test_a_new_class_among_many_derives_few_precisions():
 
 
 def test_rows_of_models_with_few_classes_count_less():
-<<<<<<< HEAD
     assert row_weights(np.array([5.0, 10.0])).tolist() == [0.5**1.5, 1.0]
 
 
@@ -86,8 +85,6 @@ def test_scores_in_the_pooled_metric_are_those_of_a_model_without_the_row(count)
         fitted.append(contrast_scores(squares, space._background(query))[0])
     # The logarithms of ratios, whose logarithms the scores are.
     np.testing.assert_allclose(np.exp(np.negative(formula)), np.exp(np.negative(fitted)), atol=0.1)
-=======
-    assert row_weights(np.array([5.0, 10.0])).tolist() == [1 / 4, 1.0]
 
 
 def test_samples_that_were_not_learned_are_measured_by_their_distances():
@@ -107,4 +104,3 @@ def test_samples_that_were_not_learned_are_measured_by_their_distances():
         loss = np.log(np.exp(logits).sum(axis=1)) - logits[:, label]
         np.testing.assert_allclose(columns.losses[:, 5], loss, rtol=1e-4, atol=1e-5)
         assert set(columns.n_classes) == {4.0} and set(columns.dof) == {float(predictor.dof)}
->>>>>>> origin/main
