@@ -592,7 +592,8 @@ def _half_way(exhaustive: ExhaustiveDistances) -> list[float | None]:
     if len(exhaustive.precisions) < 2:
         return [None]
     xp = namespace(exhaustive.origin)
-    distances = exhaustive(xp.stack([precision.center for precision in exhaustive.precisions]))
+    centers = xp.stack([precision.center for precision in exhaustive.precisions])
+    distances = exhaustive(centers) / exhaustive.scales  # each class has its own factor
     apart = add_to_diagonal(distances, float(xp.max(distances)) + 1)
     return [float(value) / 4 for value in xp.min(apart, axis=1)]
 
