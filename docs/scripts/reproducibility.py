@@ -39,6 +39,14 @@ FROZEN = (
     "test_few_shot.test_neither_the_order_of_new_classes_nor_their_grouping_matters",
 )
 """Of learners that train in the first task only."""
+ATTENTION = (
+    "test_few_shot.test_prototypes_may_come_in_any_order_and_each_query_has_its_own",
+    "test_few_shot.test_a_block_without_output_only_normalizes_its_tokens",
+    "test_few_shot.test_the_first_stage_is_that_of_d_cosine",
+    "test_few_shot.test_the_second_stage_trains_the_network_and_the_block",
+    "test_few_shot.test_an_episode_has_disjoint_images_of_its_classes",
+)
+"""Of learners with attention over prototypes."""
 INVARIANTS = {
     "ft": (
         "test_methods.test_fine_tuning_equals_a_plain_loop",
@@ -54,6 +62,7 @@ INVARIANTS = {
         "test_methods.test_a_strong_penalty_holds_important_weights",
         "test_methods.test_the_fisher_information_of_logistic_regression",
         "test_methods.test_the_fisher_information_is_of_single_images_and_changes_nothing",
+        "test_methods.test_squared_mean_gradients_are_the_fisher_information_divided_by_the_batch",
     ),
     "lwf": (
         "test_methods.test_lwf_without_distillation_is_fine_tuning",
@@ -154,6 +163,46 @@ INVARIANTS = {
         "test_prompts.test_features_are_those_of_the_formula",
         "test_prompts.test_prompts_per_sample_do_not_depend_on_the_batch",
     ),
+    "lwf-sdc": (
+        "test_drift.test_the_drift_equals_its_formula",
+        "test_drift.test_a_common_shift_moves_every_mean_by_it",
+        "test_moving.test_means_stay_if_the_network_does",
+        "test_moving.test_methods_that_train_alike_have_the_same_weights_and_share_checkpoints",
+    ),
+    "ldc": (
+        "test_moving.test_a_linear_drift_moves_means_and_covariances_exactly",
+        "test_moving.test_means_stay_if_the_network_does",
+        "test_moving.test_methods_that_train_alike_have_the_same_weights_and_share_checkpoints",
+        "test_moving.test_a_nearest_mean_head_has_the_means_of_the_method",
+    ),
+    "adc": (
+        "test_moving.test_images_move_along_the_gradient",
+        "test_moving.test_more_images_are_taken_for_the_class_after_more_steps",
+        "test_moving.test_without_steps_means_follow_their_nearest_images",
+        "test_moving.test_means_stay_if_the_network_does",
+    ),
+    "dpcr": (
+        "test_moving.test_the_ridge_classifier_is_that_of_all_samples_in_any_order_of_classes",
+        "test_moving.test_dpcr_predicts_as_a_ridge_regression_if_the_network_stays",
+        "test_moving.test_a_linear_drift_moves_means_and_covariances_exactly",
+        "test_moving.test_directions_that_are_noise_are_not_directions_of_a_class",
+    ),
+    "efc": (
+        "test_moving.test_the_metric_is_the_information_of_the_outputs",
+        "test_moving.test_in_the_identity_the_metric_distance_is_the_squared_distance",
+        "test_moving.test_weights_ignore_directions_that_the_metric_does_not_see",
+        "test_moving.test_efc_plus_plus_replays_afterwards",
+    ),
+    "adagauss": (
+        "test_moving.test_statistics_through_the_identity_are_those_of_the_samples",
+        "test_moving.test_the_loss_against_collapse_is_lowest_at_a_covariance_of_one_or_more",
+        "test_moving.test_a_batch_must_have_more_images_than_features",
+    ),
+    "fecam-moving": (
+        "test_moving.test_a_linear_drift_moves_the_statistics_of_fecam_exactly",
+        "test_moving.test_statistics_of_fecam_stay_if_the_network_does",
+        "test_moving.test_methods_that_train_alike_have_the_same_weights_and_share_checkpoints",
+    ),
     "finetune": (
         "test_few_shot.test_finetune_trains_small_new_rows_with_all_outputs_on_the_session_alone",
         "test_few_shot.test_the_first_task_of_finetune_is_that_of_ft_with_a_linear_classifier",
@@ -163,6 +212,33 @@ INVARIANTS = {
         *FROZEN,
         "test_few_shot.test_a_nearest_mean_head_by_cosine_predicts_as_the_method",
         "test_few_shot.test_the_scale_is_not_trained",
+    ),
+    "topic": (
+        "test_few_shot.test_topic_without_its_losses_is_finetune_to_the_bit",
+        "test_few_shot.test_anchors_are_kept_as_images_and_hold_their_features",
+        "test_few_shot.test_losses_of_anchors_equal_literal_ones",
+    ),
+    "cec": (
+        *FROZEN,
+        *ATTENTION,
+        "test_few_shot.test_turned_images_are_classes_of_their_own",
+        "test_few_shot.test_four_quarters_are_a_whole_turn_and_each_class_has_its_own",
+    ),
+    "limit": (
+        *FROZEN,
+        *ATTENTION,
+        "test_few_shot.test_fake_new_classes_of_limit_replace_rows_of_the_classifier",
+    ),
+    "metafscil": (
+        "test_few_shot.test_fast_weights_are_those_of_plain_training_and_the_original_stays",
+        "test_few_shot.test_a_session_of_metafscil_trains_new_rows_first",
+        "test_few_shot.test_sequences_change_the_network_only",
+    ),
+    "data-free-replay": (
+        "test_few_shot.test_the_first_stage_is_that_of_d_cosine",
+        "test_few_shot.test_generated_images_have_mean_0_and_deviation_1",
+        "test_few_shot.test_without_generated_images_the_last_stage_is_trained_alone",
+        "test_few_shot.test_what_is_old_learns_slowly_and_early_stages_not_at_all",
     ),
     "alice": (
         *FROZEN,
@@ -191,6 +267,9 @@ INVARIANTS = {
         "test_few_shot.test_savc_with_one_transform_is_d_cosine_to_the_bit",
         "test_few_shot.test_labels_of_transforms_can_be_inverted_and_the_first_is_the_image",
         "test_few_shot.test_savc_predicts_the_mean_over_transforms",
+        "test_few_shot.test_the_contrastive_loss_is_literal_and_ignores_empty_places",
+        "test_few_shot.test_the_queue_is_a_ring_and_the_copy_is_slow",
+        "test_few_shot.test_a_crop_of_the_whole_image_is_the_image",
     ),
     "nc-fscil": (
         "test_few_shot.test_vertices_have_unit_length_equal_angles_and_sum_to_zero",

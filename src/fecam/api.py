@@ -15,7 +15,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from fecam.results import (
     ClassMap,
     ClassRecord,
+    Discovery,
     Evaluation,
+    Explanation,
     ForgetResult,
     LearnResult,
     ModelInfo,
@@ -29,6 +31,8 @@ MAX_TOP = 1000
 MAX_LABEL = 200
 MAX_NOTE = 2000
 MAX_UNDO = 20
+MAX_EXPLAINED = 16
+"""Items of a request for explanations, each of which may take a second."""
 MAX_KEY = 200
 """Characters of an idempotency key."""
 LOCAL_FIELDS = {"seconds", "idempotency_key"}
@@ -100,6 +104,47 @@ class PredictRequest(Request, kw_only=True):
     ) = None
 
 
+class ExplainRequest(Request, kw_only=True):
+    """Items of one kind to explain."""
+
+    features: Features | UnsetType = UNSET
+    texts: Texts | UnsetType = UNSET
+    images: Images | UnsetType = UNSET
+    top: Annotated[int, Meta(ge=1, le=MAX_TOP, description="Number of nearest classes.")] = 3
+    explain: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=MAX_LABEL,
+                description="Label of the class whose distance is decomposed, as a string; the "
+                "nearest by default.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class DiscoverRequest(Request, kw_only=True):
+    """Items of one kind, some of which may fit no class."""
+
+    features: Features | UnsetType = UNSET
+    texts: Texts | UnsetType = UNSET
+    images: Images | UnsetType = UNSET
+    reject: Annotated[
+        float,
+        Meta(
+            gt=0,
+            lt=1,
+            description="Share of items of known classes that may be taken for unknown ones before "
+            "they are grouped.",
+        ),
+    ] = 0.2
+    min_size: Annotated[
+        int, Meta(ge=2, le=MAX_TOP, description="Number of items of the smallest group.")
+    ] = 2
+
+
 class LabeledRequest(Request, kw_only=True):
     """Items of one kind, and one label for all or one for each."""
 
@@ -156,6 +201,8 @@ def as_sent(result: Any) -> Mapping[str, Any]:
 
 
 PREDICT = Operation("POST", "/v1/predict", "ask", Prediction, "answers", PredictRequest)
+EXPLAIN = Operation("POST", "/v1/explain", "ask", Explanation, "answers", ExplainRequest)
+DISCOVER = Operation("POST", "/v1/discover", "ask", Discovery, body=DiscoverRequest)
 EVALUATE = Operation("POST", "/v1/evaluate", "ask", Evaluation, body=LabeledRequest)
 TEACH = Operation("POST", "/v1/teach", "teach", LearnResult, body=LabeledRequest)
 FORGET = Operation("DELETE", "/v1/classes/{label}", "teach", ForgetResult)
@@ -169,6 +216,6 @@ METRICS = Operation("GET", "/metrics", "run")
 HEALTH = Operation("GET", "/healthz", "run")
 READY = Operation("GET", "/readyz", "run")
 OPERATIONS: Sequence[Operation] = (
-    PREDICT, EVALUATE, TEACH, FORGET, UNDO, MODEL, CLASSES, HISTORY, MAP, FILE,
+    PREDICT, EXPLAIN, DISCOVER, EVALUATE, TEACH, FORGET, UNDO, MODEL, CLASSES, HISTORY, MAP, FILE,
     METRICS, HEALTH, READY,
 )  # fmt: skip

@@ -32,6 +32,7 @@ from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.compression import compressed
 from fecam.core.compression_loss import CompressionEstimate, estimate_compression
 from fecam.core.distances import Neighbors
+from fecam.core.explanation import explain_query
 from fecam.core.measurement import measured_rows, novelty_scores
 from fecam.core.metric import Metric
 from fecam.core.novelty import MIN_CLASSES, fitted_scale
@@ -42,9 +43,17 @@ from fecam.core.statistics import ClassStatistics
 from fecam.core.transforms import Transform, unit_length
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import FecamError, InputError, SettingsError
-from fecam.inputs import check_features, check_labels, check_range, kind_of, repeated_rows
+from fecam.inputs import (
+    check_features,
+    check_labels,
+    check_range,
+    kind_of,
+    repeated_rows,
+    single_row,
+)
 from fecam.labels import check_same_kind
 from fecam.presets import preset
+from fecam.results import Explanation
 from fecam.settings import (
     PARAMETERS,
     check_compatible,
@@ -922,6 +931,58 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         """
         return self._detailed(X, k, probabilities=probabilities)[1]
 
+    def explain(
+        self, x: Any, *, k: int = 3, label: Hashable = None, n_parts: int = 5
+    ) -> Explanation:
+        """Return why a sample is predicted as its class.
+
+        Parameters
+        ----------
+        x : array of shape (n_features,) or (1, n_features)
+            Features of one sample.
+        k : int, default=3
+            Number of nearest classes to describe; all of them if there are fewer.
+        label : Hashable, optional
+            Class whose distance is decomposed by direction and feature. Default: the nearest.
+        n_parts : int, default=5
+            Number of directions and of features, those with the largest contributions.
+
+        Returns
+        -------
+        Explanation
+            Distances, novelty, and what they consist of; all parts sum to the squared distance.
+
+        Examples
+        --------
+        >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["cat", "cat", "dog"])
+        >>> why = clf.explain([0.1, 0.9])
+        >>> why.label, [near.label for near in why.nearest], why.explained
+        ('cat', ['cat', 'dog'], 'cat')
+        """
+        check_int("k", k, error=InputError)
+        check_int("n_parts", n_parts, 0, error=InputError)
+        n_classes = len(self._predictor_with_classes().labels)
+        if label is not None:
+            self.state_.stats_of(_plain_label(label))
+        ranking = self._ranked(
+            single_row(x), min(k, n_classes) if label is None else n_classes, probabilities=True
+        )
+        predictor = ranking.predictor
+        indices = ranking.indices[0].tolist()
+        explained = indices[0] if label is None else predictor.labels.index(_plain_label(label))
+        shown = [i for i, index in enumerate(indices) if i < k or index == explained]
+        names = getattr(self, "feature_names_in_", None)
+        return explain_query(
+            predictor,
+            ranking.queries[0, :],
+            [indices[i] for i in shown],
+            ranking.probabilities[0, shown].tolist(),
+            float(self._novelty(ranking.queries, predictor, ranking.neighbors)[0]),
+            explained=explained,
+            n_parts=n_parts,
+            feature_names=None if predictor.state.transform.projection is not None else names,
+        )
+
     def predict_top_k(self, X: Any, k: int) -> Any:
         """Return the nearest classes of each sample, or with ``priors`` the most probable ones.
 
@@ -1078,6 +1139,21 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         if not predictor.labels:
             raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
         return predictor
+
+    def queries(self, X: Any) -> Array:
+        """Return checked and transformed samples, as ``predictor_`` takes them.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n_samples, n_transformed_features)
+            Samples in the space of ``means_``.
+        """
+        return self._queries(self._checked(X), self._predictor_with_classes())
 
     def _checked(self, X: Any) -> Array:
         array = check_features(X)

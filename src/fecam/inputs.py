@@ -74,6 +74,17 @@ def _first(mask: Array, X: Array) -> tuple[int, int, float]:
     return int(row), int(column), float(X[int(row), int(column)])
 
 
+def single_row(x: Any, *, name: str = "x") -> Any:
+    """Return one sample, a vector or a matrix with one row, as a matrix; check nothing else."""
+    if not (is_array(x) or hasattr(x, "iloc")):
+        x = np.asarray(x)
+    if len(x.shape) == 1:
+        x = np.asarray(x)[None, :] if hasattr(x, "iloc") else x[None, :]
+    if len(x.shape) == 2 and x.shape[0] != 1:
+        raise InputError(f"{name} has {x.shape[0]} rows. Give one sample, such as {name}[0].")
+    return x
+
+
 def check_range(X: Array, transform: Transform, dtype: Any, *, name: str = "X") -> None:
     """Raise if a feature is outside the domain of the transform or too large for the dtype."""
     xp = namespace(X)

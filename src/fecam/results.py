@@ -84,6 +84,120 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class ClassDistance:
+    """The distance of an item to a class, and which part of the class's matrix made it.
+
+    The three parts sum to the distance.
+    """
+
+    label: Label
+    count: int
+    """Number of samples that the class was learned from."""
+    probability: float
+    distance: float
+    """Squared Mahalanobis distance."""
+    expected: float
+    """Squared distance that is expected of a new sample of the class."""
+    from_samples: float
+    """Part of the distance measured with the variance of the class's own samples."""
+    from_prior: float
+    """Part measured with the variance that all classes share: little is known of the class."""
+    from_shrinkage: float
+    """Part measured with neither, but with what shrinkage adds."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """An eigenvector of the matrix of a class, and its part of a squared distance."""
+
+    number: int
+    """1 is the direction of the largest variance."""
+    contribution: float
+    """Part of the squared distance."""
+    deviation: float
+    """Deviation of the item from the prototype, in standard deviations of the class."""
+    variance: float
+    """Eigenvalue of the matrix."""
+    from_samples: float
+    """Share of that variance that the samples of the class account for, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class FeatureContribution:
+    """A feature, and its part of a squared distance."""
+
+    feature: int
+    """Index of the feature, or of the component of a compressed model."""
+    name: str
+    contribution: float
+    """Negative if the feature makes the item more typical, given the others."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why an item is predicted as its class, or how far it is from another one."""
+
+    label: Label | None
+    """Nearest or most probable class; None if the item cannot be read."""
+    novelty: float
+    """See `Prediction.novelty`."""
+    margin: float | None
+    """Squared distance to the second class of ``nearest`` minus that to the first; None if the
+    model has one class."""
+    nearest: list[ClassDistance]
+    """Nearest classes, nearest first, and the explained one."""
+    explained: Label | None
+    """The class whose distance ``directions`` and ``features`` decompose."""
+    directions: list[Direction]
+    """Directions with the largest contributions."""
+    other_directions: float
+    """Sum of the other contributions; all of them sum to the distance."""
+    features: list[FeatureContribution]
+    """Features with the largest contributions."""
+    other_features: float
+    """Sum of the other contributions; all of them sum to the distance."""
+    error: str | None = None
+    """Why the item cannot be read; only the service sends it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Items that fit no class and are alike: a candidate for a new class."""
+
+    number: int
+    """1 is the largest group."""
+    items: list[int]
+    """Positions of the items, the most typical first."""
+    nearest: Label
+    """The learned class nearest to the group."""
+    novelty: float
+    """Median novelty of the items."""
+    stability: float
+    """How well the group recurs when it is searched among four fifths of the items, from 0 to 1."""
+
+
+class UnreadableItem(TypedDict):
+    """An item that cannot be read."""
+
+    item: int
+    """Its position."""
+    error: str
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """Groups of items that fit no class."""
+
+    groups: list[Group]
+    """The largest first."""
+    single: list[int]
+    """Positions of the items that fit neither a class nor a group."""
+    n_known: int
+    """Number of items that fit a class."""
+    unreadable: list[UnreadableItem]
+
+
+@dataclass(frozen=True)
 class LearnResult:
     """The result of learning or unlearning a batch of items."""
 

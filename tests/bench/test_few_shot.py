@@ -60,7 +60,7 @@ def experiment(tmp_path, monkeypatch):
 
 def test_a_learner_trains_in_the_first_task_and_resumes_after_any(experiment, tmp_path):
     one = experiment()
-    whole = list(runner.run(one, tmp_path / "run", device="cpu"))
+    whole = list(runner.run(one, tmp_path / "run", device="cpu", workers=1))
     trained = {(r.get("head"), r.get("task")) for r in whole if r["kind"] == "training"}
     assert trained == {(None, None), ("d-cosine", 0), ("with a head", 0)}
     for label in ("teen", "d-cosine", "with a head"):
@@ -70,7 +70,7 @@ def test_a_learner_trains_in_the_first_task_and_resumes_after_any(experiment, tm
     records = tmp_path / "run/records.jsonl"
     lines = records.read_text("utf-8").splitlines(keepends=True)
     records.write_text("".join(lines[:-1]), "utf-8")
-    list(runner.run(one, tmp_path / "run", device="cpu"))
+    list(runner.run(one, tmp_path / "run", device="cpu", workers=1))
     assert len(records.read_text("utf-8").splitlines()) == len(lines)
 
 
@@ -93,3 +93,87 @@ def test_published_lists_become_rows_of_the_data(experiment, tmp_path):
     load_data(one, None, False, lambda now: None)
     given = _with_rows(one, data).scenario.options["given"]
     assert given == {str(c): data.train[own].tolist() for c, own in rows.items()}
+
+
+NETWORKS = (
+    SIGNS.replace("seeds = [3]", "seeds = [3, 4]")
+    .replace("plan = {", "plan = { seed = 3,")
+    .replace('network = "resnet20"', 'network = "resnet18"')
+    .replace("shots = 3", 'shots = 3\ndraw = "seed"\nbase_samples = 6')
+    .split("[[learners]]", maxsplit=1)[0]
+    + """
+[[heads]]
+name = "ncm"
+metric = "cosine"
+
+[[heads]]
+name = "ncm"
+label = "own"
+metric = "cosine"
+network = "plain"
+
+[[networks]]
+name = "ft"
+label = "plain"
+
+[[networks]]
+name = "closer"
+views = 2
+
+[[learners]]
+name = "closer"
+views = 2
+"""
+)
+
+
+def test_every_head_is_run_on_every_network(experiment, tmp_path):
+    one = experiment(NETWORKS)
+    labels = ["own", "plain, teen", "plain, ncm", "closer, teen", "closer, ncm"]
+    assert [head.label for head in one.heads] == labels
+    assert spec.load(_written(one, tmp_path)).as_dict() == one.as_dict()
+    records = list(runner.run(one, tmp_path / "run", device="cpu", workers=1))
+    tasks = {(r["head"], r["seed"], r["task"]): r for r in records if r["kind"] == "task"}
+    assert len(tasks) == 6 * 2 * 3
+    trained = [r["network"] for r in records if r["kind"] == "training" and "network" in r]
+    assert trained == ["plain", "closer"]  # once: draws share a network
+    assert all(r["train_rows"] == 12 for r in records if r["kind"] == "task" and not r["task"])
+    for seed, task in ((seed, task) for seed in (3, 4) for task in range(3)):
+        assert tasks["own", seed, task]["accuracy"] == tasks["plain, ncm", seed, task]["accuracy"]
+        # The rule of CLOSER is a cosine to means, as that of this head.
+        assert tasks["closer", seed, task]["parts"] == tasks["closer, ncm", seed, task]["parts"]
+
+
+def test_a_resumed_run_trains_no_network_again(experiment, tmp_path):
+    one = experiment(NETWORKS).select_heads(["closer, ncm"])
+    assert [network.label for network in one.networks] == ["closer"]
+    whole = list(runner.run(one, tmp_path / "run", device="cpu", workers=1))
+    records = tmp_path / "run/records.jsonl"
+    lines = records.read_text("utf-8").splitlines(keepends=True)
+    records.write_text("".join(lines[:-1]), "utf-8")
+    again = list(runner.run(one, tmp_path / "run", device="cpu", workers=1))
+    assert [r["accuracy"] for r in again if r["kind"] == "task"][:3] == [
+        r["accuracy"] for r in whole if r["kind"] == "task"
+    ][:3]
+    assert len(again) == len(whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[first_task]", "[unused]"), "there is no key 'unused'|unused"),
+        (('label = "plain"\n', 'label = "plain"\nhead = "ncm"\n'), "has a head or later_tasks"),
+        (('label = "plain"\n', 'label = "closer"\n'), "two networks have the label 'closer'"),
+        (('network = "plain"', 'network = "plane"'), "'plain'"),
+        (('name = "teen"', 'name = "teen"\nfirst_task = "network"'), "have no classifier here"),
+    ],
+)
+def test_networks_that_cannot_be_run(experiment, change, message):
+    with pytest.raises(SpecError, match=message):
+        experiment(NETWORKS.replace(*change))
+
+
+def _written(one, tmp_path):
+    file = tmp_path / "few.toml"
+    file.write_text(one.as_toml(), "utf-8")
+    return file

@@ -16,7 +16,20 @@ EXEMPLARS = ("replay", "icarl", "wa", "bic", "der", "memo", "podnet", "foster", 
 FAST = {
     "muc": {"side_epochs": 2},
     "alice": {"hidden": 8},
+    "topic": {"anchors": 6},
+    "cec": {"episodes": 2, "queries": 3},
+    "limit": {"episodes": 2, "queries": 8},
+    "metafscil": {"sequences": 1, "row_steps": 2, "steps": 1},
+    "data-free-replay": {
+        "iterations": 1,
+        "student_steps": 1,
+        "batch": 4,
+        "latent": 4,
+        "generated": 4,
+    },
+    "savc": {"queue": 16, "dimension": 4, "crops": 1},
     "nc-fscil": {"classes_to_come": 8, "dimension": 12},
+    "adagauss": {"bottleneck": 4, "samples": 50},
     **{name: {"exemplars": 12} for name in EXEMPLARS},
 }
 FAST["der"]["second_epochs"] = 1

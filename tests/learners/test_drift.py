@@ -99,7 +99,7 @@ def test_unseen_directions_stay_or_vanish():
 
 
 def test_wrong_arguments_are_rejected():
-    with pytest.raises(InputError, match="same images"):
+    with pytest.raises(InputError, match="same samples"):
         semantic_drift(MEANS, OLD, NEW[:3], 0.3)
     with pytest.raises(InputError, match="at least one"):
         linear_map(OLD[:0], NEW[:0])

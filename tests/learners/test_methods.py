@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -174,6 +175,18 @@ def test_the_fisher_information_of_logistic_regression(which):
     assert list(fisher) == ["2.weight"]
     tolerance = 0.5 if which == "sampled" else 1e-4
     assert float(fisher["2.weight"]) == pytest.approx(float(gradients[which].mean()), rel=tolerance)
+
+
+def test_squared_mean_gradients_are_the_fisher_information_divided_by_the_batch():
+    """Why weights of public code, which squares the mean of a batch, do not fit F."""
+    x, n = torch.tensor([0.3, -1.2, 0.8, 2.0]), 4
+    p = (1.5 * x).sigmoid()
+    squared_mean = 0.0
+    for labels in product((0.0, 1.0), repeat=n):  # all draws, with their probabilities
+        y = torch.tensor(labels)
+        squared_mean += float(torch.where(y == 1, p, 1 - p).prod() * ((y - p) * x).mean() ** 2)
+    assert squared_mean == pytest.approx(float((p * (1 - p) * x**2).mean()) / n)
+    assert make("ewc").weight == 5000 / 64
 
 
 class Slope(torch.nn.Module):

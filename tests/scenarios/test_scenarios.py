@@ -334,6 +334,17 @@ def test_without_subsampling_every_training_row_is_in_one_task(data, seed, draw)
         assert learned.tolist() == left.tolist()
 
 
+def test_fewer_samples_of_base_classes_do_not_depend_on_the_draw():
+    every = few_shot(SMALL, base=2, ways=1, shots=2, order=[0, 1, 2])
+    alike = {"base": 2, "ways": 1, "shots": 2, "order": [0, 1, 2], "draw": "seed"}
+    less = [few_shot(SMALL, **alike, seed=seed, base_samples=1) for seed in range(3)]
+    for scenario in less:
+        assert np.bincount(SMALL.labels[scenario[0].train]).tolist() == [1, 1]
+        assert set(scenario[0].train) < set(every[0].train)
+        assert np.array_equal(scenario[0].train, less[0][0].train)
+        assert np.array_equal(scenario[1].test, every[1].test)
+
+
 @given(datasets(least=5), seeds)
 def test_few_shot_tasks_have_exactly_their_shots(data, seed):
     scenario = few_shot(data, base=1, ways=1, shots=3, seed=seed)

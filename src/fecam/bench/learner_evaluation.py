@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fecam import heads, learners
 from fecam.bench.learner_spec import LearnerSpec
@@ -19,7 +20,6 @@ from fecam.bench.preparation import (
     Progress,
     ProgressCallback,
     TrainingData,
-    exclusive,
 )
 from fecam.bench.results import file_name
 from fecam.bench.scenario_evaluation import (
@@ -31,6 +31,7 @@ from fecam.bench.scenario_evaluation import (
 from fecam.data import Dataset
 from fecam.errors import FecamError, MissingPackageError, SpecError
 from fecam.scenarios import Scenario, Task
+from fecam.scenarios.split import Rows
 
 if TYPE_CHECKING:
     from fecam.learners import Learner
@@ -73,6 +74,7 @@ def _tasks(
     records = _resume(learner, folder / STATE, training, scenario)
     yield from records
     report = _reporter(learner, spec, scenario, progress)
+    test_features = _TestFeatures(learner, training.data, scenario[-1].test)
     for task in scenario[learner.n_tasks :]:
         epochs, start = [], time.perf_counter()
         for epoch in _learn(learner, task, training, folder, partial(report, task.index)):
@@ -86,7 +88,7 @@ def _tasks(
             }
         # Without the epochs of an earlier process, whose time is in their records.
         seconds = time.perf_counter() - start + sum(e.seconds for e in epochs if e.restored)
-        record = _record(learner, spec, task, training, scenario, seconds)
+        record = _record(learner, spec, task, test_features, scenario, seconds)
         records.append(record)
         if learner.can_save:
             learner.save(folder / STATE, {"records": records})
@@ -132,15 +134,14 @@ def _learn(
     folder: Path,
     report: Callable[[EpochProgress], None],
 ) -> Iterator[EpochRecord]:
-    """Train on a task; first tasks that are trained alike share a checkpoint."""
-    checkpoint = _checkpoint(folder, task)
-    lock: AbstractContextManager[None] = nullcontext()
+    """Train on a task; tasks that are trained alike share a checkpoint."""
+    locked: AbstractContextManager[Path] = nullcontext(_checkpoint(folder, task))
     if not task.index:
-        checkpoint = training.first_checkpoint(learner.first_task_key())
-        checkpoint.parent.parent.mkdir(parents=True, exist_ok=True)
-        lock_path = checkpoint.parent.with_name(f".{checkpoint.parent.name}.lock")
-        lock = exclusive(lock_path, lambda now: None)
-    with lock:
+        locked = training.locked_first_checkpoint(learner.first_task_key(), lambda now: None)
+    elif key := learner.training_key():
+        name = f"{key}-{folder.name.rpartition('-')[2]}"  # with the seed
+        locked = training.locked_later_checkpoint(name, task.index)
+    with locked as checkpoint:
         yield from learner.learn(_task_data(training, task), checkpoint=checkpoint, progress=report)
 
 
@@ -171,18 +172,33 @@ def _reporter(
     return report
 
 
+class _TestFeatures:
+    """Features of test rows. A network that is trained only once computes them only once."""
+
+    def __init__(self, learner: Learner, data: Dataset, rows: Rows) -> None:
+        self.learner, self.data, self.rows = learner, data, rows
+        self._computed: NDArray[np.float32] | None = None
+
+    def __getitem__(self, rows: Rows) -> NDArray[np.float32]:
+        if self.learner.trains_later:
+            return self.learner.features(self.data.subset(rows))
+        if self._computed is None:
+            self._computed = self.learner.features(self.data.subset(self.rows))
+        return self._computed[np.searchsorted(self.rows, rows)]
+
+
 def _record(
     learner: Learner,
     spec: LearnerSpec,
     task: Task,
-    training: TrainingData,
+    test_features: _TestFeatures,
     scenario: Scenario,
     seconds: float,
 ) -> Record:
     """Predict the test rows of a task, and return its record."""
-    data, y = training.data, training.data.labels
+    y = test_features.data.labels
     start = time.perf_counter()
-    X = learner.features(data.subset(task.test))
+    X = test_features[task.test]
     labels = learner.classify(X)
     predicted = time.perf_counter()
     memory = learner.memory()
@@ -196,17 +212,19 @@ def _record(
         "parameters": learner.n_parameters(),
         "fitted": learner.fitted_values(),
         "calibration_error": calibration(learner.head, X, y[task.test]),
-        "novelty_auroc": _novelty(learner, X, data, scenario[-1].test),
+        "novelty_auroc": _novelty(learner, X, test_features),
         "options": dict(spec.options),
         "learner": spec.name,
+        **({} if learner.approximation is None else {"approximation": learner.approximation}),
         "head_options": None if spec.head is None else dict(spec.head),
         "settings": {**learner.options(), "recipe": learner.plan_for(task.index).as_dict()},
     }
 
 
-def _novelty(learner: Learner, X: Any, data: Dataset, rows: Any) -> float | None:
+def _novelty(learner: Learner, X: Any, test_features: _TestFeatures) -> float | None:
     """Return the AUROC of test rows of later classes, if the learner has a head that can tell."""
-    later = rows[~np.isin(data.labels[rows], learner.classes)]
+    rows = test_features.rows
+    later = rows[~np.isin(test_features.data.labels[rows], learner.classes)]
     if not hasattr(learner.head, "novelty") or not len(later):
         return None
-    return novelty_auroc(learner.head, X, learner.features(data.subset(later)))
+    return novelty_auroc(learner.head, X, test_features[later])

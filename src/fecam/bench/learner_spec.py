@@ -86,6 +86,21 @@ def read_learners(tables: list[dict[str, Any]]) -> Iterator[LearnerSpec]:
         yield LearnerSpec(name, label or default, options, head, later)
 
 
+def read_networks(tables: list[dict[str, Any]]) -> Iterator[LearnerSpec]:
+    """Yield the learners of ``networks``, of which only the first task counts, checked."""
+    labels: list[str] = []
+    for network in read_learners(tables):
+        if network.head is not None or network.later_tasks.as_dict():
+            raise SpecError(
+                f"the network {network.label!r} has a head or later_tasks, but only its first task "
+                "counts: remove them, or list it under [[learners]]"
+            )
+        if network.label in labels:
+            raise SpecError(f"two networks have the label {network.label!r}: give one another")
+        labels.append(network.label)
+        yield network
+
+
 def _read_head(head: Any) -> dict[str, Any] | None:
     if head is None:
         return None

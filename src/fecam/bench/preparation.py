@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -72,6 +72,22 @@ class TrainingData:
         name = f"{self.checkpoints.name}-{key}" if key else self.checkpoints.name
         return self.checkpoints.with_name(name) / CHECKPOINT_FILE
 
+    @contextmanager
+    def locked_first_checkpoint(self, key: str, progress: ProgressCallback) -> Iterator[Path]:
+        """Return the checkpoint of a first task, which no other run trains meanwhile."""
+        checkpoint = self.first_checkpoint(key)
+        checkpoint.parent.parent.mkdir(parents=True, exist_ok=True)
+        lock = checkpoint.parent.with_name(f".{checkpoint.parent.name}.lock")
+        with exclusive(lock, progress):
+            yield checkpoint
+
+    @contextmanager
+    def locked_later_checkpoint(self, key: str, task: int) -> Iterator[Path]:
+        """Return the checkpoint of a later task, which no other learner trains meanwhile."""
+        shared = ensure_writable(self.folder / "shared")
+        with exclusive(shared / f".{key}.lock", lambda now: None):
+            yield shared / key / f"task-{task}.safetensors"
+
     def recipe(self, changes: LaterTasks) -> Recipe:
         """Return the recipe of a learner with these changes of later tasks."""
         from fecam.learners import recipe_for, transformer_recipe
@@ -104,6 +120,8 @@ class PreparedScenario:
     """Of the classifier that was trained with the network, on the test rows of its classes."""
     training: TrainingData | None = None
     """For learners."""
+    network: str | None = None
+    """The label of the network that computed the features, if the experiment has several."""
 
     @property
     def width(self) -> int:
@@ -128,11 +146,12 @@ def load_data(spec: Spec, root: Path | None, download: bool, progress: ProgressC
         )
     for seed in spec.seeds:  # check all seeds before hours of training
         _check_network(spec, _scenario(spec, data, seed))
-    if spec.first_task is not None and spec.learners:
+    if spec.first_task is not None and (spec.learners or spec.networks):
         first = first_plan(spec.first_task, data, spec.seeds[0])
         for table in (spec.later_tasks, *(learner.later_tasks for learner in spec.learners)):
             later_plan(first, table)
-        _check_learners(spec, spec.first_task, first)
+        counts = [len(task.classes) for task in _scenario(spec, data, spec.seeds[0])]
+        _check_learners(spec, spec.first_task, first, counts)
     return data
 
 
@@ -149,6 +168,9 @@ def prepare(
     ``folder`` is where learners keep their states.
     """
     spec = _with_rows(spec, data)
+    if spec.networks:
+        yield from _prepare_networks(spec, data, seeds, device, progress, folder)
+        return
     if spec.first_task is None or spec.encoder is not None:
         features, encoder = _encode(spec.encoder, data, device, progress)
         for seed in seeds:
@@ -177,9 +199,7 @@ def prepare(
                 accuracy = record["test_accuracy"]
                 yield record
         features, encoder = _encode(Component(f"resnet18:{file}"), data, device, seed_progress)
-        # Without the path, which is of this machine.
-        name = f"{spec.first_task.network}, width {spec.first_task.width}, trained here"
-        encoder = {**(encoder or {}), "name": name}
+        encoder = {**(encoder or {}), "name": _trained_name(spec.first_task)}
         training = None
         if spec.learners:
             plan = first_plan(spec.first_task, data, seed)
@@ -188,6 +208,46 @@ def prepare(
         yield PreparedScenario(
             features, _scenario(spec, features, seed), encoder, accuracy, training
         )
+
+
+def _prepare_networks(
+    spec: Spec,
+    data: Dataset,
+    seeds: Iterable[int],
+    device: Any,
+    progress: ProgressCallback,
+    folder: Path,
+) -> Iterator[Record | PreparedScenario]:
+    """Yield per seed and network the records of its training, then its features and tasks."""
+    from fecam.bench.networks import train_network
+
+    trained: set[Path] = set()  # seeds with equal plans share a network
+    first_task = spec.first_task or FirstTask()
+    for seed in seeds:
+        scenario = _scenario(spec, data, seed)
+        classes, split = _split(first_task, data, scenario)
+        plan = first_plan(first_task, data, seed)
+        checkpoints = _first_task_folder(first_task, split, classes, plan)
+        first = _base_rows(data, scenario)
+        training = _training_data(spec, data, first, plan, checkpoints, folder, device)
+        for network in spec.networks:
+            file = Path()
+            for record in train_network(training, network, trained, progress):
+                if isinstance(record, Path):
+                    file = record
+                else:
+                    yield record
+            trained.add(file)
+            features, encoder = _encode(Component(f"resnet18:{file}"), data, device, progress)
+            encoder = {**(encoder or {}), "name": _trained_name(first_task)}
+            yield PreparedScenario(
+                features, _scenario(spec, features, seed), encoder, None, training, network.label
+            )
+
+
+def _trained_name(spec: FirstTask) -> str:
+    """Return the name of an encoder without its path, which is of this machine."""
+    return f"{spec.network}, width {spec.width}, trained here"
 
 
 def _training_data(
@@ -254,8 +314,13 @@ def _check_network(spec: Spec, scenario: Scenario) -> None:
         )
 
 
-def _check_learners(spec: Spec, first_task: FirstTask, plan: TrainingPlan) -> None:
-    """Raise if a learner cannot train the network, before anything is trained."""
+def _check_learners(
+    spec: Spec, first_task: FirstTask, plan: TrainingPlan, counts: Sequence[int]
+) -> None:
+    """Raise if a learner cannot train the network, before anything is trained.
+
+    ``counts`` are the new classes of each task.
+    """
     from fecam import learners
     from fecam.encoders.resnet import make_network
 
@@ -264,9 +329,11 @@ def _check_learners(spec: Spec, first_task: FirstTask, plan: TrainingPlan) -> No
     if spec.encoder is not None:
         recipe = learners.transformer_recipe(spec.encoder.name, plan, **spec.encoder.options)
         network = recipe.network
-    for learner in spec.learners:
+    for learner in (*spec.networks, *spec.learners):
         try:
-            learners.make(learner.name, **learner.options).check_network(network())
+            made = learners.make(learner.name, **learner.options)
+            made.check_network(network())
+            made.check_classes(counts)
         except TrainingError as error:
             raise SpecError(f"the learner {learner.label!r}: {error}") from None
 
@@ -281,12 +348,8 @@ def _train(
         raise MissingPackageError("training a network", error.name or "torch", "images") from None
     classes, split = _split(spec, data, scenario)
     plan = first_plan(spec, data, scenario.seed)
-    parts = [split.fingerprint, classes, plan.as_dict(), spec.width, spec.size]
-    if spec.network != "resnet18":
-        parts.append(spec.network)
-    key = fingerprint_of(parts)
-    folder = ensure_writable(cache_folder() / "first-tasks") / key
-    with exclusive(folder.with_name(f".{key}.lock"), progress):
+    folder = _first_task_folder(spec, split, classes, plan)
+    with exclusive(folder.with_name(f".{folder.name}.lock"), progress):
         for record in base_training.train_base_classes(
             split,
             classes,
@@ -307,6 +370,16 @@ def _train(
         ):
             yield {"kind": "training", "seed": scenario.seed, **asdict(record)}
     yield folder / base_training.ENCODER_FILE
+
+
+def _first_task_folder(
+    spec: FirstTask, split: Dataset, classes: list[int], plan: TrainingPlan
+) -> Path:
+    """Return the folder of the network that is trained with plain cross-entropy."""
+    parts = [split.fingerprint, classes, plan.as_dict(), spec.width, spec.size]
+    if spec.network != "resnet18":
+        parts.append(spec.network)
+    return ensure_writable(cache_folder() / "first-tasks") / fingerprint_of(parts)
 
 
 def first_plan(spec: FirstTask, data: Dataset, seed: int) -> TrainingPlan:

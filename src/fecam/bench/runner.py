@@ -24,6 +24,7 @@ from fecam.data import Dataset
 from fecam.errors import SpecError
 
 Record = dict[str, Any]
+LAST_EPOCH = "a trained network is that of its last epoch; nothing was chosen on test data"
 Job = tuple[PreparedScenario, HeadSpec | LearnerSpec]
 """A head or learner, and a seed. Those that were interrupted are run again; learners resume."""
 Executor = Callable[[Sequence[Job]], Iterator[Record]]
@@ -129,17 +130,21 @@ def _run(
     home.write_metadata(metadata)
     seeds = {seed for _, seed in open_jobs} | ({spec.seeds[0]} if analyses else set())
     trained = {_epoch(record) for record in kept if record["kind"] == "training"}
-    prepared: dict[int, PreparedScenario] = {}
+    prepared: dict[tuple[str | None, int], PreparedScenario] = {}
+    first_network = spec.networks[0].label if spec.networks else None
     chosen = filter(seeds.__contains__, spec.seeds)
     for result in prepare(spec, data, chosen, device, progress, folder):
         if isinstance(result, PreparedScenario):
-            prepared[result.scenario.seed] = result
+            prepared[result.network, result.scenario.seed] = result
             metadata = _with_features(metadata, result, home.path)
         elif _epoch(result) not in trained:
             home.append(result)
             yield result
     home.write_metadata(metadata)
-    jobs = [(prepared[seed], method) for method, seed in open_jobs]
+    jobs = [
+        (prepared[getattr(method, "network", None) or first_network, seed], method)
+        for method, seed in open_jobs
+    ]
     total, count = sum(len(job.scenario) for job, _ in jobs), 0
     for record in executor(jobs) if jobs else ():
         if record["kind"] == "training":
@@ -152,7 +157,7 @@ def _run(
         yield record
     for count, name in enumerate(analyses):
         progress(Progress("analyses", count, len(analyses)))
-        record = analyze(name, prepared[spec.seeds[0]])
+        record = analyze(name, prepared[first_network, spec.seeds[0]])
         home.append(record)
         yield record
         progress(Progress("analyses", count + 1, len(analyses)))
@@ -208,7 +213,7 @@ def _run_one(
 
 def _epoch(record: Record) -> tuple[Any, ...]:
     """Return what identifies an epoch; the network of the heads has neither label nor task."""
-    return tuple(record.get(key) for key in ("head", "seed", "task", "epoch"))
+    return tuple(record.get(key) for key in ("head", "network", "seed", "task", "epoch"))
 
 
 @cache
@@ -271,7 +276,7 @@ def _metadata(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -
             "rows": len(data),
             "classes": len(data.label_names),
         },
-        "notes": list(data.notes),
+        "notes": [*data.notes, *([LAST_EPOCH] if spec.first_task is not None else [])],
     }
 
 
@@ -285,15 +290,16 @@ def _with_features(
 ) -> dict[str, Any]:
     """Return the metadata with the features and the class order of one more seed."""
     features, scenario, seed = prepared.features, prepared.scenario, str(prepared.scenario.seed)
+    key = seed if prepared.network is None else f"{prepared.network}, {seed}"
     fingerprints = metadata.get("features", {}).get("fingerprints", {})
-    _check_same("features", fingerprints.get(seed), features.fingerprint, folder)
+    _check_same("features", fingerprints.get(key), features.fingerprint, folder)
     return {
         "scenario": scenario.describe(),
         "encoder": prepared.encoder,
         **metadata,
         "features": {
             "width": prepared.width,
-            "fingerprints": {**fingerprints, seed: features.fingerprint},
+            "fingerprints": {**fingerprints, key: features.fingerprint},
         },
         "class_orders": {**metadata.get("class_orders", {}), seed: list(scenario.class_order)},
         "notes": [*dict.fromkeys([*metadata["notes"], *features.notes])],

@@ -21,6 +21,7 @@ from fecam.bench.learner_spec import (
     LearnerSpec,
     read_later_tasks,
     read_learners,
+    read_networks,
 )
 from fecam.errors import FecamError, SpecError
 from fecam.scenarios.catalogue import check_options
@@ -71,6 +72,8 @@ class HeadSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     first_task: str = "head"
     """``network``: its own classifier predicts the first task, as in the authors' ResNet code."""
+    network: str | None = None
+    """The label of one of ``networks``, which computes its features."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,9 @@ class Spec:
         Computes the features.
     first_task : FirstTask or None
         The network to train instead of an encoder; or how learners train that of the encoder.
+    networks : tuple of LearnerSpec
+        Learners that train the network of ``first_task``, each its own. Every head is run on the
+        features of each.
     seeds : tuple of int
         One run per seed.
     analyses : tuple of str
@@ -110,6 +116,7 @@ class Spec:
     later_tasks: LaterTasks = field(default_factory=LaterTasks)
     encoder: Component | None = None
     first_task: FirstTask | None = None
+    networks: tuple[LearnerSpec, ...] = ()
     seeds: tuple[int, ...] = (1993,)
     analyses: tuple[str, ...] = ()
     paper: Mapping[str, Any] = field(default_factory=dict)
@@ -142,6 +149,8 @@ class Spec:
             }
         if later := self.later_tasks.as_dict():
             written["later_tasks"] = later
+        if self.networks:
+            written["networks"] = [network.as_dict() for network in self.networks]
         if self.paper:
             written["paper"] = dict(self.paper)
         tables = [
@@ -149,6 +158,7 @@ class Spec:
                 "name": head.name,
                 "label": head.label,
                 **({} if head.first_task == "head" else {"first_task": head.first_task}),
+                **({} if head.network is None else {"network": head.network}),
                 **{key: NONE if x is None else x for key, x in head.options.items()},
             }
             for head in self.heads
@@ -185,12 +195,15 @@ class Spec:
         selected = list(labels)
         own = [method.label for method in self.methods]
         check_keys(self.name, selected, own, kind="head", error=SpecError)
+        heads = tuple(head for head in self.heads if head.label in selected)
         learners = tuple(learner for learner in self.learners if learner.label in selected)
+        used = {head.network for head in heads}
         trained = bool(learners) or self.encoder is None
         return replace(
             self,
-            heads=tuple(head for head in self.heads if head.label in selected),
+            heads=heads,
             learners=learners,
+            networks=tuple(network for network in self.networks if network.label in used),
             first_task=self.first_task if trained else None,
         )
 
@@ -316,7 +329,8 @@ def _change(table: dict[str, Any], key: str, value: Any) -> None:
 # `_read` removes extends, extra_heads and extra_learners.
 _KEYS = (
     "name", "title", "seeds", "analyses", "dataset", "encoder", "first_task", "later_tasks",
-    "scenario", "heads", "extra_heads", "learners", "extra_learners", "paper", "extends",
+    "networks", "scenario", "heads", "extra_heads", "learners", "extra_learners", "paper",
+    "extends",
 )  # fmt: skip
 
 
@@ -329,6 +343,7 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         if key not in table:
             raise SpecError(f"{key!r} is missing: an experiment needs it")
     _check_tables("learners", table.get("learners", []))
+    _check_tables("networks", table.get("networks", []))
     first = table.get("first_task")
     if first is not None and "encoder" in table:
         if not table.get("learners"):
@@ -343,6 +358,7 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
     analyses = _typed(table, "analyses", list, [])
     for analysis in analyses:
         check_choice("analyses", analysis, ANALYSES, error=SpecError)
+    networks = tuple(read_networks(table.get("networks", [])))
     spec = Spec(
         name=_typed(table, "name", str, name),
         title=_typed(table, "title", str, name),
@@ -350,7 +366,8 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         scenario=_component(table, "scenario", "kind"),
         encoder=_component(table, "encoder", "name") if "encoder" in table else None,
         first_task=None if first is None else _first_task(first),
-        heads=tuple(_heads(table["heads"])) if "heads" in table else (),
+        networks=networks,
+        heads=tuple(_on_networks(_heads(table["heads"]), networks)) if "heads" in table else (),
         learners=tuple(read_learners(table.get("learners", []))),
         later_tasks=read_later_tasks(table.get("later_tasks", {})),
         seeds=_seeds(_typed(table, "seeds", list, [1993])),
@@ -363,6 +380,8 @@ def _spec(name: str, table: dict[str, Any]) -> Spec:
         raise SpecError(f"two heads have the label {repeated[0]!r}: give one of them another")
     if spec.learners:
         _check_learners(spec)
+    if spec.networks:
+        _check_networks(spec)
     trained = spec.first_task is not None and spec.encoder is None
     if not trained and any(head.first_task == "network" for head in spec.heads):
         raise SpecError("a head leaves the first task to the network, but none is trained")
@@ -386,6 +405,33 @@ def _check_learners(spec: Spec) -> None:
             "learners are told each class once: choose the scenario class-incremental or few-shot, "
             "with blurry = 0"
         )
+
+
+def _check_networks(spec: Spec) -> None:
+    """Raise if networks cannot be trained, or a head needs the classifier of one."""
+    if spec.first_task is None or spec.encoder is not None or spec.first_task.classes != "base":
+        raise SpecError(
+            "[[networks]] are trained on the classes of the first task as [first_task] says: write "
+            'it, without classes = "all" and without [encoder]'
+        )
+    if labels := [head.label for head in spec.heads if head.first_task == "network"]:
+        raise SpecError(
+            f"the head {labels[0]!r} leaves the first task to the network, but networks have no "
+            'classifier here: remove first_task = "network" or [[networks]]'
+        )
+
+
+def _on_networks(heads: Iterable[HeadSpec], networks: Iterable[LearnerSpec]) -> Iterable[HeadSpec]:
+    """Yield each head once per network, unless it names one; without networks as it is."""
+    own, labels = list(heads), [network.label for network in networks]
+    for head in own:
+        if head.network is not None:
+            check_choice("network of a head", head.network, labels, error=SpecError)
+    yield from (head for head in own if head.network is not None or not labels)
+    for label in labels:
+        for head in own:
+            if head.network is None:
+                yield replace(head, label=f"{label}, {head.label}", network=label)
 
 
 def _component(table: Mapping[str, Any], key: str, naming: str) -> Component:
@@ -418,6 +464,7 @@ def _heads(tables: Any) -> Iterable[HeadSpec]:
         options = dict(table)
         name, label = options.pop("name", None), options.pop("label", None)
         first_task, vary = options.pop("first_task", "head"), options.pop("vary", {})
+        network = options.pop("network", None)
         if not isinstance(name, str):
             raise SpecError(f"a head needs a name, as text: {table} has {name!r}")
         check_choice("first_task of a head", first_task, ("head", "network"), error=SpecError)
@@ -427,7 +474,7 @@ def _heads(tables: Any) -> Iterable[HeadSpec]:
                 for key, value in {**options, **varied}.items()
             }
             heads.make(name, **values)  # raises an error for invalid options
-            yield HeadSpec(name, f"{label or name}{suffix}", values, first_task)
+            yield HeadSpec(name, f"{label or name}{suffix}", values, first_task, network)
 
 
 def _check_tables(key: str, tables: Any, where: str = "") -> None:

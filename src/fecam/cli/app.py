@@ -23,6 +23,7 @@ from fecam.cli import (
     export,
     features,
     learn,
+    migrate,
     predict,
     serve,
     train,
@@ -39,6 +40,7 @@ COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "forget": edit.forget,
         "undo": edit.undo,
         "merge": edit.merge,
+        "migrate": migrate.migrate,
     },
     "Ask": {"predict": predict.predict, "evaluate": evaluate.evaluate},
     "Inspect": {

@@ -21,10 +21,16 @@ from fecam.data.items import kind_of
 from fecam.errors import InputError, ServiceError
 from fecam.results import (
     Candidate,
+    ClassDistance,
     ClassMap,
     ClassRecord,
+    Direction,
+    Discovery,
     Evaluation,
+    Explanation,
+    FeatureContribution,
     ForgetResult,
+    Group,
     Label,
     LearnResult,
     ModelInfo,
@@ -106,9 +112,32 @@ def _read(kind: Any, content: Any) -> Any:
         novelty = content.get("novelty")
         novelty = math.nan if novelty is None else novelty
         return from_json(kind, {"label": None, **content}, novelty=novelty, nearest=nearest)
+    if kind is Explanation:
+        return _read_explanation(content)
+    if kind is Discovery:
+        groups = [from_json(Group, group) for group in content["groups"]]
+        return from_json(kind, content, groups=groups)
     if kind is LearnResult:
         return from_json(kind, content, seconds=content["milliseconds"] / 1000)
     return from_json(kind, content)
+
+
+def _read_explanation(content: Any) -> Explanation:
+    """Return an explanation; that of an item that cannot be read has only an error."""
+    empty: dict[str, Any] = {"label": None, "margin": None, "explained": None}
+    empty |= {"other_directions": math.nan, "other_features": math.nan}
+    parts: Mapping[str, type[Any]] = {
+        "nearest": ClassDistance,
+        "directions": Direction,
+        "features": FeatureContribution,
+    }
+    lists = {
+        name: [from_json(kind, part) for part in content.get(name, ())]
+        for name, kind in parts.items()
+    }
+    novelty = content.get("novelty")
+    novelty = math.nan if novelty is None else novelty
+    return from_json(Explanation, {**empty, **content}, novelty=novelty, **lists)
 
 
 class endpoint(Generic[P, T]):
@@ -207,6 +236,52 @@ class Requests:
             content=rows.tobytes(),
             shape=rows.shape,
         )
+
+    @endpoint
+    def explain(
+        self, items: Any, *, top: int = 3, label: Label | None = None
+    ) -> Request[ResultList[Explanation]]:
+        """Explain the predictions of a few items.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features, as for `predict`; at most 16.
+        top : int, default=3
+            Number of nearest classes to describe.
+        label : str, int or bool, optional
+            Class whose distance is decomposed; the nearest by default.
+
+        Returns
+        -------
+        list of Explanation
+            One per item.
+        """
+        explain = None if label is None else str(_plain(label))
+        body = api.ExplainRequest(**as_field(items), top=top, explain=explain)
+        return Request(api.EXPLAIN, **_sent(body))
+
+    @endpoint
+    def discover(self, items: Any, *, reject: float = 0.2, min_size: int = 2) -> Request[Discovery]:
+        """Group items that fit no class into candidates for new classes.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features, as for `predict`.
+        reject : float, default=0.2
+            Share of items of known classes that may be taken for unknown ones before they are
+            grouped.
+        min_size : int, default=2
+            Number of items of the smallest group.
+
+        Returns
+        -------
+        Discovery
+            Groups of positions of the items.
+        """
+        body = api.DiscoverRequest(**as_field(items), reject=reject, min_size=min_size)
+        return Request(api.DISCOVER, **_sent(body))
 
     @endpoint
     def learn(

@@ -40,6 +40,7 @@ def run_on_ray(jobs: Sequence[Job]) -> Iterator[Record]:
         memory = min(bytes_to_run(prepared), int(largest))
         others = (
             prepared.scenario, prepared.encoder, prepared.network_accuracy, prepared.training,
+            prepared.network,
         )  # fmt: skip
         running.append(work.options(memory=memory).remote(shared[id(features)], others, head))
     try:

@@ -48,6 +48,7 @@ class Entry:
 _FREE = "fecam.learners.exemplar_free"
 _FEW = "fecam.learners.few_shot"
 _EXEMPLARS = "fecam.learners.exemplars"
+_MOVING = "fecam.learners.moving"
 _IMAGES = "images of each class (2,000 in total by default)"
 
 _LEARNERS: Registry[Entry] = Registry(
@@ -152,6 +153,62 @@ _LEARNERS: Registry[Entry] = Registry(
                 f"{_FREE}.l2p:L2P",
             ),
             Entry(
+                "lwf-sdc",
+                "LwF; class means follow the drift of images near them",
+                "a mean per class; the old network while a task is learned",
+                "Yu et al. 2020, on LwF as in the papers of LDC, ADC and AdaGauss",
+                "the drift against its formula; a network that does not move",
+                f"{_MOVING}.lwf_sdc:LwFSDC",
+            ),
+            Entry(
+                "ldc",
+                "LwF; class means follow a linear map of the features",
+                "a mean per class; the old network while a task is learned",
+                "Gomez-Villa et al. 2024; the map in closed form",
+                "means of a linear drift exactly; a network that does not move",
+                f"{_MOVING}.ldc:LDC",
+            ),
+            Entry(
+                "adc",
+                "LwF; class means follow images that are changed towards them",
+                "a mean per class; the old network while a task is learned",
+                "Goswami et al. 2024",
+                "the steps against their formula; without steps the drift of the nearest images",
+                f"{_MOVING}.adc:ADC",
+            ),
+            Entry(
+                "dpcr",
+                "LwF; Gram matrices follow linear maps per class, a ridge classifier predicts",
+                "mean and Gram matrix per class; the old network while a task is learned",
+                "He et al. 2025, with a threshold for the directions of a class",
+                "the classifier equals the ridge regression on all samples, in any order of tasks",
+                f"{_MOVING}.dpcr:DPCR",
+            ),
+            Entry(
+                "efc",
+                "distillation in the metric of the classifier, replayed samples, moving means",
+                "mean and covariance per class, a metric; the old network while a task is learned",
+                "Magistri et al. 2024; EFC++ as an option",
+                "the metric against derivatives of the outputs; the loss of the identity",
+                f"{_MOVING}.efc:EFC",
+            ),
+            Entry(
+                "adagauss",
+                "projected distillation, features that do not collapse, an adapter for statistics",
+                "mean and covariance per class; the old network while a task is learned",
+                "Rypesc et al. 2024",
+                "statistics through the identity; the loss at a covariance of at least 1",
+                f"{_MOVING}.adagauss:AdaGauss",
+            ),
+            Entry(
+                "fecam-moving",
+                "FeCAM whose counts, means and covariances follow a network trained as LwF",
+                "statistics of FeCAM; the old network while a task is learned",
+                "of this package; a linear map by leave-one-class-out and local drift",
+                "statistics of a linear drift exactly; a network that does not move",
+                f"{_MOVING}.fecam_moving:FeCAMMoving",
+            ),
+            Entry(
                 "finetune",
                 "few-shot: cross-entropy of all outputs on the few images of each session",
                 "nothing",
@@ -166,6 +223,46 @@ _LEARNERS: Registry[Entry] = Registry(
                 "Zhang et al. 2021 (the base of CEC)",
                 "a frozen network; nearest means by cosine",
                 f"{_FEW}.d_cosine:DCosine",
+            ),
+            Entry(
+                "topic",
+                "few-shot: sessions train the network, anchors hold it in place (approximation)",
+                "400 images of the first task and one per later class",
+                "Tao et al. 2020; approximation: anchors by k-means instead of a neural gas",
+                "the losses against literal ones; without them and with all rows it is finetune",
+                f"{_FEW}.topic:TOPIC",
+            ),
+            Entry(
+                "cec",
+                "few-shot: d-cosine, then attention over prototypes, trained on pseudo-new classes",
+                "a mean per class and the block of attention",
+                "Zhang et al. 2021 (continually evolved classifiers)",
+                "prototypes in any order; an idle block is nearly d-cosine; turned images",
+                f"{_FEW}.cec:CEC",
+            ),
+            Entry(
+                "limit",
+                "few-shot: as cec, trained on fake new classes among all of the first task",
+                "a mean per class and the block of attention",
+                "Zhou et al. 2022 (TPAMI); one fake task per step, as the others are equal",
+                "prototypes in any order; an idle block is nearly d-cosine",
+                f"{_FEW}.limit:LIMIT",
+            ),
+            Entry(
+                "metafscil",
+                "few-shot: the network learns to be adapted to sessions (approximation)",
+                "nothing",
+                "Chi et al. 2022; approximation: first order, without the gating network",
+                "adapted weights and gradients against a literal copy",
+                f"{_FEW}.metafscil:MetaFSCIL",
+            ),
+            Entry(
+                "data-free-replay",
+                "few-shot: sessions train on their images and on generated ones of old classes",
+                "the generator; the old network while a task is learned",
+                "Liu et al. 2022 (entropy-regularized)",
+                "without generated images it is training of the last stage; generated images",
+                f"{_FEW}.data_free_replay:DataFreeReplay",
             ),
             Entry(
                 "alice",
@@ -193,10 +290,10 @@ _LEARNERS: Registry[Entry] = Registry(
             ),
             Entry(
                 "savc",
-                "few-shot: transforms of images as classes; without contrastive learning",
+                "few-shot: transforms of images as classes, and contrastive learning with a queue",
                 "a mean per class and transform",
-                "Song et al. 2023, without momentum encoder and queue",
-                "one transform is d-cosine, to the bit; predictions against literal ones",
+                "Song et al. 2023; small crops anywhere",
+                "one transform without contrast is d-cosine, to the bit; losses and predictions",
                 f"{_FEW}.savc:SAVC",
             ),
             Entry(

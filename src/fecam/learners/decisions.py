@@ -33,7 +33,7 @@ def with_decisions(learner: Learner, task: LearningTask, hooks: Hooks) -> Hooks:
     """Return the hooks of a method with the decisions, and with the settings of a checkpoint."""
     if task.first:
         return replace(hooks, settings={**hooks.settings, **learner.first_task_settings()})
-    settings = {"learner": learner.describe(), "task": task.index}
+    settings = {"learner": dict(learner.training_settings()), "task": task.index}
     changes: dict[str, Any] = {"settings": {**hooks.settings, **settings}}
     n_old = learner.n_outputs(task.n_old)
     if learner.outputs == "new" and hooks.loss is None and hooks.outputs is None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ from fecam.model_file.snapshot import Snapshot, row_hashes
 from fecam.model_file.writing import WorkingCopy
 from fecam.results import Candidate, ClassRecord, Label, LearnResult, Prediction, Step
 from fecam.validation import check_int, counted, suggestion
+
+if TYPE_CHECKING:
+    from fecam.model.migration import MigrationResult
 
 DEFAULT_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
 """The encoder of a new model, by the kind of its items."""
@@ -395,6 +398,84 @@ class Model:
         finally:
             if theirs is not other:
                 theirs.close()
+
+    def migrate(
+        self,
+        encoder: str | Encoder,
+        items: Any,
+        path: str | os.PathLike[str] | None,
+        *,
+        labeled: Any = None,
+        labels: Sequence[Any] | None = None,
+        replace: bool = False,
+        strict: bool = False,
+        report: Report | None = None,
+    ) -> MigrationResult:
+        """Write a copy of the model for another encoder, learned from unlabeled items.
+
+        The items are encoded by both encoders. The copy keeps classes, counts and notes, but not
+        the history; the model itself does not change.
+
+        Parameters
+        ----------
+        encoder : str or Encoder
+            The new encoder, as for a new model.
+        items : sequence or Dataset
+            Items without labels, best of the kind that will be classified. The labels of a data
+            set are not used.
+        path : path-like or None
+            The file to write; None only returns the estimate.
+        labeled : sequence or Dataset, optional
+            Items of learned classes whose labels are known.
+        labels : sequence of str, int or bool, optional
+            Their labels; a data set has its own.
+        replace : bool, default=False
+            Replace an existing file.
+        strict : bool, default=False
+            Raise for an item that cannot be read, instead of listing it in the result.
+        report : callable, optional
+            Called with the progress over both encoders.
+
+        Returns
+        -------
+        MigrationResult
+            The expected accuracy, and the items that could not be read.
+
+        Raises
+        ------
+        EncoderError
+            If the encoder is that of the model, or for another kind of items.
+        InputError
+            If there are too few items, or the file exists.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fecam.encoders import wrap
+        >>> count = lambda letters: lambda texts: np.array(
+        ...     [[text.count(letter) for letter in letters] for text in texts], np.float32)
+        >>> old = wrap(count("aeiou"), name="vowels", kind="texts", fingerprint="1")
+        >>> new = wrap(count("aeioust"), name="letters", kind="texts", fingerprint="2")
+        >>> words = ["banana", "papaya", "beet", "leek", "cress"] * 6
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model = Model(f"{folder}/old.fecam", encoder=old)
+        ...     _ = model.learn(["banana", "papaya"], ["fruit", "fruit"])
+        ...     _ = model.learn(["leek", "beet"], ["leaf", "leaf"])
+        ...     done = model.migrate(new, words, f"{folder}/new.fecam")
+        ...     model.close()
+        ...     with Model(f"{folder}/new.fecam", encoder=new) as migrated:
+        ...         migrated.predict(["cassava", "cheese"]), done.estimate.n_items
+        (['fruit', 'leaf'], 30)
+        """
+        from fecam.model.migration import migrate_file
+
+        check_encoder(encoder)
+        self._opened.reload()
+        target = load_encoder(encoder, device=self._device) if isinstance(encoder, str) else encoder
+        batch = None if labeled is None else self._labeled_items(labeled, labels)
+        return migrate_file(
+            self, target, items, path, batch, replace=replace, strict=strict, report=report
+        )
 
     def undo(self, count: int = 1) -> list[Step]:
         """Undo the last steps, exactly.

@@ -40,6 +40,7 @@ def few_shot(
     draw: Draw = "published",
     test_share: float = 0.2,
     given: Given | None = None,
+    base_samples: int | None = None,
 ) -> Scenario:
     """Return a scenario of few-shot learning.
 
@@ -72,6 +73,9 @@ def few_shot(
     given : mapping of int or str to sequence of int, or path, optional
         Rows of each new class by label, instead of a draw; or a folder of lists that
         `read_shot_lists` reads.
+    base_samples : int, optional
+        The most training samples per class of the first task, for runs with little time; by default
+        all. They depend neither on ``seed`` nor on ``draw``.
 
     Returns
     -------
@@ -101,6 +105,11 @@ def few_shot(
     first, *later = groups(labels, (base, *[ways] * sessions))
     options: dict[str, Any] = {"base": base, "ways": ways, "shots": shots}
     options |= {"order": list(labels), "draw": draw, "test_share": float(test_share)}
+    if base_samples is not None:
+        options["base_samples"] = check_int("base_samples", base_samples)
+        for label in first:
+            rng = np.random.RandomState(PUBLISHED_SEED)
+            train[label] = choice_sorted(train[label], base_samples, rng)
     new = labels[base:]
     if given is None:
         samples = {label: _drawn(data, label, train[label], shots, draw, seed) for label in new}

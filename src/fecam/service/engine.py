@@ -18,11 +18,13 @@ import numpy as np
 
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.errors import FecamError, InputError, MissingPackageError
+from fecam.features.extraction import Encoded
 from fecam.labels import parse_label
 from fecam.model import LearnResult, Model
 from fecam.model.model import DEFAULT_ENCODERS
 from fecam.model_file.snapshot import Snapshot
 from fecam.results import Label, Step
+from fecam.service.analysis import AnalysisThread
 from fecam.service.copies import backup_copy
 from fecam.service.encoding import ItemEncoder, oversized_images
 from fecam.service.logs import log
@@ -57,6 +59,7 @@ class Engine:
         self.model = Model(path or settings.model, encoder=settings.encoder, device=settings.device)
         self._predictor = Predictor(self.model.snapshot, self.limits, settings.search)
         self._encoder = ItemEncoder(self.model, self.limits)
+        self.analysis = AnalysisThread(self.limits)
         self.encoder_error: Exception | None = None
         """Why the encoder cannot be loaded."""
         self._write_thread = ThreadPoolExecutor(1, thread_name_prefix="fecam-writer")
@@ -77,6 +80,7 @@ class Engine:
         self._poll_now.set()
         await self._encoder.close()
         await self._predictor.close()
+        await self.analysis.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -107,10 +111,10 @@ class Engine:
         self, kind: str, items: Any, top: int = 1, reject: float | None = None
     ) -> EncodedAnswers:
         """Return the answers for items; an unreadable item has an error."""
-        self.check_kind(kind)
         if kind == "features":
+            self.check_kind(kind)
             return await self._predictor.predict(items, top, reject)
-        encoded = await self._encoder.encode(kind, items)
+        encoded = await self.encode(kind, items)
         answers: list[Answer] = [{"error": ""} for _ in items]
         for i, message in encoded.failed.items():
             answers[i] = {"error": message}
@@ -120,6 +124,13 @@ class Engine:
         for i, answer in zip(encoded.rows, predicted.answers, strict=True):
             answers[i] = answer
         return EncodedAnswers.encode(answers, predicted.version)
+
+    async def encode(self, kind: str, items: Any) -> Encoded:
+        """Return the features of the readable items, and a message for each of the others."""
+        self.check_kind(kind)
+        if kind == "features":
+            return Encoded(items, [*range(len(items))], {})
+        return await self._encoder.encode(kind, items)
 
     def check_kind(self, kind: str) -> None:
         """Raise if the model takes another kind of items."""

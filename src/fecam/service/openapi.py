@@ -90,7 +90,8 @@ def openapi(docs: Mapping[Operation, str | None]) -> Schema:
     for name, schema in schemas.items():
         if hasattr(results, name):
             _complete_result(schema, getattr(results, name))
-    schemas["Prediction"]["required"] = []  # an item that cannot be read has only an error
+    for name in ("Prediction", "Explanation"):
+        schemas[name]["required"] = []  # an item that cannot be read has only an error
     requests = {kind: schemas.pop(kind.__name__) for kind in bodies}
     paths: dict[str, Schema] = {}
     for op, text in docs.items():
@@ -170,7 +171,8 @@ def _variants(kind: type[api.Request], schema: Schema) -> dict[str, Schema]:
     for items in api.KINDS:
         for label in label_fields or [""]:
             others = {*api.KINDS, *label_fields} - {items, label}
-            prefix = {"": "Predict", "label": "Teach", "labels": "Labeled"}[label]
+            prefix = {"label": "Teach", "labels": "Labeled"}.get(label)
+            prefix = prefix or kind.__name__.removesuffix("Request")
             variants[f"{prefix}{items.title()}"] = {
                 **schema,
                 "title": f"{prefix}{items.title()}",

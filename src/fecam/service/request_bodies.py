@@ -25,7 +25,13 @@ Body = TypeVar("Body", bound=api.Request)
 
 _DECODERS: dict[type[api.Request], Any] = {
     kind: msgspec.json.Decoder(kind, dec_hook=api.decode_image)
-    for kind in (api.PredictRequest, api.LabeledRequest, api.UndoRequest)
+    for kind in (
+        api.PredictRequest,
+        api.ExplainRequest,
+        api.DiscoverRequest,
+        api.LabeledRequest,
+        api.UndoRequest,
+    )
 }
 _QUERY = {"top", "reject", "min_version"}
 _MAX_FIELDS = 8
@@ -123,11 +129,11 @@ def _explain(error: msgspec.ValidationError, content: Any) -> Problem:
 
 
 def _from_texts(kind: type[Body], texts: dict[str, str]) -> Body:
-    """Return the fields of a form or a query string; only predictions have numbers."""
-    if is_prediction := kind is api.PredictRequest:
+    """Return the fields of a form or a query string; without labels, they may be numbers."""
+    if has_numbers := kind is not api.LabeledRequest:
         texts = {name: text for name, text in texts.items() if text}
     try:
-        return msgspec.convert(texts, kind, strict=not is_prediction)
+        return msgspec.convert(texts, kind, strict=not has_numbers)
     except msgspec.ValidationError as error:
         raise _explain(error, texts) from None
 

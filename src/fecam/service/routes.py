@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from starlette.types import Receive, Scope, Send
 
 from fecam import api
 from fecam.api import Operation
-from fecam.results import ClassMap, ForgetResult, ModelInfo
+from fecam.results import ClassMap, ForgetResult, ModelInfo, UnreadableItem
+from fecam.service.analysis import explanations, groups
 from fecam.service.engine import Engine
 from fecam.service.evaluation import evaluate as evaluate_predictions
 from fecam.service.logs import event
 from fecam.service.metrics import Metrics
 from fecam.service.openapi import openapi
-from fecam.service.problems import json_response, without_paths
+from fecam.service.problems import Problem, json_response, without_paths
 from fecam.service.request_bodies import invalid, labels_of, read_items, read_json
 
 HERE = Path(__file__).parent
@@ -36,6 +38,8 @@ class Routes:
         self._engine, self._metrics = engine, metrics
         operations: dict[Operation, Handler] = {
             api.PREDICT: self.predict,
+            api.EXPLAIN: self.explain,
+            api.DISCOVER: self.discover,
             api.EVALUATE: self.evaluate,
             api.TEACH: self.teach,
             api.FORGET: self.forget,
@@ -85,6 +89,41 @@ class Routes:
         encoded = await engine.predict(kind, items, top, body.reject)
         self._metrics.predicted.inc(len(items))
         return Raw(encoded.json), encoded.version
+
+    async def explain(self, request: Request) -> tuple[Any, int]:
+        """Explain predictions: nearest classes, novelty, and what the distances consist of."""
+        engine = self._engine
+        kind, items, body = await read_items(request, api.ExplainRequest, engine.limits)
+        if len(items) > api.MAX_EXPLAINED:
+            raise Problem(
+                413,
+                "too_many",
+                f"{len(items):,} items exceed the limit of {api.MAX_EXPLAINED} per request for "
+                "explanations. Send several requests.",
+            )
+        encoded, served = await engine.encode(kind, items), engine.served
+        answers = await engine.analysis.run(
+            partial(explanations, served, encoded, len(items), body.top, body.explain)
+        )
+        return answers, served.version
+
+    async def discover(self, request: Request) -> tuple[Any, int]:
+        """Group the items that fit no class into candidates for new classes.
+
+        Nothing is stored. To teach a group, send its items to ``POST /v1/teach``.
+        """
+        engine = self._engine
+        kind, items, body = await read_items(request, api.DiscoverRequest, engine.limits)
+        encoded, served = await engine.encode(kind, items), engine.served
+        found = await engine.analysis.run(
+            partial(groups, served, encoded, body.reject, body.min_size)
+        )
+        model = engine.settings.model
+        unreadable = [
+            UnreadableItem(item=one["item"], error=without_paths(one["error"], model))
+            for one in found.unreadable
+        ]
+        return replace(found, unreadable=unreadable), served.version
 
     async def evaluate(self, request: Request) -> tuple[Any, int]:
         """Evaluate the model on labeled items, which are not stored."""

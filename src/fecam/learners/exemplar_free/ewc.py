@@ -21,8 +21,10 @@ from fecam.learners.task import LearningTask
 from fecam.training.hooks import Hooks, Step
 from fecam.validation import check_choice, check_int, check_number
 
-WEIGHT = 5000.0
-"""Of FACIL, whose Fisher information is on the scale of one gradient per image."""
+PUBLISHED_WEIGHT, PUBLISHED_BATCH = 5000.0, 64
+"""Of FACIL, for squared mean gradients of batches. Their expectation is the Fisher information
+divided by the number of images, because the gradients of single images have the mean 0."""
+WEIGHT = PUBLISHED_WEIGHT / PUBLISHED_BATCH
 Merge = Literal["proportional", "sum"]
 
 
@@ -39,8 +41,9 @@ class EWC(Learner):
     Parameters
     ----------
     weight : float
-        :math:`\lambda`. It depends on how F is computed: PyCIL's 1000 is for squared mean gradients
-        of batches, clipped at 10^-4.
+        :math:`\lambda`, by default FACIL's 5000 for squared mean gradients of batches of 64 images,
+        which are 64 times smaller than F. PyCIL has 1000 for batches of 128, which is 8 here, and
+        clips at 10^-4; mammoth has 10 for CIFAR-10, without the 1/2.
     labels : {"sampled", "true", "predicted", "all"}
         The labels of F, see `fecam.learners.mechanisms.parameter_penalty.fisher_diagonal`: FACIL
         has "predicted", PyCIL and mammoth "true".

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -45,10 +44,6 @@ class FewShotFineTuning(Learner):
     def check_task(self, task: LearningTask) -> None:
         """Raise for a class without a readable image."""
         check_images(task)
-
-    def first_task_settings(self) -> Mapping[str, Any]:
-        """Return what may distinguish the first task from that of the recipe."""
-        return {"classifier": "linear"}
 
     def before_task(self, task: LearningTask) -> None:
         """Draw small rows for the new classes."""

@@ -7,11 +7,8 @@ They need the features of the current task's images before and after the trainin
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import solve
-from scipy.spatial.distance import cdist
-from scipy.special import softmax
 
-from fecam.errors import InputError
+from fecam.core.feature_map import check_same_samples, fit_feature_map, kernel_average
 from fecam.heads.head import Floats
 from fecam.validation import check_number
 
@@ -31,11 +28,10 @@ def semantic_drift(means: Floats, old: Floats, new: Floats, sigma: float) -> Flo
     >>> semantic_drift(np.array([[1.0, 0.1]]), old, old + [[1.0, 0.0], [0.0, 5.0]], 0.01)
     array([[1., 0.]])
     """
-    _check_same_rows(old, new)
+    check_same_samples(old, new)
     check_sigma(sigma)
-    scale = np.linalg.norm(old, axis=1).mean() * sigma
-    weights = softmax(-cdist(means, old, "sqeuclidean") / (2 * scale**2), axis=1)
-    drift: Floats = weights @ (new - old)
+    width = float(np.linalg.norm(old, axis=1).mean()) * sigma
+    drift: Floats = kernel_average(means, old, new - old, width)
     return drift
 
 
@@ -55,17 +51,9 @@ def linear_map(
     array([[2. , 1. ],
            [0.5, 1. ]])
     """
-    _check_same_rows(old, new)
     check_number("ridge", ridge)
-    gram = old.T @ old
-    start = np.eye(old.shape[1]) if toward_identity else np.zeros_like(gram)
-    penalty = ridge * np.trace(gram) / len(gram)
-    moment = old.T @ (new - old @ start)
-    if penalty:
-        correction = solve(gram + penalty * np.eye(len(gram)), moment, assume_a="pos")
-    else:  # the shortest solution if the features do not span the space
-        correction = np.linalg.lstsq(gram, moment, rcond=None)[0]
-    result: Floats = start + correction
+    fitted = fit_feature_map(old, new, ridge=ridge, toward_identity=toward_identity, offset=False)
+    result: Floats = fitted.matrix
     return result
 
 
@@ -73,14 +61,6 @@ def map_covariances(covariances: Floats, linear: Floats) -> Floats:
     r"""Return :math:`P^T S_c P` per class."""
     mapped: Floats = linear.T @ covariances @ linear
     return mapped
-
-
-def _check_same_rows(old: Floats, new: Floats) -> None:
-    if old.shape != new.shape or not len(old):
-        raise InputError(
-            f"old features have shape {old.shape} and new ones {new.shape}: both must be the "
-            "features of the same images, at least one."
-        )
 
 
 def check_sigma(sigma: float) -> None:

@@ -1,0 +1,1 @@
+"""Methods whose class statistics move with the network that goes on learning."""

@@ -1,0 +1,1 @@
+"""Suggestion: which items to label next, and which labels look wrong."""
