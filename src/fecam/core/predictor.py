@@ -225,7 +225,8 @@ class Predictor:
     def _derive_shared(self, labels: Iterable[Hashable]) -> None:
         """Derive what new precisions of classes share, once, before threads need it."""
         _ = self.class_prior
-        if any(is_low_rank(self.state.classes[k], self.metric) for k in labels if not self._valid(k)):
+        missing = [self.state.classes[label] for label in labels if not self._valid(label)]
+        if any(is_low_rank(stats, self.metric) for stats in missing):
             _ = self._spectrum
 
     def precision_of(self, index: int) -> Precision:
