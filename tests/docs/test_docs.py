@@ -207,7 +207,7 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
         f"up to {calibration.SOFTMAX_CUTOFF:.0f} temperatures".replace("5", "five"),
         f"from {TUNING.min_basis_classes} classes and {TUNING.min_basis_features} features on",
         f"below {100 * TUNING.min_low_rank_floor:.1f} % of the mean variance",
-        f"exceeds {TUNING.max_low_rank_gain:,.0f} floors",
+        f"exceeds {TUNING.max_single_gain:,.0f} floors",
         f"(g1 below {TUNING.cg_min_floor:g})",
         f"{TUNING.block_bytes // 2**20} MB for each",
         f"Fewer than {2 * TUNING.min_parallel_rows} queries",
