@@ -14,6 +14,7 @@ from fecam.errors import TrainingError
 from fecam.learners import make
 from fecam.learners.mechanisms.adversarial_images import moved_towards, taken_for
 from fecam.learners.mechanisms.category_maps import ridge_classifier, row_space
+from fecam.learners.mechanisms.class_statistics import remembered_features
 from fecam.learners.mechanisms.drift import linear_map, map_covariances
 from fecam.learners.mechanisms.feature_adapter import anti_collapse, sampled_statistics
 from fecam.learners.mechanisms.feature_metric import (
@@ -322,6 +323,19 @@ def test_the_ladder_tells_moved_statistics_from_those_of_old_images():
         gap = np.linalg.norm(true.state_.stats_of(drift.label).mean - mean)
         assert drift.error == pytest.approx(gap) and drift.true > 0
         assert abs(drift.true - drift.predicted) <= drift.error + 1e-9
+
+
+def test_remembered_features_are_those_of_equal_weights_and_the_same_images():
+    train_data, _ = tasks()
+    one, same, other = learned("ldc", 2), learned("adc", 2), learned("ldc", 1)
+    plain = [x.features(train_data[0]) for x in (one, same, other)]
+    with remembered_features():
+        again = [x.features(train_data[0]) for x in (one, same, other)]
+        assert one.features(train_data[0]) is again[0] and again[1] is again[0]
+        assert len(one.features(train_data[1])) == len(train_data[1])
+    for a, b in zip(plain, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert one.features(train_data[0]) is not again[0]
 
 
 def test_the_ladder_needs_statistics_of_fecam():

@@ -38,6 +38,8 @@ COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "learn": learn.learn,
         "unlearn": learn.unlearn,
         "forget": edit.forget,
+        "rename": edit.rename,
+        "join": edit.join,
         "undo": edit.undo,
         "merge": edit.merge,
         "migrate": migrate.migrate,

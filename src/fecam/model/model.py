@@ -27,7 +27,14 @@ from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
 from fecam.features.extraction import Report, encode_readable, extract
 from fecam.labels import check_same_kind, first_kind, parse_label
-from fecam.model.changes import add_model, add_samples, copy_provenance, remove_samples, unseen_mask
+from fecam.model.changes import (
+    add_model,
+    add_samples,
+    copy_provenance,
+    move_provenance,
+    remove_samples,
+    unseen_mask,
+)
 from fecam.model.encoder_checks import (
     check_encoder,
     check_fingerprint,
@@ -203,6 +210,7 @@ class Model:
         note: str = "",
         allow_duplicates: bool = False,
         idempotency_key: str = "",
+        author: str = "",
         strict: bool | None = None,
         kind: str | None = None,
         report: Report | None = None,
@@ -224,6 +232,8 @@ class Model:
             Also learn items that were learned before under the same label.
         idempotency_key : str, default=""
             A second call with the same key changes nothing and returns the first step.
+        author : str, default=""
+            Who makes the change; kept in the history.
         strict : bool, optional
             Raise for an item that cannot be read, instead of listing it in the result. Default:
             True for items, False for a data set.
@@ -277,12 +287,12 @@ class Model:
 
             if self._file is not None:
                 new_step = self._writable().write(
-                    "learn", change, note, idempotency_key=idempotency_key
+                    "learn", change, note, idempotency_key=idempotency_key, author=author
                 )
             else:
                 working = WorkingCopy(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
                 change(working)
-                new_step = self._create(working, "learn", note, idempotency_key)
+                new_step = self._create(working, "learn", note, idempotency_key, author)
             learned.update(_labels_of(batch, mask))
             duplicates.update(_labels_of(batch, ~mask))
         new = [label for label in learned if label not in before]
@@ -327,7 +337,9 @@ class Model:
         step = self._writable().write("unlearn", change) if len(batch) else None
         return self._result(start, step, Counter(batch.labels), unreadable=unreadable)
 
-    def forget(self, label: Hashable, *, purge: bool = False, note: str = "") -> Step:
+    def forget(
+        self, label: Hashable, *, purge: bool = False, note: str = "", author: str = ""
+    ) -> Step:
         """Remove a class.
 
         Parameters
@@ -336,7 +348,7 @@ class Model:
             The class.
         purge : bool, default=False
             Also remove it from the history, so that it cannot be restored by `undo`.
-        note : str, default=""
+        note, author : str, default=""
             Kept in the history.
 
         Returns
@@ -354,8 +366,78 @@ class Model:
         def change(working: WorkingCopy) -> None:
             working.classifier.forget(plain)
 
-        step = self._writable().write("forget", change, note, purge=purge)
+        step = self._writable().write("forget", change, note, purge=purge, author=author)
         assert step is not None, "an unknown label is an error"
+        return step
+
+    def rename(self, label: Label, new: Label, *, note: str = "", author: str = "") -> Step:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : str, int or bool
+            The class.
+        new : str, int or bool
+            A label that no other class has.
+        note, author : str, default=""
+            Kept in the history.
+
+        Returns
+        -------
+        Step
+            The step in the history.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        InputError
+            If another class has the new label, or it is the old one.
+        """
+
+        def change(working: WorkingCopy) -> None:
+            working.classifier.rename(label, new)
+            move_provenance(working, [label], new)
+
+        step = self._writable().write("rename", change, note, author=author)
+        if step is None:
+            raise InputError(f"{self.path}: the new label of class {label!r} is the old one.")
+        return step
+
+    def join(
+        self, labels: Iterable[Label], new: Label, *, note: str = "", author: str = ""
+    ) -> Step:
+        """Combine classes into one, exactly as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of str, int or bool
+            The classes, two or more; one of them may be ``new``.
+        new : str, int or bool
+            The label of the joined class. If another class has it, that class is joined too.
+        note, author : str, default=""
+            Kept in the history.
+
+        Returns
+        -------
+        Step
+            The step in the history.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no class with one of the labels.
+        InputError
+            If only one class is named.
+        """
+        joined = list(labels)
+
+        def change(working: WorkingCopy) -> None:
+            working.classifier.join(joined, new)
+            move_provenance(working, joined, new)
+
+        step = self._writable().write("join", change, note, author=author)
+        assert step is not None, "fewer than two classes are an error"
         return step
 
     def merge(
@@ -731,13 +813,18 @@ class Model:
         )
 
     def _create(
-        self, working: WorkingCopy, what: str, note: str, idempotency_key: str = ""
+        self,
+        working: WorkingCopy,
+        what: str,
+        note: str,
+        idempotency_key: str = "",
+        author: str = "",
     ) -> Step:
         if self.readonly:
             self._writable()
         path = Path(os.path.realpath(self.path))
         with translate_errors(self.path):
-            create_file(path, working, what, note, idempotency_key, replace=False)
+            create_file(path, working, what, note, idempotency_key, author, replace=False)
         self._file = ModelFile(self.path)
         return self._file.steps[0]
 
