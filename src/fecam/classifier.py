@@ -1087,7 +1087,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         variance = relative_variance(classes)
         return np.asarray(novelty_zscore(distances, expected.astype(distances.dtype), variance))
 
-    def _temperature(self) -> float:
+    @property
+    def temperature_(self) -> float:
+        """The temperature of the softmax of `predict_proba`, over distances not squared."""
         predictor = self._predictor_with_classes()
         classes = predictor.state.classes.values()
         reference = reference_sharpness(relative_variance(classes))
@@ -1101,7 +1103,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_int("k", k, 1, n_classes, note=" (the number of classes)", error=InputError)
         priors = log_priors(self.priors, predictor.state)
         uses_softmax = probabilities or priors is not None
-        temperature = self._temperature() if uses_softmax else 0.0
+        temperature = self.temperature_ if uses_softmax else 0.0
         array = self._checked(X)
         queries = self._queries(array, predictor)
         n_nearest = int(k) if priors is None else n_classes
@@ -1123,7 +1125,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _logits(self, X: Any) -> tuple[Array, Array]:
         """The checked samples, and the logarithms of unnormalized probabilities."""
         array, distances = self._distances(X)
-        logits = softmax_logits(distances, self._temperature())
+        logits = softmax_logits(distances, self.temperature_)
         priors = log_priors(self.priors, self.state_)
         if priors is not None:
             logits = logits + namespace(logits).astype(to_backend_of(priors, logits), logits.dtype)
@@ -1140,33 +1142,37 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
         return predictor
 
-    def queries(self, X: Any) -> Array:
+    def queries(self, X: Any, *, unit: bool | None = None) -> Array:
         """Return checked and transformed samples, as ``predictor_`` takes them.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
             Features.
+        unit : bool, optional
+            Whether to scale them to unit length after the transform. Default: with
+            ``l2="compare"``.
 
         Returns
         -------
         array of shape (n_samples, n_transformed_features)
             Samples in the space of ``means_``.
         """
-        return self._queries(self._checked(X), self._predictor_with_classes())
+        return self._queries(self._checked(X), self._predictor_with_classes(), unit)
 
     def _checked(self, X: Any) -> Array:
         array = check_features(X)
         validate_data(self, X=X, reset=False, skip_check_array=True)
         return array
 
-    def _queries(self, array: Array, predictor: Predictor) -> Array:
+    def _queries(self, array: Array, predictor: Predictor, unit: bool | None = None) -> Array:
         """Samples transformed as the prototypes are."""
         state = predictor.state
         queries = to_backend_of(array, state.like)
         check_range(queries, state.transform, state.like.dtype)
         queries = state.transform(queries)
-        return unit_length(queries) if predictor.metric.unit_compare else queries
+        unit = predictor.metric.unit_compare if unit is None else unit
+        return unit_length(queries) if unit else queries
 
     # ------------------------------------------------------------------ parameters
 

@@ -16,15 +16,18 @@ from fecam.cli import (
     bench,
     cache,
     compress,
+    discover,
     doctor,
     edit,
     encoders,
     evaluate,
+    explain,
     export,
     features,
     learn,
     predict,
     serve,
+    suggest,
     train,
 )
 from fecam.cli.cluster import ByRay
@@ -40,7 +43,13 @@ COMMANDS: dict[str, dict[str, Callable[..., Any] | typer.Typer]] = {
         "undo": edit.undo,
         "merge": edit.merge,
     },
-    "Ask": {"predict": predict.predict, "evaluate": evaluate.evaluate},
+    "Ask": {
+        "predict": predict.predict,
+        "explain": explain.explain,
+        "discover": discover.discover,
+        "suggest": suggest.suggest,
+        "evaluate": evaluate.evaluate,
+    },
     "Inspect": {
         "classes": evaluate.classes,
         "inspect": evaluate.inspect,
