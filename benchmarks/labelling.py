@@ -4,9 +4,9 @@
 
 A pool of training samples has no labels at first. A default classifier learns as many random
 samples as there are classes, which covers about two thirds of the classes. Then as many are chosen,
-labeled and learned, again and again. `fecam.suggestion.suggest` is compared with a random choice and
-with the samples of the smallest margin between the two most probable classes, from the same first
-samples. Accuracy is that on the test samples, averaged over seeds.
+labeled and learned, again and again. `fecam.suggestion.suggest` is compared with a random choice
+and with the samples of the smallest margin between the two most probable classes, from the same
+first samples. Accuracy is that on the test samples, averaged over seeds.
 
 Saved labels: how many fewer `suggest` needs for the accuracy that the random choice reaches with
 4 and with 8 labels per class (interpolated).

@@ -4,7 +4,8 @@ Items with a high novelty are compared in the space of `fecam.core.discriminant`
 of a class have the expected similarity :math:`s`, whether or not that class was learned. Average
 linkage joins groups while their mean similarity exceeds :math:`f s`. The fraction :math:`f` is the
 one of `FRACTIONS` at which groups are most stable: they recur when only four fifths of the items
-are clustered.
+are clustered. A group is kept if its median novelty exceeds that of half as many known items as
+``reject`` permits.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["discover"]
 
 CANDIDATES = 0.2
 """Share of items of known classes that are clustered too. With 0.05, seven of eight unknown glyphs
-would be left out; known items that are clustered rarely form a group."""
+would be left out; groups of known items are dropped for their median novelty."""
 FRACTIONS = (0.5, 0.6, 0.7, 0.8)
 """Similarities at which groups are separated, relative to that expected within a class."""
 MAX_CLUSTERED = 3000
@@ -102,6 +103,7 @@ def discover(
     groups = np.full(len(novelty), -1)
     groups[first] = partition.labels
     labels = detailed.labels[:, 0].tolist()
+    least = novelty_threshold(reject / 2)
     found = []
     for number in np.unique(groups[groups >= 0]):
         items = np.flatnonzero(groups == number)
@@ -110,6 +112,9 @@ def discover(
         typical = items[np.argsort(-(vectors[items] @ center), kind="stable")].tolist()
         stability = float(partition.stability[number])
         median = float(np.median(novelty[items]))
+        if median <= least:
+            groups[items] = -1
+            continue
         found.append((typical, classifier.classes_[nearest].item(), median, stability))
     found.sort(key=lambda group: -len(group[0]))
     single = rows[groups[rows] < 0].tolist()
