@@ -1,6 +1,8 @@
 """Groups of unknown items: purity, NMI and the share of unknown classes found.
 
-    python benchmarks/discovery.py [--quick] [--root FOLDER]
+    python benchmarks/discovery.py [--quick] [--root FOLDER] [NAME ...]
+
+Sets that are not named keep the results of an earlier run.
 
 A fifth of the classes, at random, is unknown; a default classifier learns the training samples of
 the others. The test samples of all classes are then grouped by `fecam.discovery.discover`, and, in
@@ -27,12 +29,13 @@ import feature_sets
 from fecam import FeCAMClassifier
 from fecam.core.calibration import novelty_threshold
 from fecam.discovery import CANDIDATES, discover
-from reporting import markdown, once, options, say, write
+from reporting import markdown, once, options, read, say, write
 from stamps import CLASSIFIER
 
+SETS = ("glyphs", "cifar100")
 MIN_SIZE = 5
-PER_CLASS = 100
-"""Maximum number of training samples per class."""
+PER_CLASS, TEST_PER_CLASS = 100, 40
+"""Maximum number of training and of test samples per class."""
 SEEDS = 3
 REJECTS = (0.05, CANDIDATES)
 
@@ -50,7 +53,10 @@ def setting(name: str, seed: int) -> tuple[FeCAMClassifier, Any, Any, Any]:
         ]
     )
     clf = FeCAMClassifier().fit(features.X_train[rows], features.y_train[rows])
-    return clf, features.X_test, features.y_test, unknown
+    tested = np.concatenate(
+        [np.flatnonzero(features.y_test == label)[:TEST_PER_CLASS] for label in labels]
+    )
+    return clf, features.X_test[tested], features.y_test[tested], unknown
 
 
 def scores(groups: np.ndarray, y: np.ndarray, unknown: np.ndarray) -> dict[str, float]:
@@ -131,12 +137,15 @@ def table(results: dict[str, list[dict[str, dict[str, float]]]]) -> str:
 def main() -> None:
     """Measure, print a table, write results."""
     parser = options(__doc__)
+    parser.add_argument("names", metavar="NAME", nargs="*", choices=[[], *SETS], help="a set")
     parser.add_argument("--root", help="folder of CIFAR-100")
     args = parser.parse_args()
     if args.root:
         os.environ["FECAM_CIFAR100"] = args.root
-    names = ["digits"] if args.quick else ["glyphs", "cifar100"]
-    results = {name: [measure(name, seed) for seed in range(SEEDS)] for name in names}
+    names = ["digits"] if args.quick else args.names or SETS
+    results = {} if args.quick else dict((read("discovery") or {"results": {}})["results"])
+    results |= {name: [measure(name, seed) for seed in range(SEEDS)] for name in names}
+    results = {name: results[name] for name in ("digits", *SETS) if name in results}
     told = table(results)
     print(told)
     paths = (*CLASSIFIER, "src/fecam/discovery.py")

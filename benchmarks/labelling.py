@@ -1,6 +1,8 @@
 """Accuracy against the number of labels, for several ways to choose what to label next.
 
-    python benchmarks/labelling.py [--quick]
+    python benchmarks/labelling.py [--quick] [NAME ...]
+
+Sets that are not named keep the results of an earlier run.
 
 A pool of training samples has no labels at first. A default classifier learns as many random
 samples as there are classes, which covers about two thirds of the classes. Then as many are chosen,
@@ -25,10 +27,10 @@ import numpy as np
 import feature_sets
 from fecam import FeCAMClassifier
 from fecam.suggestion import find_mislabeled, suggest
-from reporting import TABLES, markdown, options, say, write
+from reporting import TABLES, markdown, options, read, say, write
 from stamps import CLASSIFIER
 
-SETS = {"digits": (10, 80), "texts": (41, 60), "glyphs": (60, 40)}
+SETS = {"digits": (10, 80), "texts": (41, 60), "glyphs": (40, 30)}
 """Number of classes, and of samples per class in the pool."""
 ROUNDS = 8
 SEEDS = 3
@@ -167,22 +169,27 @@ def noise_table(results: dict[str, list[dict[str, float]]]) -> str:
 
 def main() -> None:
     """Measure, print tables, write results and the picture."""
-    args = options(__doc__).parse_args()
-    names = ["digits"] if args.quick else list(SETS)
+    parser = options(__doc__)
+    parser.add_argument("names", metavar="NAME", nargs="*", choices=[[], *SETS], help="a set")
+    args = parser.parse_args()
+    names = ["digits"] if args.quick else args.names or list(SETS)
     paths = (*CLASSIFIER, "src/fecam/suggestion.py")
-    wrong = {}
+    wrong = {} if args.quick else dict((read("mislabeled") or {"results": {}})["results"])
     for name in names:
         say(f"{name}: wrong labels")
         wrong[name] = [noise(name, seed) for seed in range(SEEDS)]
+    wrong = {name: wrong[name] for name in SETS if name in wrong}
     told = noise_table(wrong)
     print(told)
     write("mislabeled", told, {"results": wrong}, quick=args.quick, measures=paths)
-    results: dict[str, dict[str, list[Curve]]] = {}
+    results: dict[str, dict[str, list[Curve]]]
+    results = {} if args.quick else dict((read("labelling") or {"results": {}})["results"])
     for name in names:
         results[name] = {}
         for method in ("suggest", "random", "margin"):
             say(f"{name}: {method}")
             results[name][method] = [curve(name, method, seed) for seed in range(SEEDS)]
+    results = {name: results[name] for name in SETS if name in results}
     told = curves_table(results)
     print(told)
     write("labelling", told, {"results": results}, quick=args.quick, measures=paths)
