@@ -23,7 +23,7 @@ from fecam.core.calibration import novelty_threshold
 from fecam.core.calibration_rows import Floats
 from fecam.core.discriminant import in_discriminant_space
 from fecam.errors import InputError
-from fecam.results import Discovery, Group
+from fecam.results import Discovery, Group, Label
 from fecam.validation import check_int
 
 __all__ = ["discover"]
@@ -100,31 +100,27 @@ def discover(
     classes = space(predictor.pooled_space.means)
     first = rows[np.argsort(-novelty[rows], kind="stable")[:MAX_CLUSTERED]]
     partition = stable_partition(vectors[first], space.similarity, min_size)
-    groups = np.full(len(novelty), -1)
-    groups[first] = partition.labels
-    labels = detailed.labels[:, 0].tolist()
     least = novelty_threshold(reject / 2)
-    found = []
-    for number in np.unique(groups[groups >= 0]):
-        items = np.flatnonzero(groups == number)
-        center = vectors[items].mean(axis=0)
-        nearest = int(np.argmax(classes @ center))
-        typical = items[np.argsort(-(vectors[items] @ center), kind="stable")].tolist()
-        stability = float(partition.stability[number])
-        median = float(np.median(novelty[items]))
-        if median <= least:
-            groups[items] = -1
-            continue
-        found.append((typical, classifier.classes_[nearest].item(), median, stability))
-    found.sort(key=lambda group: -len(group[0]))
-    single = rows[groups[rows] < 0].tolist()
-    n_grouped = sum(len(items) for items, *_ in found)
-    return Discovery(
-        [Group(i, *group) for i, group in enumerate(found, 1)],
-        single,
-        len(labels) - len(single) - n_grouped,
-        [],
-    )
+    members = [first[partition.labels == i] for i in range(len(partition.stability))]
+    kept = [i for i, items in enumerate(members) if np.median(novelty[items]) > least]
+    kept.sort(key=lambda i: -len(members[i]))
+    groups = []
+    for number, i in enumerate(kept, 1):
+        nearest = classifier.classes_[np.argmax(classes @ vectors[members[i]].mean(axis=0))].item()
+        stability = float(partition.stability[i])
+        groups.append(_described(number, members[i], stability, vectors, novelty, nearest))
+    grouped = {item for group in groups for item in group.items}
+    single = [item for item in rows.tolist() if item not in grouped]
+    return Discovery(groups, single, len(novelty) - len(rows), [])
+
+
+def _described(
+    number: int, items: Labels, stability: float, vectors: Floats, novelty: Floats, nearest: Label
+) -> Group:
+    """Return a group with its items, the most typical first."""
+    order = np.argsort(-(vectors[items] @ vectors[items].mean(axis=0)), kind="stable")
+    median = float(np.median(novelty[items]))
+    return Group(number, items[order].tolist(), nearest, median, stability)
 
 
 class Partition(NamedTuple):
