@@ -6,7 +6,8 @@
 NAMES are experiments of the package (``fecam bench --list``), by default those in the docs. FOLDER
 holds the official ``cifar-100-python``, by default that of the environment variable FECAM_CIFAR100;
 ``fecam bench quickdraw --download`` downloads QuickDraw. Interrupted runs resume. Each writes
-``docs/tables/experiment-NAME.md``, and with learners also ``docs/records/NAME``; no number in them
+``docs/tables/experiment-NAME.md``, and with learners also ``docs/records/NAME``. A few-shot run
+also writes ``docs/pictures/experiment-NAME.svg``, the accuracy per session. No number in them
 is typed by hand. ``--read`` writes them from folders that runs of one experiment have written, also
 unfinished ones, with the commit and date of these runs.
 """
@@ -21,11 +22,15 @@ from typing import Any
 
 from fecam.bench import runner, spec
 from fecam.data.paths import cache_folder
-from fecam.report import summary_table, write_report
+from fecam.report import Run, summary_table, write_report
+from fecam.report.drawing import as_svg
+from fecam.report.plots import few_shot_curves
+from fecam.report.tables import is_few_shot
 from records import merged, write_records
 from reporting import options, say, write
 from stamps import EXPERIMENTS, LEARNERS, Stamp
 
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 SHOWN = (
     "digits",
     "demo",
@@ -43,6 +48,8 @@ SHOWN = (
     "cifar100-linear-half-width",
     "digits-learners",
     "cifar100-learners",
+    "glyphs-few-shot-networks",
+    "cifar100-few-shot-networks",
 )
 
 
@@ -65,16 +72,16 @@ def main() -> None:
             if record["kind"] == "task" and record["task"] + 1 == record["tasks"]:
                 say(f"{name}, {record['head']}, seed {record['seed']}: {record['accuracy']:.1%}")
         show([args.output / name], quick=args.quick)
-        page = write_report([args.output / name])
-        print(f"{page}, {time.monotonic() - start:.0f} s", flush=True)
+        print(f"{args.output / name}, {time.monotonic() - start:.0f} s", flush=True)
 
 
 def show(folders: list[Path], *, quick: bool) -> None:
     """Write the table of the runs of one experiment, and its records if it has learners."""
     run = merged(folders)
-    table, learners = summary_table(run).as_markdown(), bool(spec.load(run.name).learners)
-    measures = (*EXPERIMENTS, *LEARNERS) if learners else EXPERIMENTS
-    if learners and not quick:
+    table, shipped = summary_table(run).as_markdown(), spec.load(run.name)
+    trained = shipped.learners or shipped.networks
+    measures = (*EXPERIMENTS, *LEARNERS) if trained else EXPERIMENTS
+    if shipped.learners and not quick:
         write_records(folders)
     write(
         f"experiment-{run.name}",
@@ -84,7 +91,16 @@ def show(folders: list[Path], *, quick: bool) -> None:
         measures=measures,
         stamp=stamp_of(run.about, measures),
     )
-    print(f"{run.title}\n{table}", flush=True)
+    page = write_report([folders[-1]])
+    if is_few_shot(run) and not quick:
+        draw_few_shot(run)
+    print(f"{run.title}\n{table}\n{page}", flush=True)
+
+
+def draw_few_shot(run: Run) -> None:
+    """Write the curves per session of base, later and harmonic accuracy as a picture."""
+    if (figure := few_shot_curves(run)) is not None:
+        (PICTURES / f"experiment-{run.name}.svg").write_bytes(as_svg(figure))
 
 
 def stamp_of(about: Mapping[str, Any], measures: tuple[str, ...]) -> Stamp:

@@ -20,7 +20,7 @@ from fecam.report import Run, read_run
 
 RECORDS = Path(__file__).parent.parent / "docs" / "records"
 ENVIRONMENT = ("fecam", "python", "packages", "machine", "git", "started")
-METHOD = ("learner", "options", "head_options", "settings")
+METHOD = ("learner", "approximation", "options", "head_options", "settings")
 """Equal in all records of a method, or those of the last task."""
 RESULT = (
     "seed", "task", "tasks", "name", "classes", "train_rows", "test_rows", "accuracy", "parts",
@@ -48,20 +48,26 @@ def merged(folders: Iterable[Path]) -> Run:
 
 
 def write_records(folders: Sequence[Path], to: Path = RECORDS) -> list[Path]:
-    """Write a file per method of the runs of one experiment, and return their paths."""
+    """Write a file per method of the runs of one experiment, and return their paths.
+
+    Of an experiment that runs all heads on several networks, only learners have files.
+    """
     environments = {
         head: {key: run.about.get(key) for key in ENVIRONMENT}
         for run in map(read_run, folders)
         for head in run.heads
     }
     run, paths = merged(folders), []
+    crossed = bool(spec.load(run.name).networks)
     for head, seeds in run.heads.items():
         last = [*seeds.values()][-1][-1]
+        if crossed and last.get("learner") is None:
+            continue  # too many: the table has them
         content = {
             "experiment": run.name,
             "kind": "task",
             "head": head,
-            **{key: last.get(key) for key in METHOD},
+            **{key: last.get(key) for key in METHOD if key != "approximation" or key in last},
             **environments[head],
             "results": [
                 {key: _rounded(record.get(key)) for key in RESULT}

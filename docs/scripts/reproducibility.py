@@ -39,6 +39,14 @@ FROZEN = (
     "test_few_shot.test_neither_the_order_of_new_classes_nor_their_grouping_matters",
 )
 """Of learners that train in the first task only."""
+ATTENTION = (
+    "test_few_shot.test_prototypes_may_come_in_any_order_and_each_query_has_its_own",
+    "test_few_shot.test_a_block_without_output_only_normalizes_its_tokens",
+    "test_few_shot.test_the_first_stage_is_that_of_d_cosine",
+    "test_few_shot.test_the_second_stage_trains_the_network_and_the_block",
+    "test_few_shot.test_an_episode_has_disjoint_images_of_its_classes",
+)
+"""Of learners with attention over prototypes."""
 INVARIANTS = {
     "ft": (
         "test_methods.test_fine_tuning_equals_a_plain_loop",
@@ -155,6 +163,12 @@ INVARIANTS = {
         "test_prompts.test_features_are_those_of_the_formula",
         "test_prompts.test_prompts_per_sample_do_not_depend_on_the_batch",
     ),
+    "lwf-sdc": (
+        "test_drift.test_the_drift_equals_its_formula",
+        "test_drift.test_a_common_shift_moves_every_mean_by_it",
+        "test_moving.test_means_stay_if_the_network_does",
+        "test_moving.test_methods_that_train_alike_have_the_same_weights_and_share_checkpoints",
+    ),
     "ldc": (
         "test_moving.test_a_linear_drift_moves_means_and_covariances_exactly",
         "test_moving.test_means_stay_if_the_network_does",
@@ -199,6 +213,33 @@ INVARIANTS = {
         "test_few_shot.test_a_nearest_mean_head_by_cosine_predicts_as_the_method",
         "test_few_shot.test_the_scale_is_not_trained",
     ),
+    "topic": (
+        "test_few_shot.test_topic_without_its_losses_is_finetune_to_the_bit",
+        "test_few_shot.test_anchors_are_kept_as_images_and_hold_their_features",
+        "test_few_shot.test_losses_of_anchors_equal_literal_ones",
+    ),
+    "cec": (
+        *FROZEN,
+        *ATTENTION,
+        "test_few_shot.test_turned_images_are_classes_of_their_own",
+        "test_few_shot.test_four_quarters_are_a_whole_turn_and_each_class_has_its_own",
+    ),
+    "limit": (
+        *FROZEN,
+        *ATTENTION,
+        "test_few_shot.test_fake_new_classes_of_limit_replace_rows_of_the_classifier",
+    ),
+    "metafscil": (
+        "test_few_shot.test_fast_weights_are_those_of_plain_training_and_the_original_stays",
+        "test_few_shot.test_a_session_of_metafscil_trains_new_rows_first",
+        "test_few_shot.test_sequences_change_the_network_only",
+    ),
+    "data-free-replay": (
+        "test_few_shot.test_the_first_stage_is_that_of_d_cosine",
+        "test_few_shot.test_generated_images_have_mean_0_and_deviation_1",
+        "test_few_shot.test_without_generated_images_the_last_stage_is_trained_alone",
+        "test_few_shot.test_what_is_old_learns_slowly_and_early_stages_not_at_all",
+    ),
     "alice": (
         *FROZEN,
         "test_few_shot.test_the_margin_lowers_the_logit_of_the_class",
@@ -226,6 +267,9 @@ INVARIANTS = {
         "test_few_shot.test_savc_with_one_transform_is_d_cosine_to_the_bit",
         "test_few_shot.test_labels_of_transforms_can_be_inverted_and_the_first_is_the_image",
         "test_few_shot.test_savc_predicts_the_mean_over_transforms",
+        "test_few_shot.test_the_contrastive_loss_is_literal_and_ignores_empty_places",
+        "test_few_shot.test_the_queue_is_a_ring_and_the_copy_is_slow",
+        "test_few_shot.test_a_crop_of_the_whole_image_is_the_image",
     ),
     "nc-fscil": (
         "test_few_shot.test_vertices_have_unit_length_equal_angles_and_sum_to_zero",

@@ -53,6 +53,7 @@ from fecam.inputs import (
 )
 from fecam.labels import check_same_kind
 from fecam.presets import preset
+from fecam.relabeling import joining, renaming
 from fecam.results import Explanation
 from fecam.settings import (
     PARAMETERS,
@@ -285,6 +286,15 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return to_numpy(predictor.covariance_of(_plain_label(label)))
 
     @property
+    def temperature_(self) -> float:
+        """What `predict_proba` divides distances by, before the softmax."""
+        predictor = self._predictor_with_classes()
+        classes = predictor.state.classes.values()
+        reference = reference_sharpness(relative_variance(classes))
+        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
+        return softmax_temperature(predictor.expected_distances(), sharpness)
+
+    @property
     def tukey_(self) -> float | None:
         """The Tukey power in use, as decided at the first fit; None for no power."""
         return self.state_.transform.power
@@ -429,6 +439,63 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             If there is no such class.
         """
         self._state = self.state_.forget(_plain_label(label))
+        return self.refresh()
+
+    def rename(self, label: Hashable, new: Hashable) -> Self:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : Hashable
+            A label that was learned.
+        new : Hashable
+            A label that no other class has, of the same type as the other labels.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        InputError
+            If another class has the new label; `join` combines two classes.
+        """
+        return self._relabel(renaming(self.state_, _plain_label(label), _plain_label(new)))
+
+    def join(self, labels: Iterable[Hashable], new: Hashable) -> Self:
+        """Combine classes into one, exactly as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of Hashable
+            Labels that were learned, two or more; one of them may be ``new``.
+        new : Hashable
+            The label of the joined class. If another class has it, that class is joined too.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no class with one of the labels.
+        InputError
+            If only one class is named.
+        SettingsError
+            If ``domains="average"`` averaged the matrices of a class.
+        """
+        plain = [_plain_label(label) for label in labels]
+        return self._relabel(joining(self.state_, plain, _plain_label(new)))
+
+    def _relabel(self, names: Mapping[Hashable, Hashable]) -> Self:
+        self._state = self.state_.relabel(names)
+        if isinstance(self.priors, Mapping):
+            self.priors = {names.get(name, name): weight for name, weight in self.priors.items()}
         return self.refresh()
 
     def merge(self, other: FeCAMClassifier) -> Self:
@@ -1086,15 +1153,6 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         expected = np.asarray(predictor.expected_distances(nearest.tolist()))[inverse]
         variance = relative_variance(classes)
         return np.asarray(novelty_zscore(distances, expected.astype(distances.dtype), variance))
-
-    @property
-    def temperature_(self) -> float:
-        """The temperature of the softmax of `predict_proba`, over distances not squared."""
-        predictor = self._predictor_with_classes()
-        classes = predictor.state.classes.values()
-        reference = reference_sharpness(relative_variance(classes))
-        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
-        return softmax_temperature(predictor.expected_distances(), sharpness)
 
     def _ranked(self, X: Any, k: int, *, probabilities: bool = False) -> _Ranking:
         """The most probable classes of each sample: the nearest ones, if all priors are equal."""

@@ -255,18 +255,20 @@ class Step:
     time: str
     """UTC, ISO 8601."""
     what: str
-    """learn, unlearn, forget, merge or save."""
+    """learn, unlearn, forget, rename, join, merge or save."""
     note: str
     counts: Mapping[Label, int]
     """Number of samples per class that were added; negative if they were removed."""
     undone: bool = False
     can_undo: bool = True
     idempotency_key: str = ""
+    author: str = ""
+    """Who made the change: of the service the name of the token; empty if it is not known."""
 
 
 @dataclass(frozen=True)
-class ForgetResult(Step):
-    """The step that removed a class, and the version of the model after it."""
+class ChangeResult(Step):
+    """The step that removed, renamed or joined classes, and the version of the model after it."""
 
     version: int = 0
     step: int = 0

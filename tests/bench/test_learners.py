@@ -129,6 +129,23 @@ def test_learners_write_the_records_of_heads_and_more(experiment, tmp_path):
     assert "LwF, FeCAM" in page and "weights" in page
 
 
+def test_learners_that_train_alike_share_later_tasks(experiment, tmp_path):
+    rows = "".join(
+        f'\n[[learners]]\nname = "{name}"\nlabel = "{label}"\nweight = {weight}\n'
+        for name, label, weight in (
+            ("lwf", "LwF", 10.0), ("ldc", "LDC", 10.0), ("ldc", "weaker", 2.0),
+        )
+    )  # fmt: skip
+    records = run(experiment(SIGNS + rows), tmp_path / "run")
+    restored = {
+        label: [r["restored"] for r in records
+                if r["kind"] == "training" and r.get("head") == label and r["task"]]
+        for label in ("LwF", "LDC", "weaker")
+    }  # fmt: skip
+    assert not any(restored["LwF"]) and all(restored["LDC"]) and not any(restored["weaker"])
+    assert [r["classes"] for r in tasks_of(records, "LDC")] == [2, 4, 6]
+
+
 def test_the_first_task_is_trained_once_for_heads_and_learners(experiment, tmp_path, monkeypatch):
     from fecam.training import loop
 
@@ -383,7 +400,7 @@ def test_an_experiment_on_a_transformer_round_trips(transformer, tmp_path):
     assert spec.load(written(tmp_path, heads_only.as_toml())) == heads_only
 
 
-def test_wrong_start_networks_are_found_before_anything_is_trained(
+def test_learners_that_do_not_fit_are_found_before_anything_is_trained(
     transformer, experiment, tmp_path
 ):
     cases = {
@@ -394,7 +411,11 @@ def test_wrong_start_networks_are_found_before_anything_is_trained(
         "ssre on a ViT": (transformer + '\n[[learners]]\nname = "ssre"\n', "3 x 3 convolution"),
         "another encoder": (
             transformer.replace(f"hf:{tmp_path / 'vit'}", "efficientnet-lite0"),
-            "learners start from a vision transformer hf:",
+            "learners start from a vision transformer or a ResNet-18",
+        ),
+        "a memory that the last task will not fit": (
+            SIGNS + HEADS + '\n[[learners]]\nname = "replay"\nexemplars = 5\n',
+            "the learner 'replay': exemplars=5 in total is less than one for each of the 6",
         ),
     }
     for text, message in cases.values():

@@ -44,6 +44,7 @@ PROTOCOLS = {
     "cifar100-few-shot": [60] + [5] * 8,
     "mini-imagenet-few-shot": [60] + [5] * 8,
     "cub200-few-shot": [100] + [10] * 10,
+    "cub200-few-shot-learners": [100] + [10] * 10,
     "split-cifar100-vit": [10] * 10,
     "split-imagenet-r-vit": [20] * 10,
     "split-cifar100-deit": [10] * 10,
@@ -56,6 +57,7 @@ PROTOCOLS = {
     "imagenet-subset-time": T5,
     "glyphs": [60] + [10] * 9,
     "glyphs-few-shot": [60] + [10] * 9,
+    "glyphs-few-shot-networks": [60] + [10] * 9,
     "glyphs-domains": [150] + [0] * 7,
     "quickdraw": [45] + [30] * 10,
     "digits": [4, 2, 2, 2],
@@ -65,6 +67,7 @@ PROTOCOLS = {
     "cifar100-few-shot-networks": [60] + [5] * 8,
     "cifar100-learners": T5,
     "cifar100-learners-cold": [10] * 10,
+    "cifar100-learners-small": T5,
     "cifar100-memory": T5,
     "cifar100-memory-sizes": T5,
     "cifar100-table3": T5,
@@ -189,6 +192,11 @@ def test_every_row_of_the_papers_few_shot_tables_is_in_its_experiment():
     cub = {"NCM, cosine", "NCM", "FeCAM", "FACT, FeCAM"}
     for data, rows in (("cifar100", ours), ("mini-imagenet", ours), ("cub200", cub)):
         assert spec.load(f"{data}-few-shot").paper["figures"].keys() == common | rows
+    learners = spec.load("cub200-few-shot-learners").paper["figures"]
+    assert learners.keys() == common | ours | {"FACT, FeCAM"}
+    heads_alone = spec.load("cub200-few-shot").paper["figures"]
+    same = {"D-Cosine": "NCM, cosine", "ALICE": "NCM", "ALICE, FeCAM": "FeCAM"}
+    assert all(learners[key] == heads_alone[same.get(key, key)] for key in learners)
 
 
 def test_published_few_shot_experiments_have_the_published_draw_and_order():
@@ -235,8 +243,12 @@ def test_the_small_experiments_of_learners_have_one_recipe():
     one, cold, glyphs = map(
         spec.load, ("cifar100-learners", "cifar100-learners-cold", "glyphs-learners")
     )
-    assert one.first_task == cold.first_task == glyphs.first_task
-    assert one.later_tasks == glyphs.later_tasks and one.learners == cold.learners
+    small, memory = spec.load("cifar100-learners-small"), spec.load("cifar100-memory")
+    assert one.first_task == glyphs.first_task
+    assert small.first_task == memory.first_task == cold.first_task
+    assert small.first_task.epochs == one.first_task.epochs
+    assert one.later_tasks == glyphs.later_tasks == small.later_tasks == memory.later_tasks
+    assert one.learners == cold.learners == small.learners[: len(one.learners)]
     assert cold.later_tasks.plan == {"learning_rate": 0.01}
     assert [x.label for x in one.learners] == [x.label for x in glyphs.learners]
     differ = [a.label for a, b in zip(one.learners, glyphs.learners, strict=True) if a != b]
@@ -260,13 +272,15 @@ def test_experiments_of_moving_statistics_have_the_same_rows():
 def test_the_memory_experiments_are_the_papers_table_3():
     full = spec.load("cifar100-table3")
     photos, small = spec.load("imagenet-subset-table3"), spec.load("cifar100-memory")
-    assert full.learners == photos.learners
+    assert full.learners[:-1] == photos.learners
     assert all(learner.options["exemplars"] == 2000 for learner in full.learners)
     used = small.scenario.options["samples_per_class"] / 500
     assert all(learner.options["exemplars"] == 2000 * used for learner in small.learners
                if learner.name != "ft")  # fmt: skip
     for label, row in small.paper["figures"].items():
         assert full.paper["figures"][label] == row
+    assert {head.label for head in full.heads} == {"FeCAM", "FeCAM, default"}
+    assert {x.label for x in small.learners} > {x.label for x in full.learners}
     sizes = spec.load("cifar100-memory-sizes")
     assert (sizes.first_task, sizes.scenario) == (small.first_task, small.scenario)
     assert sizes.later_tasks == small.later_tasks

@@ -171,6 +171,18 @@ def test_a_memory_smaller_than_the_number_of_classes_is_an_error_before_training
     assert exemplars_per_class(0, "total", 9) == 0, "no memory at all is allowed"
 
 
+def test_a_memory_too_small_for_the_last_task_is_known_before_the_first():
+    make("replay", exemplars=8).check_classes([4, 2, 2])
+    make("replay", exemplars=1, budget="per_class").check_classes([4, 2, 2])
+    with pytest.raises(TrainingError, match="less than one for each of the 8 classes"):
+        make("replay", exemplars=7).check_classes([4, 2, 2])
+    make("bic", exemplars=12).check_classes([4, 2, 2])
+    with pytest.raises(TrainingError, match=r"two for each of 6 old.*at least 12, or choose wa"):
+        make("bic", exemplars=11).check_classes([4, 2, 2])
+    with pytest.raises(TrainingError, match="at least 2, or choose wa"):
+        make("bic", exemplars=1, budget="per_class").check_classes([4, 2, 2])
+
+
 def test_a_class_that_comes_back_is_an_error():
     with pytest.raises(TrainingError, match="which an earlier task had"):
         next(learned("replay", 1).learn(tasks()[0][0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,9 +15,20 @@ from fecam import heads
 from fecam.errors import TrainingError
 from fecam.learners import available, make
 from fecam.learners.few_shot.fact import mixed_maps
-from fecam.learners.mechanisms.cosine_prototypes import cosface_loss, nearest_to_mean
+from fecam.learners.mechanisms.anchors import drift_loss, pull_loss, push_loss
+from fecam.learners.mechanisms.cosine_prototypes import cosface_loss, fix_scale, nearest_to_mean
+from fecam.learners.mechanisms.episodes import EpisodeSampler, rotated_by_class
+from fecam.learners.mechanisms.fast_weights import FastWeights
+from fecam.learners.mechanisms.freezing import freeze_batch_norm
+from fecam.learners.mechanisms.image_generator import ImageGenerator
 from fecam.learners.mechanisms.label_multiplication import TRANSFORMS, multiply
+from fecam.learners.mechanisms.momentum_queue import (
+    MomentumQueue,
+    labeled_contrast,
+    small_crops,
+)
 from fecam.learners.mechanisms.pair_mixup import mix_pairs
+from fecam.learners.mechanisms.set_attention import SetAttention, adapted_cosines
 from fecam.learners.mechanisms.simplex import dot_regression, simplex_vertices
 from fecam.learners.mechanisms.views import (
     cosine_between_classes,
@@ -30,9 +42,12 @@ from fecam.learners.mechanisms.virtual_prototypes import (
     virtual_loss,
     virtual_scores,
 )
+from fecam.learners.task import LearningTask
+from fecam.training.classifiers import expand_classifier
+from fecam.training.hooks import Hooks
 from fecam.training.images import TrainingImages
 from fecam.training.loop import train
-from helpers.small_learners import RECIPE, finish, learned, new, tasks, tensors
+from helpers.small_learners import RECIPE, finish, learned, new, tasks, tensors, tiny
 from helpers.small_networks import AUGMENTED, PLAIN, same
 
 FROZEN = [entry.name for entry in available() if not make(entry.name).trains_later]
@@ -282,7 +297,7 @@ def test_fact_needs_maps_in_the_middle():
 
 
 def test_savc_with_one_transform_is_d_cosine_to_the_bit():
-    ours, plain = learned("savc", transforms="none"), learned("d-cosine")
+    ours, plain = learned("savc", transforms="identity", contrast=False), learned("d-cosine")
     assert same(tensors(ours).values(), tensors(plain).values())
 
 
@@ -432,6 +447,15 @@ def test_losses_between_views_equal_literal_ones():
         ("nc-fscil", {"dimension": 100}, "must be at least classes_to_come=200"),
         ("savc", {"transforms": "shear"}, "transforms='shear' must be one of"),
         ("closer", {"closeness": -1.0}, "closeness=-1.0"),
+        ("savc", {"crop_area": 0.5}, "crop_area=0.5 must be two shares"),
+        ("savc", {"crop_area": [0.7, 0.2]}, "in increasing order"),
+        ("savc", {"contrast": "yes"}, "contrast='yes' must be a bool"),
+        ("cec", {"ways": 1}, "ways=1"),
+        ("cec", {"rotations": "no"}, "rotations='no' must be a bool"),
+        ("limit", {"episodes": -1}, "episodes=-1"),
+        ("topic", {"anchors": 0}, "anchors=0"),
+        ("metafscil", {"rate": 0.0}, "rate=0.0"),
+        ("data-free-replay", {"batch": 1}, "batch=1"),
     ],
 )
 def test_options_out_of_range(name, options, message):
@@ -445,3 +469,313 @@ def test_tensors_of_a_saved_learner_are_those_of_the_plain_classifier(tmp_path):
     again = new("alice")
     again.load(tmp_path / "state")
     assert same(tensors(again).values(), tensors(learner).values())
+
+
+# -------------------------------------------------------------- attention and episodes
+
+FOUR_AND_TWO = ((0, 1, 2, 3), (4, 5))
+
+
+def episodes_of(name, **options):
+    """A learner before its second stage, its first task, a sampler and a block."""
+    learner = new(name, **{"episodes": 0, **options})
+    (first, _), _ = tasks(FOUR_AND_TWO)
+    finish(learner, first)
+    images = TrainingImages(first, PLAIN)
+    task = LearningTask(0, first, images, (), learner.classes, learner.plan_for(0))
+    sampler = EpisodeSampler(images, task.positions, torch.Generator().manual_seed(0))
+    return learner, task, sampler, learner.attention()
+
+
+def test_prototypes_may_come_in_any_order_and_each_query_has_its_own():
+    torch.manual_seed(0)
+    block, prototypes, queries = SetAttention(6), torch.randn(5, 6), torch.randn(4, 6)
+    logits, order = adapted_cosines(block, prototypes, queries), torch.tensor([3, 0, 4, 1, 2])
+    torch.testing.assert_close(adapted_cosines(block, prototypes[order], queries), logits[:, order])
+    for query, row in zip(queries, logits, strict=True):
+        tokens = torch.cat([prototypes, query[None]])
+        q, k, v = (layer(tokens) for layer in (block.query, block.key, block.value))
+        mixed = torch.stack([torch.softmax(k @ x / 6**0.5, 0) @ v for x in q])
+        adapted = block.norm(tokens + block.output(mixed))
+        expected = functional.cosine_similarity(adapted[:-1], adapted[-1:])
+        torch.testing.assert_close(row, expected)
+
+
+@pytest.mark.parametrize("name", ["cec", "limit"])
+def test_a_block_without_output_only_normalizes_its_tokens(name):
+    learner, (_, test) = learned(name), tasks()
+    for key in ("output.weight", "output.bias"):
+        learner.kept["attention"][key].zero_()
+    features = torch.from_numpy(learner.features(test))
+    norm = learner.attention().norm
+    rows, queries = norm(learner.classifier.weight), norm(features)
+    expected = 16 * functional.cosine_similarity(queries[:, None], rows[None], dim=2)
+    torch.testing.assert_close(learner.scores(features), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["cec", "limit", "data-free-replay"])
+def test_the_first_stage_is_that_of_d_cosine(name):
+    ours = new(name)
+    assert ours.first_task_key() == new("d-cosine").first_task_key()
+    nothing = {"iterations": 0} if name == "data-free-replay" else {"episodes": 0}
+    assert same(network_of(learned(name, 1, **nothing)), network_of(learned("d-cosine", 1)))
+
+
+@pytest.mark.parametrize("name", ["cec", "limit"])
+def test_the_second_stage_trains_the_network_and_the_block(name):
+    rates = {"encoder_rate": 0.01, "attention_rate": 0.01}
+    before, after = learned(name, 1, episodes=0), learned(name, 1, **rates)
+    assert not same(before.kept["attention"].values(), after.kept["attention"].values())
+    assert not same(network_of(before), network_of(after))
+    idle = learned(name, 1, encoder_rate=0.0)
+    assert same(network_of(before), network_of(idle))  # also the statistics of normalization
+
+
+def test_an_episode_has_disjoint_images_of_its_classes():
+    _, task, sampler, _ = episodes_of("cec")
+    for _ in range(5):
+        episode = sampler.draw(3, 2, 4)
+        assert len(set(episode.classes.tolist())) == 3
+        rows = torch.cat([episode.supports, episode.queries], 1)
+        assert rows.shape == (3, 6) and len(set(rows.flatten().tolist())) == 18
+        assert torch.equal(task.positions[rows], episode.classes[:, None].expand(3, 6))
+    small = sampler.draw(99, 5, 99)
+    assert small.supports.shape == (4, 5) and small.queries.shape == (4, 7)
+
+
+def test_turned_images_are_classes_of_their_own():
+    learner, task, sampler, block = episodes_of("cec", queries=3)
+    state = sampler.generator.get_state()
+    loss = learner.episode_loss(task, sampler, block)
+    sampler.generator.set_state(state)
+    episode = sampler.draw(15, 1, 3)
+    rows = torch.cat([episode.supports, episode.queries], 1)
+    images = sampler.load(rows, task.plan, torch.device("cpu"))
+    quarters = torch.randint(1, 4, (4,), generator=sampler.generator).tolist()
+    classes = [*images, *(x.rot90(k, (2, 3)) for x, k in zip(images, quarters, strict=True))]
+    features = [learner.network(x) for x in classes]
+    prototypes = torch.stack([x[0] for x in features])
+    losses = [
+        functional.cross_entropy(
+            16 * adapted_cosines(block, prototypes, x[1:]), torch.full((3,), c)
+        )
+        for c, x in enumerate(features)
+    ]
+    assert len(losses) == 8
+    torch.testing.assert_close(loss, torch.stack(losses).mean(), rtol=1e-4, atol=1e-5)
+    with_none = make("cec", rotations=False).start(RECIPE)
+    with_none.network, with_none.classifier = learner.network, learner.classifier
+    assert with_none.episode_loss(task, sampler, block).isfinite()
+
+
+def test_four_quarters_are_a_whole_turn_and_each_class_has_its_own():
+    images = torch.rand(2, 3, 3, 4, 4)
+    whole = images
+    for _ in range(4):
+        whole = rotated_by_class(whole, [1, 1])
+    assert torch.equal(whole, images)
+    mixed = rotated_by_class(images, [1, 2])
+    assert torch.equal(mixed[0], rotated_by_class(images, [1, 1])[0])
+    assert torch.equal(mixed[1], images[1].rot90(2, (2, 3)))
+
+
+def test_fake_new_classes_of_limit_replace_rows_of_the_classifier():
+    learner, task, sampler, block = episodes_of("limit", ways=2, queries=12)
+    state = sampler.generator.get_state()
+    drawn = sampler.draw(2, 1, 1).classes
+    sampler.generator.set_state(state)
+    learner.classifier.weight.requires_grad_(True)
+    learner.classifier.zero_grad()
+    learner.episode_loss(task, sampler, block).backward()
+    moved = learner.classifier.weight.grad.abs().sum(1) > 0
+    assert torch.equal(moved, torch.ones(4, dtype=torch.bool).index_fill(0, drawn, False))
+
+
+# ------------------------------------------------------------------- training in sessions
+
+
+def test_topic_without_its_losses_is_finetune_to_the_bit():
+    nothing = {"drift": 0.0, "pull": 0.0, "push": 0.0}
+    ours = learned("topic", 2, **nothing, old_rows="included", batch_norm="running")
+    plain = learned("finetune", 2)
+    for name, value in tensors(ours).items():
+        if "running" in name or "num_batches" in name:
+            continue  # the pass over the anchors moves the running statistics
+        torch.testing.assert_close(value, tensors(plain)[name])
+
+
+def test_anchors_are_kept_as_images_and_hold_their_features():
+    recipe = replace(RECIPE, later=replace(RECIPE.first, epochs=6, learning_rate=0.01))
+    firm, loose = (learned("topic", 2, recipe, drift=drift) for drift in (350.0, 0.0))
+    assert firm.kept["anchors"]["pixels"].shape == (6 + 2, 3, 8, 8)
+    before = learned("topic", 1)
+    images = TrainingImages(tasks()[0][0], PLAIN).normalize(
+        before.kept["anchors"]["pixels"].float() / 255
+    )
+    with torch.no_grad():
+        start, *moved = (
+            functional.normalize(x.network.eval()(images)) for x in (before, firm, loose)
+        )
+    near, far = (float(drift_loss(x, start)) for x in moved)
+    assert near < 0.8 * far and float(drift_loss(start, start)) < 1e-12
+
+
+def test_losses_of_anchors_equal_literal_ones():
+    torch.manual_seed(0)
+    features, anchors = torch.randn(5, 3), functional.normalize(torch.randn(4, 3))
+    labels = torch.tensor([7, 8, 7, 8, 8])
+    unit = functional.normalize(features, dim=1).numpy().astype(float)
+    pulled = [
+        np.sum((x - unit[labels.numpy() == y].mean(0)) ** 2)
+        for x, y in zip(unit, labels.tolist(), strict=True)
+    ]
+    assert float(pull_loss(features, labels)) == pytest.approx(np.mean(pulled), rel=1e-5)
+    pushed = [max(0.0, 1.5 - np.linalg.norm(x - a)) ** 2 for x in unit for a in anchors.numpy()]
+    assert float(push_loss(features, anchors, 1.5)) == pytest.approx(np.mean(pushed), rel=1e-4)
+    features.requires_grad_(True)
+    push_loss(features, functional.normalize(features.detach(), dim=1), 0.5).backward()
+    assert features.grad.isfinite().all(), "an anchor may be where a feature is"
+
+
+def test_fast_weights_are_those_of_plain_training_and_the_original_stays():
+    torch.manual_seed(0)
+    network, other = tiny().eval(), torch.nn.Linear(16, 3)
+    images, labels = torch.randn(6, 3, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2])
+    before = [x.clone() for x in network.state_dict().values()]
+    fast = FastWeights(network, other.weight, other.bias)
+    fast.adapt(images, labels, 3, 0.01)
+    by_hand = copy.deepcopy(torch.nn.Sequential(network, other)).eval()
+    descent = torch.optim.SGD(by_hand.parameters(), lr=0.01)
+    for _ in range(4):
+        descent.zero_grad()
+        functional.cross_entropy(by_hand(images), labels).backward()
+        gradients = [p.grad.clone() for p in by_hand[0].parameters()]
+        if _ < 3:
+            descent.step()
+    for ours, theirs in zip(fast.weights, by_hand.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    fast.teach(network, images, labels)
+    for ours, theirs in zip(network.parameters(), gradients, strict=True):
+        torch.testing.assert_close(ours.grad, theirs, rtol=1e-3, atol=1e-6)
+    assert same(network.state_dict().values(), before)
+    fast.add_classes(images, labels + 3, 2, 0.1)
+    assert fast.rows.shape == (6, 16)
+    torch.testing.assert_close(fast.rows[:3].detach(), by_hand[1].weight.data)
+
+
+def test_a_session_of_metafscil_trains_new_rows_first():
+    options = {"row_steps": 2, "steps": 1, "rate": 1e-9}
+    before, after = learned("metafscil", 1, **options), learned("metafscil", 2, **options)
+    for a, b in zip(network_of(before), network_of(after), strict=True):
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(after.classifier.weight[:2], before.classifier.weight)
+    assert after.plan_for(1).epochs == 3 and after.plan_for(1).milestones == (2,)
+    assert after.classifier.weight[2:].abs().sum() > 0
+    moving = learned("metafscil", 2, **{**options, "rate": 0.05})
+    assert not same(network_of(before), network_of(moving))
+
+
+def test_sequences_change_the_network_only():
+    plain, taught = (learned("metafscil", 1, sequences=n, outer_rate=0.1) for n in (0, 2))
+    assert same(plain.classifier.state_dict().values(), taught.classifier.state_dict().values())
+    assert not same(network_of(plain), network_of(taught))
+
+
+def test_generated_images_have_mean_0_and_deviation_1():
+    torch.manual_seed(0)
+    images = ImageGenerator(5, 9).train()(torch.randn(32, 5))
+    assert images.shape == (32, 3, 9, 9)
+    torch.testing.assert_close(images.mean((0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
+    torch.testing.assert_close(images.std((0, 2, 3)), torch.ones(3), atol=1e-2, rtol=0)
+
+
+def test_without_generated_images_the_last_stage_is_trained_alone():
+    train_data, _ = tasks()
+    learner, by_hand = (learned("data-free-replay", 1, generated=0, slow=1.0) for _ in range(2))
+    finish(learner, train_data[1])
+    plan, network = by_hand.plan_for(1), by_hand.network
+    with torch.random.fork_rng([]):
+        torch.manual_seed(plan.seed)
+        classifier = expand_classifier(by_hand.classifier, 4)
+    fix_scale(classifier, 16.0)
+    network.requires_grad_(False)
+    network.layer4.requires_grad_(True)
+    images = TrainingImages(train_data[1], PLAIN)
+    hooks = Hooks(epoch_start=[freeze_batch_norm(network)])
+    list(train(network, classifier, images, plan, classes=learner.classes, hooks=hooks))
+    assert same(learner.network.state_dict().values(), network.state_dict().values())
+    assert torch.equal(learner.classifier.weight, classifier.weight)
+    assert "generator" not in learner.kept
+
+
+def test_what_is_old_learns_slowly_and_early_stages_not_at_all():
+    before, after = learned("data-free-replay", 1), learned("data-free-replay", 2)
+    for (name, a), b in zip(
+        before.network.named_parameters(), after.network.parameters(), strict=True
+    ):
+        assert torch.equal(a, b) is not (name.startswith("layer4") and a.ndim == 4), name
+    moved = (after.classifier.weight[:2] - before.classifier.weight).abs().max()
+    still = learned("data-free-replay", 2, slow=0.0).classifier.weight[:2]
+    assert 0 < moved < 0.01
+    torch.testing.assert_close(still, before.classifier.weight, rtol=1e-3, atol=1e-3)
+    assert not same(before.kept["generator"].values(), after.kept["generator"].values())
+
+
+# ------------------------------------------------------------------------- momentum and queue
+
+
+def filled_queue(length=6, used=4):
+    torch.manual_seed(0)
+    queue = MomentumQueue(tiny(), 5, length, 0.9)
+    queue.enqueue(functional.normalize(torch.randn(used, 5)), torch.tensor([3, 4, 3, 5])[:used])
+    return queue
+
+
+def test_the_contrastive_loss_is_literal_and_ignores_empty_places():
+    queue = filled_queue()
+    queries, keys = (functional.normalize(torch.randn(n, 5)) for n in (4, 2))
+    labels = torch.tensor([3, 9])
+    losses = []
+    for i, query in enumerate(queries):
+        label = int(labels[i % 2])
+        stored = [(k, int(y)) for k, y in zip(queue.queue, queue.labels, strict=True) if y >= 0]
+        assert len(stored) == 4
+        positives = [keys[i % 2], *(k for k, y in stored if y == label)]
+        negatives = [k for k, y in stored if y != label]
+        losses.append(np.mean([
+            np.log(1 + sum(np.exp(float(query @ n - query @ p) / 0.5) for n in negatives))
+            for p in positives
+        ]))  # fmt: skip
+    ours = labeled_contrast(queries, labels, keys, queue, 0.5)
+    assert float(ours) == pytest.approx(np.mean(losses), rel=1e-5)
+    empty = filled_queue(used=0)
+    assert float(labeled_contrast(queries, labels, keys, empty, 0.5)) == 0
+
+
+def test_the_queue_is_a_ring_and_the_copy_is_slow():
+    queue = filled_queue()
+    more = functional.normalize(torch.randn(4, 5))
+    queue.enqueue(more, torch.tensor([6, 7, 8, 9]))
+    assert queue.labels.tolist() == [8, 9, 3, 5, 6, 7]
+    assert torch.equal(queue.queue[[4, 5, 0, 1]], more)
+    slow, network = queue.slow_network.conv1.weight.clone(), tiny()
+    queue.follow(network)
+    torch.testing.assert_close(
+        queue.slow_network.conv1.weight, 0.9 * slow + 0.1 * network.conv1.weight
+    )
+    assert not any(p.requires_grad for p in queue.slow_network.parameters())
+
+
+def test_a_crop_of_the_whole_image_is_the_image():
+    images = torch.rand(3, 3, 8, 8)
+    generator = torch.Generator().manual_seed(0)
+    torch.testing.assert_close(small_crops(images, 8, (1.0, 1.0), generator), images)
+    crops = small_crops(torch.full((2, 3, 8, 8), 0.5), 5, (0.2, 0.7), generator)
+    torch.testing.assert_close(crops, torch.full((2, 3, 5, 5), 0.5))
+
+
+def test_contrast_adds_a_loss_and_changes_the_network():
+    learner = new("savc")
+    records = finish(learner, tasks()[0][0])
+    assert all(record.losses["contrast"] > 0 for record in records)
+    assert not same(network_of(learner), network_of(learned("savc", 1, contrast=False)))

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from torch import nn
 
 from fecam.errors import TrainingError
 from fecam.learners import make
 from fecam.learners.mechanisms.adversarial_images import moved_towards, taken_for
 from fecam.learners.mechanisms.category_maps import ridge_classifier, row_space
+from fecam.learners.mechanisms.class_statistics import remembered_features
 from fecam.learners.mechanisms.drift import linear_map, map_covariances
 from fecam.learners.mechanisms.feature_adapter import anti_collapse, sampled_statistics
 from fecam.learners.mechanisms.feature_metric import (
@@ -21,15 +23,16 @@ from fecam.learners.mechanisms.feature_metric import (
     metric_weights,
 )
 from fecam.learners.mechanisms.moving_state import MapOptions, move_state
+from fecam.learners.oracle_ladder import OracleLadder
 from helpers.small_learners import RECIPE, finish, learned, new, tasks
 
 RNG = np.random.default_rng(0)
 STILL = replace(RECIPE, later=replace(RECIPE.later, learning_rate=1e-30))
 """Later tasks leave the network as it is, except for its batch statistics."""
-SAME_TRAINING = ("ldc", "adc", "dpcr", "fecam-moving")
+SAME_TRAINING = ("lwf-sdc", "ldc", "adc", "dpcr", "fecam-moving")
 
 
-@pytest.mark.parametrize("name", ["ldc", "adc", "efc"])
+@pytest.mark.parametrize("name", ["lwf-sdc", "ldc", "adc", "efc"])
 def test_means_stay_if_the_network_does(name):
     learner = new(name, recipe=STILL, batch_norm="frozen")
     if name == "efc":
@@ -285,6 +288,61 @@ def test_a_linear_drift_moves_the_statistics_of_fecam_exactly():
         assert now.count == stats.count
         np.testing.assert_allclose(now.mean, stats.mean, atol=1e-6)
         np.testing.assert_allclose(now.scatter.data, stats.scatter.data, rtol=1e-5, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------ ladder
+
+
+def test_all_rungs_of_the_ladder_are_equal_if_the_network_stays():
+    learner = new("fecam-moving", recipe=STILL, batch_norm="frozen")
+    train_data, test = tasks()
+    ladder = OracleLadder(test)
+    for data in train_data:
+        finish(learner, data)
+        ladder.follow(learner, data)
+    rungs, drifts = ladder.climb(learner)
+    assert rungs.fixed == rungs.moved == rungs.true_means == rungs.true
+    assert [drift.since for drift in sorted(drifts, key=lambda d: d.label)] == [2, 2, 1, 1]
+    assert all(max(d.true, d.predicted, d.error) < 1e-4 for d in drifts)
+
+
+def test_the_ladder_tells_moved_statistics_from_those_of_old_images():
+    learner, ladder = new("fecam-moving"), OracleLadder(tasks()[1])
+    for data in tasks()[0]:
+        finish(learner, data)
+        ladder.follow(learner, data)
+    rungs, drifts = ladder.climb(learner)
+    X = np.concatenate([learner.features(data) for data in tasks()[0]])
+    y = np.concatenate([data.labels for data in tasks()[0]])
+    true = clone(learner.head).fit(X, y)
+    test = tasks()[1]
+    assert rungs.true == true.score(learner.features(test), test.labels)
+    assert rungs.moved == learner.head.score(learner.features(test), test.labels)
+    for drift in drifts:
+        mean = learner.head.state_.stats_of(drift.label).mean
+        gap = np.linalg.norm(true.state_.stats_of(drift.label).mean - mean)
+        assert drift.error == pytest.approx(gap) and drift.true > 0
+        assert abs(drift.true - drift.predicted) <= drift.error + 1e-9
+
+
+def test_remembered_features_are_those_of_equal_weights_and_the_same_images():
+    train_data, _ = tasks()
+    one, same, other = learned("ldc", 2), learned("adc", 2), learned("ldc", 1)
+    plain = [x.features(train_data[0]) for x in (one, same, other)]
+    with remembered_features():
+        again = [x.features(train_data[0]) for x in (one, same, other)]
+        assert one.features(train_data[0]) is again[0] and again[1] is again[0]
+        assert len(one.features(train_data[1])) == len(train_data[1])
+    for a, b in zip(plain, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert one.features(train_data[0]) is not again[0]
+
+
+def test_the_ladder_needs_statistics_of_fecam():
+    with pytest.raises(TrainingError, match="the head is NearestMean"):
+        OracleLadder(tasks()[1]).follow(learned("ldc", 1, head="ncm"), tasks()[0][0])
+    with pytest.raises(TrainingError, match="no task was followed"):
+        OracleLadder(tasks()[1]).climb(learned("fecam-moving", 1))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fecam.cli.output import show_table
 from fecam.errors import InputError, MissingPackageError, RunError
 from fecam.report import Table, read_run, summary_table, write_report
 from fecam.report.facts import facts
+from fecam.report.plots import few_shot_curves
 from fecam.report.tables import (
     Cell,
     cost_table,
@@ -281,7 +282,13 @@ def test_a_few_shot_run_has_harmonic_means_and_the_papers_accuracy_per_task(tmp_
     assert table.header[1] == "task 2"
     assert table.rows[0][1].text == f"{100 * 2 * base * later / (base + later):.1f}"
     assert "Harmonic means" in write_report([tmp_path / "run"]).read_text("utf-8")
-    assert few_shot_table(read_run(write_run(tmp_path / "many", few(HEADS[1:2])))) is None
+    assert (tmp_path / "run/plots/few-shot.svg").exists()
+    harmonic = summary_table(run).text_rows()[0][summary_table(run).header.index("harmonic %")]
+    assert harmonic == table.rows[0][-1].text
+    assert "harmonic %" not in more_table(run).header
+    many = read_run(write_run(tmp_path / "many", few(HEADS[1:2])))
+    assert few_shot_table(many) is None and "harmonic %" in more_table(many).header
+    assert few_shot_curves(many) is None
 
 
 def test_task_table_and_joint_table(tmp_path):

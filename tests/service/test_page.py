@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from importlib import resources
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import fecam
+from helpers.slow_proxy import slow_proxy
 
 pytest.importorskip("starlette", reason="fecam[serve] is not installed")
 
@@ -131,7 +133,7 @@ def serving(model, *options, port=0):
 class Visit:
     """A browser tab with the page."""
 
-    def __init__(self, browser, url, width=1280, height=1000, scheme="light"):
+    def __init__(self, browser, url, width=1280, height=800, scheme="light"):
         from playwright.sync_api import expect
 
         self.expect, self.problems = expect, []
@@ -167,7 +169,7 @@ class Visit:
     def has(self, **counts):
         self.expect(self["#classes strong"]).to_have_text(list(counts))
         for at, count in enumerate(counts.values()):
-            words = f"{count} example{'s' if count > 1 else ''} in"
+            words = f"{count} example{'s' if count > 1 else ''},"
             self.expect(self["#classes li"].nth(at)).to_contain_text(words)
 
     def draw(self, shape, touch=False):
@@ -263,6 +265,38 @@ def numbers(tmp_path):
     return path
 
 
+def thumbnails(visit):
+    """Return the number of pictures of each class."""
+    return visit.page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("#classes li")].map((row) =>
+            [row.querySelector("strong").textContent, row.querySelectorAll(".thumbs img").length]
+        ).filter(([, count]) => count > 0))"""
+    )
+
+
+SEEN = "#drawing, #live-answer, #live-none, #chips button, #label, #teach, #predict, #status, #undo"
+
+
+def assert_all_is_seen(visit, also=""):
+    """Check that what one works with is seen without scrolling, and nothing lies outside."""
+    hidden = visit.page.evaluate(
+        """(selectors) => {
+        const outside = (element) => {
+            const { left, top, right, bottom } = element.getBoundingClientRect();
+            const bar = document.querySelector(".tabs").getBoundingClientRect();
+            const end = bar.height ? bar.top : innerHeight;
+            return left < 0 || top < 0 || right > innerWidth || bottom > end;
+        };
+        return [...document.querySelectorAll(selectors)]
+            .filter((element) => element.checkVisibility() && outside(element))
+            .map((element) => element.id || element.textContent);
+    }""",
+        SEEN + also,
+    )
+    assert hidden == []
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 # -- what a person does ----------------------------------------------------------------------------
 
 
@@ -282,14 +316,24 @@ def test_teach_predict_correct_undo_and_reload(sketches, browser):
             visit.teach()
         visit.has(circle=3, square=2)
         visit.says("Now draw a circle or a square", "#guide-step")
-        visit.says("1 of 1 held-out example correct: 100 %", "#curve-caption")
-        # Predict.
+        # One of one correct is no curve, and the ellipses of two classes are no lines.
+        visit.says("so far 1", "#curve-wait")
+        assert visit["#curve"].is_hidden()
+        for ellipse in visit["#map ellipse"].all():
+            assert (
+                float(ellipse.get_attribute("ry")) >= 0.4 * float(ellipse.get_attribute("rx")) > 5
+            )
+        assert_all_is_seen(visit)
+        # Predict: the answer comes while one draws.
         visit.draw("circle")
+        visit.expect(visit["#live-answer h3"]).to_have_text("circle")
+        visit.expect(visit["#live-answer .bars li"]).to_have_count(2)
+        visit.says("Done.", "#guide-step")
+        visit.shoot("page-answer")
         answer = visit.ask()
+        visit.expect(visit["#live-answer h3"]).to_have_count(0)
         visit.expect(answer.locator("h3")).to_have_text("circle")
         assert answer.locator(".bars li").count() == 2
-        visit.says("Done.", "#guide-step")
-        visit.shoot("page-answer", "#work")
         # An unknown shape is misclassified, because rejection is off; one click corrects it.
         visit["#reject"].evaluate("field => { field.value = ''; }")
         visit.draw("zigzag")
@@ -317,20 +361,26 @@ def test_teach_predict_correct_undo_and_reload(sketches, browser):
         visit.has(circle=3, square=2, zigzag=1)
         assert visit["#map .place"].count() == 3
         assert visit["#map-table tbody tr"].count() == 3
-        points = visit["#curve-table tbody tr"].count()
+        # The pictures of this visit, without that of the lesson that was undone.
+        pictures = {"circle": 3, "square": 2, "zigzag": 1}
+        assert thumbnails(visit) == pictures
         # Reload.
         visit.page.reload()
         visit.has(circle=3, square=2, zigzag=1)
         visit.settle()
         assert visit["#map .place"].count() == 3
-        assert visit["#curve-table tbody tr"].count() == points > 3
+        visit.says("so far 1", "#curve-wait")
+        assert thumbnails(visit) == pictures
         assert visit["#guide"].is_hidden()
         visit["#history-card summary"].click()
         visit.expect(visit["#history .undone"]).to_have_count(1)
         visit["#guide-open"].click()
         visit.says("Draw a circle", "#guide-step")
         visit["#guide-close"].click()
-        visit.shoot("page-history", "#history-card")
+        visit.shoot("page-history", "#curve-card", "#history-card")
+    with Visit(browser, url) as other:  # another tab knows the classes and has no pictures
+        other.has(circle=3, square=2, zigzag=1)
+        assert thumbnails(other) == {}
     with fecam.open(path) as model:
         assert {one.label: one.count for one in model.classes} == {
             "circle": 3,
@@ -347,12 +397,15 @@ def test_screenshot_of_a_model_with_several_classes(sketches, browser):
             for shape in SHAPES:
                 visit.draw(shape)
                 visit.teach(shape)
-        visit.shoot("page-knows", "section:has(#classes)", "#curve-card figure")
+        visit.shoot("page-knows")
 
 
 def test_touch_on_a_small_screen(sketches, browser):
     url, _ = sketches
     with Visit(browser, url, width=390, height=800, scheme="dark") as visit:
+        visit["#guide-open"].click()
+        visit["#guide-close"].click()
+        assert_all_is_seen(visit)
         visit.draw("house", touch=True)
         visit["#drawing-add"].click()
         visit.draw("house", touch=True)
@@ -363,14 +416,90 @@ def test_touch_on_a_small_screen(sketches, browser):
         visit.says("Learned house (2).")
         visit.expect(visit["#tray li"]).to_have_count(0)
         visit.draw("house", touch=True)
+        visit.expect(visit["#live-answer h3"]).to_have_text(re.compile("house|None of these"))
+        assert_all_is_seen(visit)
+        visit.shoot("page-phone")
         visit.expect(visit.ask().locator("h3")).to_have_text(re.compile("house|None of these"))
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
         for button in visit["main button:visible"].all():
             assert button.bounding_box()["height"] >= 32
         assert_readable(visit)
-        visit["#guide"].evaluate("guide => { guide.hidden = true; }")
-        visit["#work"].evaluate("work => work.scrollIntoView()")
-        visit.shoot("page-phone", "#work")
+        # The other parts of the page are behind the bar at its lower edge.
+        for tab, part in {
+            "answers": "predictions",
+            "classes": "classes",
+            "history": "download",
+        }.items():
+            visit[f"#tab-{tab}"].check()
+            visit.expect(visit[f"#{part}"]).to_be_visible()
+            assert visit["#drawing"].is_hidden()
+            assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert_readable(visit)
+
+
+def test_a_slow_server(sketches, browser):
+    """Answers come one by one while somebody draws; no click is lost while another is served."""
+    url, _ = sketches
+    delays = {"/v1/predict": 0.4, "/v1/teach": 0.7, "/v1/undo": 0.2}
+    with slow_proxy(url, delays) as proxy, Visit(browser, proxy.url) as visit:
+        known = visit["#classes li"].count()
+        visit.page.mouse.move(*center(visit, 0.3))
+        visit.page.mouse.down()
+        deadline = time.monotonic() + 60
+        while proxy.count("/v1/predict") < 3 and time.monotonic() < deadline:
+            visit.page.mouse.move(*center(visit, visit.rng.uniform(0.2, 0.8)))
+            visit.page.wait_for_timeout(30)
+        visit.expect(visit["#live-answer h3"]).not_to_be_empty()
+        visit.page.mouse.up()
+        assert proxy.count("/v1/predict") >= 3
+        visit["#drawing-clear"].click()
+        visit.expect(visit["#live-answer h3"]).to_have_count(0)
+        # Three lessons, an undo and a prediction are clicked faster than one lesson is learned.
+        for _ in range(3):
+            visit.draw("star")
+            visit["#label"].fill("star")
+            visit["#teach"].click()
+            visit["#teach"].click()  # twice by mistake: there is no second example
+        visit["#undo"].click()
+        visit.draw("star")
+        visit["#predict"].click()
+        visit.expect(visit["#waiting"]).to_contain_text("waiting")
+        visit.expect(visit["#predictions > li"]).to_have_count(1)
+        visit.settle()
+        visit.expect(visit["#classes li"]).to_have_count(known + 1)
+        visit.expect(visit["#classes li:has(strong:text-is('star'))"]).to_contain_text("2 examples")
+        assert proxy.count("/v1/teach") == 3 and proxy.under_way("/v1/teach") == 1
+        assert proxy.under_way("/v1/predict") == 1
+        assert visit["#error"].inner_text() == ""
+
+
+def test_answers_from_the_camera(sketches, browser):
+    url, _ = sketches
+    with slow_proxy(url, {"/v1/predict": 0}) as proxy, Visit(browser, proxy.url) as visit:
+        visit["#sources"].get_by_label("Camera").check()
+        visit["#camera-start"].click()
+        visit.expect(visit["#live-answer h3"]).not_to_be_empty()
+        before, start = proxy.count("/v1/predict"), time.monotonic()
+        visit.page.wait_for_timeout(1500)
+        asked, seconds = proxy.count("/v1/predict") - before, time.monotonic() - start
+        assert 1 <= asked <= 5 * seconds + 1 and proxy.under_way("/v1/predict") == 1
+        # A class is taught from the current picture by a click on its name.
+        visit["#label"].fill("camera")
+        visit["#teach"].click()
+        visit.says("Learned camera (1).")
+        visit["#chips"].get_by_role("button", name="Teach it as camera").click()
+        visit.says("Learned camera (1).")
+        visit.expect(visit["#live-answer h3"]).to_have_text("camera")
+        visit["#camera-start"].click()
+        visit.expect(visit["#live-answer h3"]).to_have_count(0)
+        for _ in range(2):
+            visit["#undo"].click()
+            visit.says("Undone: learned camera (1).")
+
+
+def center(visit, share):
+    """Return the coordinates of a point on the diagonal of the sheet."""
+    box = visit["#drawing"].bounding_box()
+    return box["x"] + share * box["width"], box["y"] + share * box["height"]
 
 
 def test_a_file_can_be_taught_with_the_keyboard(sketches, browser, tmp_path):
@@ -467,6 +596,24 @@ def assert_readable(visit):
     assert poor == []
 
 
+def assert_percentages_sum_to_100(visit):
+    """Check the rounding; the last percentage is that of the classes that are not shown."""
+    shown = visit.page.evaluate(
+        """async (cases) => {
+        const { percentages } = await import("/page/format.js");
+        return cases.map((probabilities) => percentages(probabilities).join(" "));
+    }""",
+        [[1 / 3, 1 / 3, 1 / 3], [0.995, 0.004], [0.9996, 0.0003, 0.0001], [0.5, 0.2], [1, 0]],
+    )
+    assert shown == [
+        "34 % 33 % 33 % 0 %",
+        "> 99 % < 1 % < 1 %",
+        "> 99 % < 1 % < 1 % 0 %",
+        "50 % 20 % 30 %",
+        "100 % 0 % 0 %",
+    ]
+
+
 def test_rows_of_numbers(numbers, browser):
     with serving(numbers) as url, Visit(browser, url) as visit:
         assert_readable(visit)
@@ -492,9 +639,12 @@ def test_rows_of_numbers(numbers, browser):
         visit.expect(visit["#predictions h3"]).to_have_text(["low", "high", "None of these"])
         # Percentages over the known classes would contradict the rejection.
         visit.says("Unlike the learned examples", "#predictions > li:nth-child(3)")
+        # The curve needs five held-out examples.
+        assert visit["#curve-card"].is_hidden()
         visit.expect(visit["#predictions > li:nth-child(3) .bars .name"]).to_have_count(2)
         visit.expect(visit["#predictions > li:nth-child(3)"]).not_to_contain_text("%")
         visit.expect(visit["#predictions > li:nth-child(1)"]).to_contain_text("%")
+        assert_percentages_sum_to_100(visit)
 
         # A model that cannot tell yet.
         def untold(route):
@@ -513,8 +663,17 @@ def test_rows_of_numbers(numbers, browser):
         visit["#rows"].fill("0 9 0\n0 9 1\n1 9 0\n1 9 1\n0 8 0\n0 8 1")
         visit.teach(HOSTILE)
         visit.says(f"Learned {HOSTILE} (5). 1 held out")
+        visit.says("so far 1", "#curve-wait")
         visit.has(**{HOSTILE: 5, "high": 8, "low": 8})
         assert visit["#map .place text"].count() == 3
+        visit["#rows"].fill("\n".join(f"6 1 0.{at:02}" for at in range(20)))
+        visit.teach("low")
+        visit.says("Learned low (16). 4 held out")
+        visit.says("5 of 5 held-out examples correct: 100 %", "#curve-caption")
+        assert visit["#curve-table tbody tr"].count() == 1
+        visit["#undo"].click()
+        visit.says("Undone: learned low (16).")
+        assert visit["#curve-table tbody tr"].count() == 2
         # Forget asks for confirmation.
         forget = visit["#classes li"].first.get_by_role("button")
         forget.click()

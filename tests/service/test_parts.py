@@ -186,13 +186,35 @@ def test_the_map_matches_the_statistics(settings):
     means = rows.reshape(3, 20, 3).mean(axis=1)
     apart = np.linalg.norm(means[:, None] - means, axis=-1)
     assert np.linalg.norm(places[:, None] - places, axis=-1) == pytest.approx(apart, abs=1e-6)
+    ellipse = found["points"][0]["ellipse"]
     if settings.get("covariance") == "identity":
-        assert found["points"][0]["ellipse"]["a"] == 0
+        assert ellipse["a"] == 0
     elif not settings:
-        spread = np.linalg.eigvalsh(np.cov(rows[:20].T))
-        ellipse = found["points"][0]["ellipse"]
-        assert ellipse["a"] ** 2 == pytest.approx(spread[2], rel=0.02)
-        assert ellipse["b"] ** 2 == pytest.approx(spread[1], rel=0.1)
+        scatters = [np.cov(rows[start : start + 20].T) * 19 for start in (0, 20, 40)]
+        pooled = sum(scatters) / 57
+        centered = means - means.mean(axis=0)
+        axes = np.linalg.svd(centered)[2][:2]
+        values, vectors = np.linalg.eigh(axes @ (scatters[0] + 2 * pooled) @ axes.T / 21)
+        assert [ellipse["b"] ** 2, ellipse["a"] ** 2] == pytest.approx(values, rel=1e-4)
+        # The signs of the axes are arbitrary, so the angle is known up to a reflection.
+        assert abs(np.cos(ellipse["angle"])) == pytest.approx(abs(vectors[0, 1]), abs=1e-3)
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (1, 3), (2, 1)])
+def test_few_examples_have_no_ellipse_that_is_a_line(counts):
+    """Two means lie on a line; the second axis is the widest direction inside the classes."""
+    from fecam.service.maps import class_map
+
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["low", "high"], counts)
+    rows = rng.normal(size=(len(labels), 50)) + 20 * (labels == "high")[:, None]
+    found = class_map(package.FeCAMClassifier(tukey=None, l2=None).fit(rows, labels))
+    assert found["explained"] == pytest.approx(1)
+    assert found["points"][0]["y"] == pytest.approx(found["points"][1]["y"], abs=1e-6)
+    for point in found["points"]:
+        assert point["ellipse"]["a"] > 0
+        if sum(counts) > 3:
+            assert point["ellipse"]["b"] > 0.05 * point["ellipse"]["a"]
 
 
 def test_an_incomplete_body_times_out(tmp_path):

@@ -134,10 +134,13 @@ def _learn(
     folder: Path,
     report: Callable[[EpochProgress], None],
 ) -> Iterator[EpochRecord]:
-    """Train on a task; first tasks that are trained alike share a checkpoint."""
+    """Train on a task; tasks that are trained alike share a checkpoint."""
     locked: AbstractContextManager[Path] = nullcontext(_checkpoint(folder, task))
     if not task.index:
         locked = training.locked_first_checkpoint(learner.first_task_key(), lambda now: None)
+    elif key := learner.training_key():
+        name = f"{key}-{folder.name.rpartition('-')[2]}"  # with the seed
+        locked = training.locked_later_checkpoint(name, task.index)
     with locked as checkpoint:
         yield from learner.learn(_task_data(training, task), checkpoint=checkpoint, progress=report)
 
@@ -212,6 +215,7 @@ def _record(
         "novelty_auroc": _novelty(learner, X, test_features),
         "options": dict(spec.options),
         "learner": spec.name,
+        **({} if learner.approximation is None else {"approximation": learner.approximation}),
         "head_options": None if spec.head is None else dict(spec.head),
         "settings": {**learner.options(), "recipe": learner.plan_for(task.index).as_dict()},
     }

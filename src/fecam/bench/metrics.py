@@ -240,6 +240,25 @@ def mean_over_seeds(seeds: Mapping[int, Sequence[Record]], name: str) -> dict[in
     return {task: mean_std(values) for task, values in sorted(by_task.items())}
 
 
+def base_later_curves(
+    seeds: Mapping[int, Sequence[Record]],
+) -> tuple[dict[int, MeanStd], dict[int, MeanStd], dict[int, MeanStd]]:
+    """Return base accuracy, later accuracy and their harmonic mean by task, over seeds.
+
+    A task without such test rows is left out.
+    """
+    curves: tuple[dict[int, list[float]], ...] = ({}, {}, {})
+    for tasks in seeds.values():
+        for record in tasks:
+            for curve, value in zip(curves, base_later_harmonic(record), strict=True):
+                if value is not None:
+                    curve.setdefault(record["task"], []).append(value)
+    base, later, harmonic = (
+        {task: mean_std(values) for task, values in sorted(curve.items())} for curve in curves
+    )
+    return base, later, harmonic
+
+
 def is_complete(tasks: Sequence[Record]) -> bool:
     """Return whether all tasks of a head and a seed are recorded."""
     return len(tasks) == int(tasks[0]["tasks"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -81,6 +81,13 @@ class TrainingData:
         with exclusive(lock, progress):
             yield checkpoint
 
+    @contextmanager
+    def locked_later_checkpoint(self, key: str, task: int) -> Iterator[Path]:
+        """Return the checkpoint of a later task, which no other learner trains meanwhile."""
+        shared = ensure_writable(self.folder / "shared")
+        with exclusive(shared / f".{key}.lock", lambda now: None):
+            yield shared / key / f"task-{task}.safetensors"
+
     def recipe(self, changes: LaterTasks) -> Recipe:
         """Return the recipe of a learner with these changes of later tasks."""
         from fecam.learners import recipe_for, transformer_recipe
@@ -143,7 +150,8 @@ def load_data(spec: Spec, root: Path | None, download: bool, progress: ProgressC
         first = first_plan(spec.first_task, data, spec.seeds[0])
         for table in (spec.later_tasks, *(learner.later_tasks for learner in spec.learners)):
             later_plan(first, table)
-        _check_learners(spec, spec.first_task, first)
+        counts = [len(task.classes) for task in _scenario(spec, data, spec.seeds[0])]
+        _check_learners(spec, spec.first_task, first, counts)
     return data
 
 
@@ -306,8 +314,13 @@ def _check_network(spec: Spec, scenario: Scenario) -> None:
         )
 
 
-def _check_learners(spec: Spec, first_task: FirstTask, plan: TrainingPlan) -> None:
-    """Raise if a learner cannot train the network, before anything is trained."""
+def _check_learners(
+    spec: Spec, first_task: FirstTask, plan: TrainingPlan, counts: Sequence[int]
+) -> None:
+    """Raise if a learner cannot train the network, before anything is trained.
+
+    ``counts`` are the new classes of each task.
+    """
     from fecam import learners
     from fecam.encoders.resnet import make_network
 
@@ -318,7 +331,9 @@ def _check_learners(spec: Spec, first_task: FirstTask, plan: TrainingPlan) -> No
         network = recipe.network
     for learner in (*spec.networks, *spec.learners):
         try:
-            learners.make(learner.name, **learner.options).check_network(network())
+            made = learners.make(learner.name, **learner.options)
+            made.check_network(network())
+            made.check_classes(counts)
         except TrainingError as error:
             raise SpecError(f"the learner {learner.label!r}: {error}") from None
 

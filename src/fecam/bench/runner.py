@@ -24,6 +24,7 @@ from fecam.data import Dataset
 from fecam.errors import SpecError
 
 Record = dict[str, Any]
+LAST_EPOCH = "a trained network is that of its last epoch; nothing was chosen on test data"
 Job = tuple[PreparedScenario, HeadSpec | LearnerSpec]
 """A head or learner, and a seed. Those that were interrupted are run again; learners resume."""
 Executor = Callable[[Sequence[Job]], Iterator[Record]]
@@ -275,7 +276,7 @@ def _metadata(spec: Spec, data: Dataset, before: dict[str, Any], folder: Path) -
             "rows": len(data),
             "classes": len(data.label_names),
         },
-        "notes": list(data.notes),
+        "notes": [*data.notes, *([LAST_EPOCH] if spec.first_task is not None else [])],
     }
 
 

@@ -26,7 +26,7 @@ RIDGES = (float("inf"), *(10.0**power for power in range(3, -13, -1)))
 BANDWIDTHS = (float("inf"), 1.0, 0.7, 0.5, 0.35, 0.25, 0.18)
 """Candidates for the width of the kernel of `LocalMap`, relative to the mean distance of two
 samples. Below the last one, a mean moves by the drift of a few samples."""
-MAX_LEFT_OUT = 2000
+MAX_LEFT_OUT = 1000
 """Number of samples or groups that are left out to compare penalties."""
 _FULL_LEVERAGE = 1e-9
 """A sample whose leverage is this close to 1 determines its own fit: no residual is left."""
@@ -75,6 +75,16 @@ class FeatureMap:
         covered = xp.sum(squares / self.precision, axis=-1)
         return 1 / self.n_samples + covered + rest / self.rest_precision
 
+    def left_out_residuals(self, before: Array, after: Array) -> Array:
+        """Return the residual of each sample of the fit, as if the map were fitted without it.
+
+        For samples of equal weight, whose leverage is `variance`.
+        """
+        xp = namespace(self.center)
+        free = 1 - self.variance(before)
+        free = xp.maximum(free, 0 * free + _FULL_LEVERAGE)
+        return (to_float64(after) - self(before)) / free[:, None]
+
 
 def fit_feature_map(
     before: Array,
@@ -119,7 +129,7 @@ class LocalMap:
     .. math:: g(x) = x P + b + \frac{\sum_i w_i(x) e_i}{\sum_i w_i(x)}, \qquad
               w_i(x) = \exp\left(-\frac{\|x - x_i\|^2}{2 \sigma^2}\right)
 
-    with the residuals :math:`e_i` of left-out samples. With :math:`\sigma = \infty` it is the
+    with the residuals :math:`e_i`. With :math:`\sigma = \infty` it is the
     global map; with :math:`P = I` and a finite one it is semantic drift compensation (Yu et al.
     2020).
     """

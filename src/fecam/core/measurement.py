@@ -7,7 +7,7 @@ class (`fecam.core.calibration_rows`). This is what probabilities and novelty ar
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -76,13 +76,16 @@ def measured_rows(
     if len(labels) < 2 or not usable or not _has_grown(predictor, MEASUREMENT_GROWTH):
         return {}
     usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
+    is_costly = not _is_cheap(predictor) and not _has_grown(predictor, COSTLY_GROWTH)
+    if is_costly and 2 * (MAX_RIVALS + 1) * len(usable) <= len(labels):
+        return {}  # before the rivals are looked for
     rows = {label: _evenly_spaced(batch[label], len(usable)) for label in usable}
     own = {label: labels.index(label) for label in usable}
     rivals = {label: _rivals(predictor, index) for label, index in own.items()}
     needed = _union(own, rivals)
     if 2 * len(needed) > len(labels):
         _ = predictor.precisions  # in the basis that predictions need, with several threads
-    elif not _is_cheap(predictor) and not _has_grown(predictor, COSTLY_GROWTH):
+    elif is_costly:
         return {}
     else:
         rivals = {label: indices[:FEW_RIVALS] for label, indices in rivals.items()}
@@ -117,6 +120,31 @@ def measured_rows(
         for label, own_scores, own_losses in zip(
             usable, np.split(scores, ends), np.split(losses, ends), strict=True
         )
+    }
+
+
+def measured_queries(
+    predictor: Predictor, queries: Array, owners: Sequence[Hashable]
+) -> dict[Hashable, CalibrationRows]:
+    """Return measurements of transformed samples that the model has not learned, by class.
+
+    ``owners`` are their classes. Empty for a single class.
+    """
+    labels = predictor.labels
+    if len(labels) < 2 or not len(owners):
+        return {}
+    distances = to_numpy(predictor.exhaustive(queries)).astype(np.float64)
+    own = np.asarray([labels.index(owner) for owner in owners])
+    losses = left_out_losses(distances, own, predictor.mean_expected)
+    scores = np.zeros((len(losses), N_SCORES))
+    if len(labels) >= MIN_CLASSES:
+        indices = np.argmin(distances, axis=1)[:, None]
+        nearest = np.take_along_axis(distances, indices, axis=1)
+        scores = novelty_scores(predictor, queries, Neighbors(indices, nearest, None))
+    return {
+        labels[i]: pack_rows(predictor.dof, len(labels), scores[rows], losses[rows])
+        for i in np.unique(own)
+        for rows in [np.flatnonzero(own == i)[:MAX_CALIBRATION_ROWS]]
     }
 
 

@@ -88,6 +88,27 @@ def transport(
     return replace(state, n_features=int(feature_map.matrix.shape[1]), classes=classes)
 
 
+def corrected(
+    state: ClassifierState, residuals: Array, shares: Array, pseudo_count: float
+) -> ClassifierState:
+    r"""Return the state with means moved by what a map leaves of the samples of their class.
+
+    ``residuals`` (n, e) are those of samples that were left out of the map, and ``shares`` (n,
+    classes) the probabilities :math:`p_{ic}` that a sample belongs to a class. A mean moves by
+    :math:`\sum_i p_{ic} e_i / (\sum_i p_{ic} + k)` with the ``pseudo_count`` :math:`k`. Only
+    residuals count, so a sample of another class does less harm than if it were learned.
+    """
+    xp = namespace(residuals)
+    shares = to_float64(to_backend_of(shares, residuals))
+    weights = xp.sum(shares, axis=0) + pseudo_count
+    steps = (shares.T @ residuals) / weights[:, None]
+    classes = {
+        label: replace(stats, mean=stats.mean + steps[i, :])
+        for i, (label, stats) in enumerate(state.classes.items())
+    }
+    return replace(state, classes=classes)
+
+
 def moved_class(
     stats: ClassStatistics,
     matrix: Array,

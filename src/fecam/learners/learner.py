@@ -17,6 +17,7 @@ differs (`outputs`, `old_rows`, `batch_norm`), checkpoints, state files, memory.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
@@ -92,6 +93,8 @@ class Learner:
     """Whether the method may see data of earlier tasks again."""
     trains_later: ClassVar[bool] = True
     """Whether the network is trained in later tasks, too; otherwise they yield no records."""
+    approximation: ClassVar[str | None] = None
+    """What differs from the paper, for a method that only approximates it; records say so."""
     classifier_name: ClassVar[ClassifierName | None] = None
     """The classifier that the method's losses need, instead of that of the recipe."""
 
@@ -123,6 +126,15 @@ class Learner:
         ----------
         network : torch.nn.Module
             A new network of the recipe.
+        """
+
+    def check_classes(self, counts: Sequence[int]) -> None:
+        """Raise `TrainingError` for tasks that the method cannot learn, before the first one.
+
+        Parameters
+        ----------
+        counts : sequence of int
+            The number of new classes of each task.
         """
 
     def check_task(self, task: LearningTask) -> None:
@@ -541,6 +553,19 @@ class Learner:
             of later tasks.
         """
         return self.describe()
+
+    def training_key(self) -> str:
+        """Return a hash of `training_settings`.
+
+        Returns
+        -------
+        str
+            Empty if no other learner is trained alike.
+        """
+        settings = self.training_settings()
+        if settings == self.describe():
+            return ""
+        return fingerprint_of([json.dumps(settings, sort_keys=True)])
 
     def first_task_key(self) -> str:
         """Return a hash of `first_task_settings`.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,7 +124,7 @@ def transformer_recipe(
     revision: str | None = None,
     device: Any = None,
 ) -> Recipe:
-    """Return a recipe that starts from a pretrained vision transformer.
+    """Return a recipe that starts from a pretrained vision transformer or ResNet-18.
 
     Parameters
     ----------
@@ -143,20 +145,30 @@ def transformer_recipe(
     Raises
     ------
     EncoderError
-        If there is no such model, or it is not a ``ViTModel``.
+        If there is no such model, or it is neither a ``ViTModel`` nor a ResNet-18.
     TrainingError
         If the name is that of another encoder.
     """
     if not name.startswith(HUB):
         raise TrainingError(
-            f"the encoder {name!r} cannot be trained: learners start from a vision transformer "
-            "hf:MODEL or hf:FOLDER, or train a ResNet-18 without [encoder]."
+            f"the encoder {name!r} cannot be trained: learners start from a vision transformer or "
+            "a ResNet-18, hf:MODEL or hf:FOLDER, or train a network without [encoder]."
         )
     from fecam.encoders.huggingface import find_folder
     from fecam.encoders.huggingface_images import read_preprocessing
+    from fecam.encoders.huggingface_resnet import load_resnet
     from fecam.encoders.transformer_network import load_transformer
 
     folder = find_folder(name.removeprefix(HUB), revision)
-    return Recipe(
-        partial(load_transformer, folder), read_preprocessing(folder), first, later, device
-    )
+    loaders: dict[str, Callable[[Path], nn.Module]] = {
+        "vit": load_transformer,
+        "resnet": load_resnet,
+    }
+    kind = json.loads((folder / "config.json").read_text("utf-8")).get("model_type", "vit")
+    if kind not in loaders:
+        raise TrainingError(
+            f"{name!r} is a model of the type {kind!r}: learners start from a vision transformer "
+            "(vit) or a ResNet-18 (resnet)."
+        )
+    network = partial(loaders[kind], folder)
+    return Recipe(network, read_preprocessing(folder), first, later, device)

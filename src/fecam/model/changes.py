@@ -20,6 +20,10 @@ from fecam.model_file.writing import WorkingCopy
 from fecam.results import Label
 from fecam.validation import counted
 
+CARRIED_OVER = np.zeros(1, np.uint64)
+"""Stands among the hashes of a class whose statistics come from another encoder. That a sample has
+this hash is as unlikely as that two samples have the same."""
+
 
 def add_samples(
     working: WorkingCopy,
@@ -49,6 +53,12 @@ def remove_samples(
     path: Path,
 ) -> None:
     """Unlearn samples; raise for samples that were not learned."""
+    for label in dict.fromkeys(labels):
+        if np.isin(CARRIED_OVER, _unpack(working.content_hashes.get(label, b""))).any():
+            raise InputError(
+                f"{path}: class {label!r} was carried over from another encoder (fecam migrate), "
+                "so its samples cannot be taken out exactly. Forget the class and learn it again."
+            )
     working.classifier.unlearn(X, labels)
     classes = working.classifier.state_.classes
     for label, removed in hashes_by_label(labels, hashes).items():
@@ -61,6 +71,17 @@ def remove_samples(
                 "be unlearned. Give the same files, texts or rows with the same label."
             )
         working.content_hashes[label] = left
+
+
+def mark_carried_over(working: WorkingCopy) -> None:
+    """Mark all classes, so that their samples cannot be unlearned.
+
+    A file holds at most one hash per sample, so the mark may replace one.
+    """
+    for label, stats in working.classifier.state_.classes.items():
+        hashes = _unpack(working.content_hashes.get(label, b""))  # type: ignore[call-overload]
+        hashes = hashes[hashes != CARRIED_OVER][: stats.count - 1]
+        working.content_hashes[label] = add_hashes(CARRIED_OVER.tobytes(), hashes)  # type: ignore[index]
 
 
 def add_model(
@@ -84,6 +105,22 @@ def copy_provenance(working: WorkingCopy, rows: Mapping[Label, ClassRow]) -> Non
         hashes = _unpack(row.provenance.content_hashes)
         working.content_hashes[label] = add_hashes(working.content_hashes.get(label), hashes)
         working.notes[label], working.learned[label] = row.provenance.note, row.provenance.learned
+
+
+def move_provenance(working: WorkingCopy, labels: Sequence[Label], new: Label) -> None:
+    """Give a renamed or joined class the hashes of its classes, the earliest time and its note."""
+    rows = [
+        working.rows[label]
+        for label in {**dict.fromkeys(labels), new: None}
+        if label in working.rows
+    ]
+    origins = [row.provenance for row in rows]
+    for label in labels:
+        working.content_hashes.pop(label, None)
+    hashes = [_unpack(origin.content_hashes) for origin in origins]
+    working.content_hashes[new] = add_hashes(None, np.concatenate(hashes))
+    working.learned[new] = min(origin.learned for origin in origins)
+    working.notes[new] = next((origin.note for origin in origins if origin.note), "")
 
 
 def unseen_mask(
@@ -114,7 +151,9 @@ def _check_disjoint(
 ) -> None:
     """Raise if two files have learned the same samples."""
     shared = {
-        label: len(np.intersect1d(_unpack(ours[label]), _unpack(theirs[label])))
+        label: len(
+            np.setdiff1d(np.intersect1d(_unpack(ours[label]), _unpack(theirs[label])), CARRIED_OVER)
+        )
         for label in ours.keys() & theirs.keys()
     }
     if any(shared.values()):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,14 @@ from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
 from fecam.features.extraction import Report, encode_dataset, encode_readable, extract
 from fecam.labels import check_same_kind, first_kind, parse_label
-from fecam.model.changes import add_model, add_samples, copy_provenance, remove_samples, unseen_mask
+from fecam.model.changes import (
+    add_model,
+    add_samples,
+    copy_provenance,
+    move_provenance,
+    remove_samples,
+    unseen_mask,
+)
 from fecam.model.encoder_checks import (
     check_encoder,
     check_fingerprint,
@@ -56,6 +63,9 @@ from fecam.results import (
 )
 from fecam.suggestion import find_mislabeled, suggest
 from fecam.validation import check_int, counted, suggestion
+
+if TYPE_CHECKING:
+    from fecam.model.migration import MigrationResult
 
 DEFAULT_ENCODERS = {"images": "efficientnet-lite0", "texts": "minilm"}
 """The encoder of a new model, by the kind of its items."""
@@ -213,6 +223,7 @@ class Model:
         note: str = "",
         allow_duplicates: bool = False,
         idempotency_key: str = "",
+        author: str = "",
         strict: bool | None = None,
         kind: str | None = None,
         report: Report | None = None,
@@ -234,6 +245,8 @@ class Model:
             Also learn items that were learned before under the same label.
         idempotency_key : str, default=""
             A second call with the same key changes nothing and returns the first step.
+        author : str, default=""
+            Who makes the change; kept in the history.
         strict : bool, optional
             Raise for an item that cannot be read, instead of listing it in the result. Default:
             True for items, False for a data set.
@@ -287,12 +300,12 @@ class Model:
 
             if self._file is not None:
                 new_step = self._writable().write(
-                    "learn", change, note, idempotency_key=idempotency_key
+                    "learn", change, note, idempotency_key=idempotency_key, author=author
                 )
             else:
                 working = WorkingCopy(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
                 change(working)
-                new_step = self._create(working, "learn", note, idempotency_key)
+                new_step = self._create(working, "learn", note, idempotency_key, author)
             learned.update(_labels_of(batch, mask))
             duplicates.update(_labels_of(batch, ~mask))
         new = [label for label in learned if label not in before]
@@ -337,7 +350,9 @@ class Model:
         step = self._writable().write("unlearn", change) if len(batch) else None
         return self._result(start, step, Counter(batch.labels), unreadable=unreadable)
 
-    def forget(self, label: Hashable, *, purge: bool = False, note: str = "") -> Step:
+    def forget(
+        self, label: Hashable, *, purge: bool = False, note: str = "", author: str = ""
+    ) -> Step:
         """Remove a class.
 
         Parameters
@@ -346,7 +361,7 @@ class Model:
             The class.
         purge : bool, default=False
             Also remove it from the history, so that it cannot be restored by `undo`.
-        note : str, default=""
+        note, author : str, default=""
             Kept in the history.
 
         Returns
@@ -364,8 +379,78 @@ class Model:
         def change(working: WorkingCopy) -> None:
             working.classifier.forget(plain)
 
-        step = self._writable().write("forget", change, note, purge=purge)
+        step = self._writable().write("forget", change, note, purge=purge, author=author)
         assert step is not None, "an unknown label is an error"
+        return step
+
+    def rename(self, label: Label, new: Label, *, note: str = "", author: str = "") -> Step:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : str, int or bool
+            The class.
+        new : str, int or bool
+            A label that no other class has.
+        note, author : str, default=""
+            Kept in the history.
+
+        Returns
+        -------
+        Step
+            The step in the history.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        InputError
+            If another class has the new label, or it is the old one.
+        """
+
+        def change(working: WorkingCopy) -> None:
+            working.classifier.rename(label, new)
+            move_provenance(working, [label], new)
+
+        step = self._writable().write("rename", change, note, author=author)
+        if step is None:
+            raise InputError(f"{self.path}: the new label of class {label!r} is the old one.")
+        return step
+
+    def join(
+        self, labels: Iterable[Label], new: Label, *, note: str = "", author: str = ""
+    ) -> Step:
+        """Combine classes into one, exactly as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of str, int or bool
+            The classes, two or more; one of them may be ``new``.
+        new : str, int or bool
+            The label of the joined class. If another class has it, that class is joined too.
+        note, author : str, default=""
+            Kept in the history.
+
+        Returns
+        -------
+        Step
+            The step in the history.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no class with one of the labels.
+        InputError
+            If only one class is named.
+        """
+        joined = list(labels)
+
+        def change(working: WorkingCopy) -> None:
+            working.classifier.join(joined, new)
+            move_provenance(working, joined, new)
+
+        step = self._writable().write("join", change, note, author=author)
+        assert step is not None, "fewer than two classes are an error"
         return step
 
     def merge(
@@ -408,6 +493,84 @@ class Model:
         finally:
             if theirs is not other:
                 theirs.close()
+
+    def migrate(
+        self,
+        encoder: str | Encoder,
+        items: Any,
+        path: str | os.PathLike[str] | None,
+        *,
+        labeled: Any = None,
+        labels: Sequence[Any] | None = None,
+        replace: bool = False,
+        strict: bool = False,
+        report: Report | None = None,
+    ) -> MigrationResult:
+        """Write a copy of the model for another encoder, learned from unlabeled items.
+
+        The items are encoded by both encoders. The copy keeps classes, counts and notes, but not
+        the history; the model itself does not change.
+
+        Parameters
+        ----------
+        encoder : str or Encoder
+            The new encoder, as for a new model.
+        items : sequence or Dataset
+            Items without labels, best of the kind that will be classified. The labels of a data
+            set are not used.
+        path : path-like or None
+            The file to write; None only returns the estimate.
+        labeled : sequence or Dataset, optional
+            Items of learned classes whose labels are known.
+        labels : sequence of str, int or bool, optional
+            Their labels; a data set has its own.
+        replace : bool, default=False
+            Replace an existing file.
+        strict : bool, default=False
+            Raise for an item that cannot be read, instead of listing it in the result.
+        report : callable, optional
+            Called with the progress over both encoders.
+
+        Returns
+        -------
+        MigrationResult
+            The expected accuracy, and the items that could not be read.
+
+        Raises
+        ------
+        EncoderError
+            If the encoder is that of the model, or for another kind of items.
+        InputError
+            If there are too few items, or the file exists.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fecam.encoders import wrap
+        >>> count = lambda letters: lambda texts: np.array(
+        ...     [[text.count(letter) for letter in letters] for text in texts], np.float32)
+        >>> old = wrap(count("aeiou"), name="vowels", kind="texts", fingerprint="1")
+        >>> new = wrap(count("aeioust"), name="letters", kind="texts", fingerprint="2")
+        >>> words = ["banana", "papaya", "beet", "leek", "cress"] * 6
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model = Model(f"{folder}/old.fecam", encoder=old)
+        ...     _ = model.learn(["banana", "papaya"], ["fruit", "fruit"])
+        ...     _ = model.learn(["leek", "beet"], ["leaf", "leaf"])
+        ...     done = model.migrate(new, words, f"{folder}/new.fecam")
+        ...     model.close()
+        ...     with Model(f"{folder}/new.fecam", encoder=new) as migrated:
+        ...         migrated.predict(["cassava", "cheese"]), done.estimate.n_items
+        (['fruit', 'leaf'], 30)
+        """
+        from fecam.model.migration import migrate_file
+
+        check_encoder(encoder)
+        self._opened.reload()
+        target = load_encoder(encoder, device=self._device) if isinstance(encoder, str) else encoder
+        batch = None if labeled is None else self._labeled_items(labeled, labels)
+        return migrate_file(
+            self, target, items, path, batch, replace=replace, strict=strict, report=report
+        )
 
     def undo(self, count: int = 1) -> list[Step]:
         """Undo the last steps, exactly.
@@ -791,13 +954,18 @@ class Model:
         )
 
     def _create(
-        self, working: WorkingCopy, what: str, note: str, idempotency_key: str = ""
+        self,
+        working: WorkingCopy,
+        what: str,
+        note: str,
+        idempotency_key: str = "",
+        author: str = "",
     ) -> Step:
         if self.readonly:
             self._writable()
         path = Path(os.path.realpath(self.path))
         with translate_errors(self.path):
-            create_file(path, working, what, note, idempotency_key, replace=False)
+            create_file(path, working, what, note, idempotency_key, author, replace=False)
         self._file = ModelFile(self.path)
         return self._file.steps[0]
 

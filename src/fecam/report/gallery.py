@@ -56,6 +56,15 @@ def _plots(run: Run) -> Iterator[tuple[str, str, Figure | None, str, str]]:
         f"{_best(run, 'last', 'ends highest, at', _percent)}{omitted}",
     )
     yield (
+        "curves",
+        "few-shot",
+        plots.few_shot_curves(run),
+        "Curves: accuracy of each head on base and on later classes, and their harmonic mean",
+        "Accuracy on the classes of the first task (base), on those of all later tasks (later), "
+        f"and their harmonic mean, after each task{_seeds(run)}."
+        f"{_best(run, 'harmonic', 'has the highest harmonic mean at the end,', _percent)}{omitted}",
+    )
+    yield (
         "old-new",
         "old-new-all",
         plots.old_new_all_bars(run),

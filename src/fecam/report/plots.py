@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.bench.metrics import MeanStd, adds_classes, mean_over_seeds
+from fecam.bench.metrics import MeanStd, adds_classes, base_later_curves, mean_over_seeds
 from fecam.report.drawing import (
     COLORS,
     DASHES,
@@ -26,6 +26,7 @@ from fecam.report.drawing import (
     styled,
 )
 from fecam.report.reading import Run
+from fecam.report.tables import is_few_shot
 from fecam.report.text import size
 
 MAX_HEADS = 16
@@ -51,6 +52,27 @@ def accuracy_curves(run: Run) -> Figure | None:
     """Draw the accuracy after each task, one curve per head, with a band over seeds."""
     curves = {head: mean_over_seeds(run.heads[head], "accuracy") for head in shown_heads(run)}
     return _curves(curves, "accuracy, %", 100)
+
+
+@styled
+def few_shot_curves(run: Run) -> Figure | None:
+    """Draw base accuracy, later accuracy and their harmonic mean after each task."""
+    heads = shown_heads(run)
+    curves = [base_later_curves(run.heads[head]) for head in heads]
+    if not is_few_shot(run) or not any(harmonic for _, _, harmonic in curves):
+        return None
+    figure = Figure(figsize=(WIDTH, 5.4 + 0.19 * legend_rows(heads)))
+    panels = figure.subplots(3, 1, sharex=True)
+    titles = ("base, %", "later, %", "harmonic, %")
+    for part, (axes, title) in enumerate(zip(panels, titles, strict=True)):
+        for i, own in enumerate(curves):
+            if own[part]:
+                _curve(axes, own[part], 100, line_style(i), f"few-shot-{part}-{i}")
+        axes.set(ylabel=title)
+    panels[-1].set(xlabel="task")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10, min_n_ticks=1))
+    legend(figure, [(head, line_style(i)) for i, head in enumerate(heads)])
+    return figure
 
 
 @styled

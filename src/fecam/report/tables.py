@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fecam.bench.metrics import METRICS, base_later_harmonic, mean_over_seeds, mean_std
+from fecam.bench.metrics import METRICS, base_later_curves, mean_over_seeds
 from fecam.report.reading import Run
 from fecam.report.text import duration, markdown, markup, percent, size
 
@@ -18,6 +18,8 @@ TITLES = {
     "parameters": "weights",
 }
 MAIN = ("average", "last", "base", "later")
+FEW_SHOT = (*MAIN, "harmonic", "average_later", "performance_drop")
+"""The metrics of few-shot papers: the first table of such a run has them."""
 COSTS = ("seconds_to_learn", "seconds_to_predict", "bytes", "parameters")
 MORE = tuple(name for name in TITLES if name not in (*MAIN, *COSTS))
 ALWAYS = MAIN[:2]
@@ -118,12 +120,29 @@ def summary_table(run: Run) -> Table:
     Table
         One row per head.
     """
-    return _metrics_table(run, MAIN, "Accuracy in percent")
+    return _metrics_table(run, FEW_SHOT if is_few_shot(run) else MAIN, "Accuracy in percent")
+
+
+def is_few_shot(run: Run) -> bool:
+    """Return whether the scenario of a run is few-shot.
+
+    Parameters
+    ----------
+    run : Run
+        A run, from `read_run`.
+
+    Returns
+    -------
+    bool
+        False also for a run without a scenario.
+    """
+    return (run.about.get("scenario") or {}).get("kind") == "few-shot"
 
 
 def more_table(run: Run) -> Table:
     """Return accuracy on old and new classes, forgetting, calibration and novelty per head."""
-    return _metrics_table(run, MORE, "More metrics in percent")
+    metrics = [name for name in MORE if not (is_few_shot(run) and name in FEW_SHOT)]
+    return _metrics_table(run, metrics, "More metrics in percent")
 
 
 def cost_table(run: Run) -> Table:
@@ -149,21 +168,14 @@ def task_table(run: Run) -> Table:
 
 def few_shot_table(run: Run) -> Table | None:
     """Return harmonic means of base and later accuracy per task; None unless it is few-shot."""
-    if (run.about.get("scenario") or {}).get("kind") != "few-shot":
+    if not is_few_shot(run):
         return None
-    values: dict[str, dict[int, list[float]]] = {}
-    for head, seeds in run.heads.items():
-        for tasks in seeds.values():
-            for record in tasks:
-                if (harmonic := base_later_harmonic(record)[2]) is not None:
-                    values.setdefault(head, {}).setdefault(record["task"], []).append(harmonic)
-    last = max((task for by_task in values.values() for task in by_task), default=0)
+    curves = {head: base_later_curves(seeds)[2] for head, seeds in run.heads.items()}
+    last = max((task for curve in curves.values() for task in curve), default=0)
     rows = [
-        (
-            head,
-            *[percent(*mean_std(by_task[i])) if i in by_task else GAP for i in range(1, last + 1)],
-        )
-        for head, by_task in values.items()
+        (head, *[percent(*curve[i]) if i in curve else GAP for i in range(1, last + 1)])
+        for head, curve in curves.items()
+        if curve
     ]
     header = ("head", *[f"task {i + 1}" for i in range(1, last + 1)])
     return text_table(header, rows, "Harmonic mean of base and later accuracy, in percent")

@@ -149,7 +149,10 @@ def train_base_classes(
     >>> records = train_base_classes(load("digits"), [0, 1], plan, folder=".")  # doctest: +SKIP
     """
     if len(classes) < 2:
-        raise TrainingError(f"classes={list(classes)} must be at least two classes.")
+        raise TrainingError(
+            f"classes={list(classes)} must be at least two classes, which the network learns to "
+            "tell apart: give the first task more of them."
+        )
     images = base_images(dataset, classes, size)
     chosen = np.isin(dataset.labels, np.asarray(classes))
     test = None

@@ -53,6 +53,13 @@ class LwF(Learner):
         check_number("weight", self.weight, error=TrainingError)
         check_number("temperature", self.temperature, above=0, error=TrainingError)
 
+    def training_settings(self) -> Mapping[str, Any]:
+        """Return what the weights depend on: neither how statistics move, nor the head."""
+        names = ("outputs", "old_rows", "batch_norm", "weight", "temperature")
+        described = self.describe()
+        shared = ("first_task", "later_tasks", "preprocessing")
+        return {"method": "LwF", **{name: described[name] for name in (*names, *shared)}}
+
     def hooks(self, task: LearningTask) -> Hooks:
         """Add the distillation in later tasks."""
         old = self.old

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
@@ -13,6 +14,7 @@ from fecam.encoders.torch_runtime import as_features
 from fecam.errors import TrainingError
 from fecam.learners.exemplars.exemplar_learner import ExemplarLearner, is_new
 from fecam.learners.mechanisms.bias_correction import corrected, fit_bias
+from fecam.learners.mechanisms.exemplar_memory import exemplars_per_class
 from fecam.learners.mechanisms.logit_distillation import weighted_distillation
 from fecam.learners.task import LearningTask
 from fecam.training.classifiers import ClassifierName
@@ -60,6 +62,18 @@ class BiC(ExemplarLearner):
             check_number("weight", self.weight, maximum=1, error=TrainingError)
         check_number("validation", self.validation, above=0, below=1, error=TrainingError)
         check_choice("groups", self.groups, get_args(Groups), error=TrainingError)
+
+    def check_classes(self, counts: Sequence[int]) -> None:
+        """Raise if an old class would have no image to validate."""
+        super().check_classes(counts)
+        n_old = sum(counts[:-1])
+        if n_old and exemplars_per_class(self.exemplars, self.budget, n_old) < 2:
+            least = 2 if self.budget == "per_class" else 2 * n_old
+            raise TrainingError(
+                f"exemplars={self.exemplars} with budget={self.budget!r} is less than two for each "
+                f"of {n_old} old classes: BiC needs one to train and one to correct the outputs. "
+                f"Set exemplars to at least {least}, or choose wa, which needs no such images."
+            )
 
     def hooks(self, task: LearningTask) -> Hooks:
         """Leave out the images for the correction; distill from corrected logits."""

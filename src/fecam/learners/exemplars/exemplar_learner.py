@@ -79,6 +79,10 @@ class ExemplarLearner(Learner):
                 f"old_rows={old_rows!r}."
             )
 
+    def check_classes(self, counts: Sequence[int]) -> None:
+        """Raise if the memory is too small for the classes of all tasks."""
+        exemplars_per_class(self.exemplars, self.budget, sum(counts))
+
     def check_task(self, task: LearningTask) -> None:
         """Raise if the memory is too small for the classes."""
         exemplars_per_class(self.exemplars, self.budget, task.n_classes)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fecam.errors import TrainingError
 from fecam.training.hooks import Modules, Step
 
 
@@ -52,3 +53,14 @@ def freeze_rows(classifier: nn.Module, rows: int) -> Callable[[Step], None]:
                 parameter[:rows] = values.to(parameter.device)
 
     return restore
+
+
+def last_stage(network: nn.Module) -> nn.Module:
+    """Return the last stage of a ResNet; raise `TrainingError` for a network without stages."""
+    stages = [module for name, module in network.named_children() if name.startswith("layer")]
+    if not stages:
+        raise TrainingError(
+            f"{type(network).__name__} has no stages, but this learner freezes all but the last. "
+            "Train a ResNet, or choose another learner."
+        )
+    return stages[-1]

@@ -17,7 +17,7 @@ def _transformed(images: Tensor, quarters: int, shift: int) -> Tensor:
 
 
 TRANSFORMS: Mapping[str, Sequence[Transform]] = {
-    "none": (partial(_transformed, quarters=0, shift=0),),
+    "identity": (partial(_transformed, quarters=0, shift=0),),
     "rotation2": tuple(partial(_transformed, quarters=k, shift=0) for k in (0, 2)),
     "rotation4": tuple(partial(_transformed, quarters=k, shift=0) for k in range(4)),
     "rotation-color12": tuple(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -128,10 +127,3 @@ class MovingLwF(MovingLearner, LwF):
 
     old_rows: OldRows = "included"
     weight: float = LWF_WEIGHT
-
-    def training_settings(self) -> Mapping[str, Any]:
-        """Return what the weights depend on: how statistics move is not part of it."""
-        names = ("outputs", "old_rows", "batch_norm", "weight", "temperature")
-        described = self.describe()
-        shared = ("first_task", "later_tasks", "preprocessing")
-        return {"method": "LwF", **{name: described[name] for name in (*names, *shared)}}

@@ -95,8 +95,8 @@ export const getMap = () => json("GET", "v1/map");
 export const teach = (kind, payloads, label, note = "") =>
   json("POST", "v1/teach", { body: { [kind]: payloads, label, note }, key: randomKey(), retry: true });
 
-export const predict = (kind, payloads, { top = 5, reject = null, version = null } = {}) =>
-  json("POST", "v1/predict", { body: { [kind]: payloads, top, reject, min_version: version }, retry: true });
+export const predict = (kind, payloads, { top = 5, reject = null, version = null, quiet = false } = {}) =>
+  json("POST", "v1/predict", { body: { [kind]: payloads, top, reject, min_version: version }, retry: true, quiet });
 
 export const evaluate = (kind, payloads, labels) =>
   json("POST", "v1/evaluate", { body: { [kind]: payloads, labels }, retry: true });

@@ -1,6 +1,6 @@
 // Pictures from the camera.
 
-const SIDE = 640;
+const SIDE = 640; // px of an example
 
 const REASONS = {
   NotAllowedError: "The browser may not use the camera. Allow it in the address bar, or choose a picture instead.",
@@ -38,11 +38,11 @@ export class Camera {
   }
 
   // The central square of the image, as base64 of a JPEG.
-  capture() {
+  capture(size = SIDE) {
     const { videoWidth: width, videoHeight: height } = this.video;
     const side = Math.min(width, height);
-    const canvas = Object.assign(document.createElement("canvas"), { width: SIDE, height: SIDE });
-    canvas.getContext("2d").drawImage(this.video, (width - side) / 2, (height - side) / 2, side, side, 0, 0, SIDE, SIDE);
+    const canvas = Object.assign(document.createElement("canvas"), { width: size, height: size });
+    canvas.getContext("2d").drawImage(this.video, (width - side) / 2, (height - side) / 2, side, side, 0, 0, size, size);
     return canvas.toDataURL("image/jpeg", 0.92).split(",")[1];
   }
 }

@@ -3,10 +3,17 @@
 import { byId, fillTable, resizeSvg, svgElement } from "./dom.js";
 import { percent, plural } from "./format.js";
 
-const [LEFT, TOP, BOTTOM, HEIGHT] = [52, 12, 160, 200];
+const [LEFT, TOP, BOTTOM, HEIGHT] = [52, 10, 96, 122];
 
-export function showCurve(points) {
-  byId("curve-card").hidden = points.length === 0;
+const MIN_COUNT = 5; // held-out examples: one of one correct would read as 100 %
+
+// `count`: the number of held-out examples.
+export function showCurve(all, count) {
+  const points = all.filter((point) => point.count >= MIN_COUNT);
+  byId("curve-card").hidden = count === 0 && points.length === 0;
+  for (const node of byId("curve-card").querySelectorAll("figure, details, .about-curve")) node.hidden = points.length === 0;
+  byId("curve-wait").hidden = points.length > 0;
+  byId("curve-wait").textContent = `Shown from ${MIN_COUNT} held-out examples on; so far ${count}.`;
   if (points.length === 0) return;
   const right = resizeSvg(byId("curve"), HEIGHT) - 12;
   const x = (i) => (points.length < 2 ? (LEFT + right) / 2 : LEFT + 12 + ((right - LEFT - 24) * i) / (points.length - 1));
@@ -22,11 +29,11 @@ export function showCurve(points) {
     ...points.map(({ accuracy, what }, i) =>
       svgElement("circle", { class: "curve-dot", cx: x(i), cy: y(accuracy), r: points.length > 40 ? 2 : 5 },
         svgElement("title", {}, `${what}: ${percent(accuracy)}`))),
-    svgElement("text", { class: "axis-text", x: (LEFT + right) / 2, y: BOTTOM + 26, "text-anchor": "middle" }, "changes"),
+    svgElement("text", { class: "axis-text", x: (LEFT + right) / 2, y: BOTTOM + 22, "text-anchor": "middle" }, "changes"),
   );
-  const { accuracy, count } = points.at(-1);
+  const last = points.at(-1);
   byId("curve-caption").textContent =
-    `${Math.round(accuracy * count)} of ${plural(count, "held-out example")} correct: ${percent(accuracy)}.`;
+    `${Math.round(last.accuracy * last.count)} of ${plural(last.count, "held-out example")} correct: ${percent(last.accuracy)}.`;
   fillTable(byId("curve-table"), "Accuracy after each change", ["after", "correct", "held out", "accuracy"],
     [...points].reverse().map((point) =>
       [point.what, Math.round(point.accuracy * point.count), point.count, percent(point.accuracy)]));

@@ -41,7 +41,7 @@ export class Drawing {
     if (event.pointerId !== this.pointer) return;
     const events = event.getCoalescedEvents?.() ?? [];
     for (const point of events.length ? events : [event]) this.strokes.at(-1).push(this.toPoint(point));
-    this.show();
+    this.update();
   }
 
   end(event) {

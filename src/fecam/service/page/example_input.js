@@ -7,9 +7,12 @@ import { Drawing } from "./drawing.js";
 
 const KINDS = { draw: "images", pictures: "images", camera: "images", texts: "texts", features: "features" };
 
+const LIVE_SIDE = 320; // px of a camera picture that is only predicted
+
 export class ExampleInput {
-  constructor(showError) {
-    this.showError = showError;
+  // `onChange` is called when the current example may have changed, `onTake` when it was taken away.
+  constructor({ showError, onChange, onTake }) {
+    Object.assign(this, { showError, onChange, onTake });
     this.tray = [];
     this.nPictures = 0;
     this.camera = new Camera(byId("video"));
@@ -32,8 +35,22 @@ export class ExampleInput {
   examples() {
     if (this.kind === "texts") return texts(byId("texts").value);
     if (this.kind === "features") return rows(byId("rows").value);
-    const drawing = this.source === "draw" && !this.drawing.empty ? [this.drawnExample()] : [];
-    return [...this.tray, ...drawing];
+    if (this.source === "draw" && !this.drawing.empty) return [...this.tray, this.drawnExample()];
+    // Without a chosen picture, the camera's current one.
+    return this.source === "camera" && this.camera.on && !this.tray.length ? [this.photograph()] : this.tray;
+  }
+
+  // The example to predict while it changes; null if there is none. `width`: numbers per row.
+  current(width) {
+    if (this.source === "draw" && !this.drawing.empty) return image(this.drawing.picture(), "image/png", "your drawing");
+    if (this.source === "camera" && this.camera.on) return image(this.camera.capture(LIVE_SIDE), "image/jpeg", "the camera");
+    if (this.kind === "images") return this.tray.at(-1) ?? null;
+    try {
+      const last = this.examples().at(-1);
+      return last && (this.kind === "texts" || last.payload.length === width) ? last : null;
+    } catch {
+      return null; // a number that is not complete
+    }
   }
 
   // The same, and clears the input; `restore` undoes that.
@@ -43,18 +60,21 @@ export class ExampleInput {
     if (field) {
       const { value } = field;
       field.value = "";
-      return { examples, restore: () => { field.value = [value, field.value].filter(Boolean).join("\n"); } };
+      this.onTake();
+      return { examples, restore: () => { field.value = [value, field.value].filter(Boolean).join("\n"); this.onChange(); } };
     }
-    const { tray } = this;
     const strokes = this.source === "draw" ? this.drawing.take() : [];
     this.tray = [];
     this.showTray();
+    this.onTake();
     return {
       examples,
       restore: () => {
-        this.tray = [...tray, ...this.tray];
+        // Something else may have been drawn meanwhile: then the drawing comes back as a picture.
+        const redraw = strokes.length > 0 && this.source === "draw" && this.drawing.empty;
+        this.tray = [...redraw ? examples.slice(0, -1) : examples, ...this.tray];
+        if (redraw) this.drawing.restore(strokes);
         this.showTray();
-        this.drawing.restore(strokes);
       },
     };
   }
@@ -75,6 +95,7 @@ export class ExampleInput {
 
   bindSources() {
     byId("sources").addEventListener("change", () => this.showSource());
+    for (const id of ["texts", "rows"]) byId(id).addEventListener("input", () => this.onChange());
     this.showSource(); // a reloaded page keeps the choice
   }
 
@@ -83,6 +104,7 @@ export class ExampleInput {
     if (this.source !== "camera" && this.camera.on) this.stopCamera();
     byId("tray").hidden = this.kind !== "images";
     this.showError("");
+    this.onTake();
   }
 
   add(...examples) {
@@ -102,6 +124,7 @@ export class ExampleInput {
           byId("tray").querySelector("button")?.focus();
         },
       }, "×"))));
+    this.onChange();
   }
 
   drawnExample() {
@@ -128,6 +151,8 @@ export class ExampleInput {
     const { empty } = this.drawing;
     for (const id of ["stroke-undo", "drawing-clear", "drawing-add"]) byId(id).disabled = empty;
     byId("drawing-hint").hidden = !empty;
+    if (empty) this.onTake();
+    else this.onChange();
   }
 
   bindFiles() {
@@ -174,10 +199,12 @@ export class ExampleInput {
 
   bindCamera() {
     byId("camera-start").addEventListener("click", () => (this.camera.on ? this.stopCamera() : this.startCamera()));
-    byId("camera-capture").addEventListener("click", () => {
-      this.nPictures += 1;
-      this.add(image(this.camera.capture(), "image/jpeg", `camera picture ${this.nPictures}`));
-    });
+    byId("camera-capture").addEventListener("click", () => this.add(this.photograph()));
+  }
+
+  photograph() {
+    this.nPictures += 1;
+    return image(this.camera.capture(), "image/jpeg", `camera picture ${this.nPictures}`);
   }
 
   async startCamera() {
@@ -198,5 +225,6 @@ export class ExampleInput {
   showCamera() {
     byId("camera-start").textContent = this.camera.on ? "Stop the camera" : "Start the camera";
     byId("camera-capture").disabled = !this.camera.on;
+    this.onTake();
   }
 }

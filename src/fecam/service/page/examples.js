@@ -44,12 +44,22 @@ export async function fromFile(file) {
   return image(await base64(file), file.type || "image/png", name);
 }
 
+const blobOf = ({ payload }) => new Blob([Uint8Array.from(atob(payload), (char) => char.charCodeAt(0))]);
+
 // The payload to store in the browser; null if it cannot be downscaled.
 export async function toStorable(example) {
   if (example.kind !== "images" || example.payload.length < 40_000) return example.payload;
   try {
-    const bytes = Uint8Array.from(atob(example.payload), (char) => char.charCodeAt(0));
-    return await base64(await downscale(new Blob([bytes]), STORED_SIDE));
+    return await base64(await downscale(blobOf(example), STORED_SIDE));
+  } catch {
+    return null;
+  }
+}
+
+// The URL of a small picture of an example; null if the browser cannot read it.
+export async function downscaled(example, side) {
+  try {
+    return `data:image/jpeg;base64,${await base64(await downscale(blobOf(example), side))}`;
   } catch {
     return null;
   }

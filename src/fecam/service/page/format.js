@@ -10,6 +10,19 @@ export const percent = (share) => {
   return `${Math.round(value)} %`;
 };
 
+// Percentages that sum to 100 together with that of all other classes, which comes last.
+export function percentages(probabilities) {
+  const parts = [...probabilities, Math.max(0, 1 - probabilities.reduce((sum, p) => sum + p, 0))];
+  const rounded = parts.map((p) => Math.floor(100 * p + 1e-9));
+  const missing = 100 - rounded.reduce((sum, value) => sum + value, 0);
+  const byRemainder = parts.map((p, i) => [100 * p - rounded[i], i]).sort(([a], [b]) => b - a);
+  for (const [, i] of byRemainder.slice(0, missing)) rounded[i] += 1;
+  return parts.map((p, i) => {
+    if (rounded[i] === 0 && p > 1e-9) return "< 1 %";
+    return rounded[i] === 100 && p < 1 - 1e-9 ? "> 99 %" : `${rounded[i]} %`;
+  });
+}
+
 export function size(bytes) {
   if (bytes < 1000) return `${bytes} bytes`;
   if (bytes < 1e6) return `${Math.round(bytes / 1000)} KB`;
@@ -26,13 +39,19 @@ export function when(time) {
   return `on ${date.toLocaleDateString([], { year: "numeric", month: "short", day: "numeric" })}`;
 }
 
+const UNUSUAL = 1.64; // standard deviations: one in twenty examples of a class lies beyond
+
+// Whether percentages make sense: they sum to 100 % over the known classes, so they would contradict
+// an answer "none of these" and an example that hardly fits any of them.
+export const hasPercentages = ({ label, novelty }) => label !== null && (novelty === null || novelty < UNUSUAL);
+
 // Novelty is in standard deviations of the examples of the class; null if there are too few.
-export function fit(novelty, rejected) {
+export function fit({ label, novelty }) {
   if (novelty === null) return "Too few examples to tell whether this is of an unknown class. Teach more per class.";
-  if (rejected) return "Unlike the learned examples. Most similar classes:";
+  if (label === null) return "Unlike the learned examples. Most similar classes:";
   if (novelty < 1) return "Typical of this class.";
-  if (novelty < 1.64) return "A little unusual for this class.";
-  return `${novelty < 3 ? "Unusual for this class" : "Unlike the learned examples"}. The percentages assume one of these classes.`;
+  if (novelty < UNUSUAL) return "A little unusual for this class.";
+  return `${novelty < 3 ? "Unusual for this class" : "Unlike the learned examples"}. Most similar classes:`;
 }
 
 const list = (texts) =>
@@ -45,6 +64,6 @@ export function classCounts(counts) {
   return list(others > 0 ? [...texts, plural(others, "more class", "more classes")] : texts);
 }
 
-const VERBS = { learn: "learned", unlearn: "unlearned", forget: "forgot", merge: "merged", save: "saved" };
+const VERBS = { learn: "learned", unlearn: "unlearned", forget: "forgot", rename: "renamed", join: "joined", merge: "merged", save: "saved" };
 
 export const step = ({ what, counts }) => `${VERBS[what] ?? what} ${classCounts(counts)}`.trim();

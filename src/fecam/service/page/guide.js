@@ -21,11 +21,11 @@ const CLASSES = {
   ],
 };
 const PREDICT = {
-  images: "Now draw a circle or a square and press Predict.",
-  texts: "Now write another sentence and press Predict.",
-  features: "Now enter another row and press Predict.",
+  images: "Now draw a circle or a square: the answer comes while you draw.",
+  texts: "Now write another sentence: the answer comes while you type.",
+  features: "Now enter another row: the answer comes at once.",
 };
-const END = "Done. If a prediction is wrong, correct it with one click below it. Now teach your own classes.";
+const END = "Done. If an answer is wrong, press the right name. Now teach your own classes.";
 
 export class Guide {
   constructor(input) {
@@ -43,11 +43,11 @@ export class Guide {
     return CLASSES[this.input.kind];
   }
 
-  start(scroll) {
+  start(byUser) {
     this.count = 0;
     if (this.input.kind === "images") this.input.choose("draw");
     this.show();
-    if (scroll) byId("guide").scrollIntoView({ block: "start" });
+    if (byUser) byId("tab-teach").click();
   }
 
   stop() {
@@ -57,12 +57,19 @@ export class Guide {
     byId("label").focus({ preventScroll: true });
   }
 
-  onLearned(label, count) {
-    if (this.count === null || this.count >= N_EXAMPLES) return;
+  // The next prompt appears at once; the returned function takes it back if the lesson failed.
+  onTaught(label, count) {
+    if (this.count === null || this.count >= N_EXAMPLES) return () => {};
     const index = Math.floor(this.count / EXAMPLES_PER_CLASS);
-    if (label !== this.classes[index].label) return;
-    this.count = Math.min(this.count + count, EXAMPLES_PER_CLASS * (index + 1));
+    if (label !== this.classes[index].label) return () => {};
+    const added = Math.min(count, EXAMPLES_PER_CLASS * (index + 1) - this.count);
+    this.count += added;
     this.show();
+    return () => {
+      if (this.count === null) return;
+      this.count -= added;
+      this.show();
+    };
   }
 
   onPredicted() {

@@ -1,7 +1,7 @@
 // The page: connects the inputs, the server and the views.
 
 import * as server from "./api.js";
-import { describe, showPredictions } from "./predictions.js";
+import { answerClass, answerParts, describe, showPredictions } from "./predictions.js";
 import { confirmForget, huesOf, showClasses } from "./classes.js";
 import { showCurve } from "./curve.js";
 import { byId, element } from "./dom.js";
@@ -9,21 +9,29 @@ import { Guide } from "./guide.js";
 import { nextToUndo, showHistory } from "./history.js";
 import { ExampleInput } from "./example_input.js";
 import { Holdout } from "./holdout.js";
+import { Live } from "./live.js";
 import { showMap } from "./map.js";
+import { Queue } from "./queue.js";
+import { Thumbnails } from "./thumbnails.js";
 import { classCounts, plural, step } from "./format.js";
 
 const POLL_MS = 5000; // between checks for changes by other clients
 const MAX_BATCH = 64; // examples per request
 const MAX_BATCH_CHARS = 12_000_000; // base64 characters per request
+const MAX_CHIPS = 8; // classes with a button below the field
+const SETTLED_MS = 1000; // after which an answer is read out
 
+let settled = null; // timer
 const state = { model: null, classes: [], steps: [], map: null };
 const holdout = new Holdout();
-const input = new ExampleInput(showError);
+const thumbnails = new Thumbnails();
+const queue = new Queue(showQueue, (error) => showError(error.message));
+const live = new Live({ current: currentExample, ask: askLive, show: showLive, hide: hideLive });
+const input = new ExampleInput({ showError, onChange: () => live.changed(), onTake: () => live.clear() });
 const guide = new Guide(input);
 
 function showStatus(text) {
   byId("status").textContent = text;
-  byId("error").textContent = "";
 }
 
 function showError(text) {
@@ -31,24 +39,10 @@ function showError(text) {
   if (text) byId("status").textContent = "";
 }
 
-// Runs one action at a time; ignores clicks while it runs.
-let busy = false;
-async function run(action) {
-  if (busy) return false;
-  busy = true;
-  document.body.classList.add("busy");
-  document.body.setAttribute("aria-busy", "true");
-  try {
-    await action();
-    return true;
-  } catch (error) {
-    showError(error.message);
-    return false;
-  } finally {
-    busy = false;
-    document.body.classList.remove("busy");
-    document.body.removeAttribute("aria-busy");
-  }
+function showQueue(count) {
+  byId("waiting").textContent = count > 1 ? `${count - 1} waiting` : "";
+  if (count) document.body.setAttribute("aria-busy", "true");
+  else document.body.removeAttribute("aria-busy");
 }
 
 const labels = () => state.classes.map(({ label }) => String(label));
@@ -56,9 +50,14 @@ const labels = () => state.classes.map(({ label }) => String(label));
 async function refresh() {
   const [model, { classes }, { steps }, map] = await Promise.all(
     [server.getModel(), server.getClasses(), server.getHistory(), server.getMap()]);
-  if (state.model?.name !== model.name) holdout.open(model.name);
+  if (state.model?.name !== model.name) {
+    holdout.open(model.name);
+    thumbnails.open(model.name);
+  }
+  const changed = state.model?.version !== model.version;
   Object.assign(state, { model, classes, steps, map });
   show();
+  if (changed) live.changed();
 }
 
 const modelName = () => state.model.name.replace(/\.fecam$/, "");
@@ -72,7 +71,8 @@ function show() {
     : "No classes yet";
   const hues = huesOf(classes);
   input.restrictTo(model.kind);
-  showClasses(classes, hues, forget);
+  showClasses(classes, hues, thumbnails.byClass(steps), forget);
+  showChips();
   showHistory(steps);
   showCharts();
   guide.offer(classes.length);
@@ -81,19 +81,31 @@ function show() {
 function showCharts() {
   if (state.map === null) return;
   showMap(state.map, huesOf(state.classes));
-  showCurve(holdout.points);
+  showCurve(holdout.points, holdout.items.length);
+}
+
+// A button per class teaches the current example as this class. The order is that of the classes,
+// so that no button moves below the pointer.
+function showChips() {
+  const latest = [...state.classes].sort((a, b) => (a.changed < b.changed ? 1 : -1)).slice(0, MAX_CHIPS);
+  const chosen = state.classes.filter((record) => latest.includes(record)).map(({ label }) => String(label));
+  const existing = [...byId("chips").children].map((button) => button.textContent);
+  if (existing.join("\n") === chosen.join("\n")) return;
+  byId("chips").replaceChildren(...chosen.map((label) => element("button",
+    { type: "button", dir: "auto", title: label, "aria-label": `Teach it as ${label}`, onclick: () => teach(label) }, label)));
 }
 
 // Measures the accuracy on the held-out examples after each change.
 async function measure(what) {
   await refresh();
+  if (queue.count > 1) return; // the last of several changes measures
   const classNames = new Set(labels());
   const usable = holdout.items.filter((item) => item.kind === state.model.kind && classNames.has(item.label));
   if (usable.length === 0) return;
   try {
     const result = await server.evaluate(state.model.kind, usable.map((item) => item.payload), usable.map((item) => item.label));
     if (result.count > 0) holdout.addPoint({ version: result.version, what, accuracy: result.accuracy, count: result.count });
-    showCurve(holdout.points);
+    showCharts();
   } catch (error) {
     showError(`The change was saved, but the accuracy could not be measured: ${error.message}`);
   }
@@ -116,57 +128,107 @@ function* batches(examples) {
 
 const payloads = (examples) => examples.map((example) => example.payload);
 
-// The input is cleared at once, so that the next example can be drawn, and restored after an error.
-async function withExamples(verb, work) {
-  const taken = input.take();
+// Takes the examples at the click, so that the next one can be drawn, and queues the work; an error
+// brings them back. Without an example, a second click on the same button does nothing.
+function withExamples(verb, check, work) {
+  let taken;
   try {
-    if (taken.examples.length === 0) throw new Error(`There is no example to ${verb}. Draw, choose or write one above.`);
-    return await work(taken.examples);
+    if (input.examples().length === 0) {
+      if (queue.count === 0) throw new Error(`There is no example to ${verb}. Draw, choose or write one above.`);
+      return;
+    }
+    check();
+    taken = input.take();
   } catch (error) {
-    taken.restore();
-    throw error;
+    showError(error.message);
+    return;
   }
+  showError("");
+  work(taken);
 }
 
-async function predict() {
-  const reject = byId("reject").value;
-  const { examples, answers } = await withExamples("predict", async (examples) => {
-    if (state.classes.length === 0) throw new Error("The model has no classes yet. Enter a class and press Teach.");
+// Restores the examples if the promise is rejected.
+const orRestore = (taken, promise) => promise.catch((error) => {
+  taken.restore();
+  throw error;
+});
+
+function predict() {
+  withExamples("predict", () => {
+    if (state.classes.length === 0 && queue.count === 0) throw new Error("The model has no classes yet. Enter a class and press Teach.");
+  }, (taken) => queue.add(async () => {
     showStatus("Predicting …");
-    const answers = [];
-    for (const batch of batches(examples)) {
-      const response = await server.predict(batch[0].kind, payloads(batch),
-        { reject: reject ? Number(reject) : null, version: state.model.version });
-      answers.push(...response.answers);
-    }
-    return { examples, answers };
-  });
-  showPredictions(examples, answers, labels(), correct);
-  showStatus(answers.length === 1 ? describe(answers[0]) : `${plural(answers.length, "prediction")} below.`);
-  byId("predictions-card").scrollIntoView({ block: "nearest" });
+    const { examples } = taken;
+    const answers = await orRestore(taken, ask(examples));
+    showPredictions(examples, answers, labels(), correct);
+    showStatus(answers.length === 1 ? describe(answers[0]) : `${plural(answers.length, "prediction")} below.`);
+    if (answers.length > 1) byId("tab-answers").click();
+    guide.onPredicted();
+  }));
+}
+
+async function ask(examples, options = {}) {
+  const reject = byId("reject").value;
+  const answers = [];
+  for (const batch of batches(examples)) {
+    const response = await server.predict(batch[0].kind, payloads(batch),
+      { reject: reject ? Number(reject) : null, version: state.model.version, ...options });
+    answers.push(...response.answers);
+  }
+  return answers;
+}
+
+function currentExample() {
+  return state.classes.length ? input.current(state.model.width) : null;
+}
+
+async function askLive(example) {
+  return (await ask([example], { quiet: true }))[0];
+}
+
+function showLive(example, answer) {
+  byId("live-none").hidden = true;
+  byId("live-answer").className = answerClass(answer);
+  byId("live-answer").replaceChildren(
+    element("div", {}, ...answerParts(answer)),
+    example.picture === null ? "" : element("img", { src: example.picture, alt: example.name }),
+  );
+  clearTimeout(settled);
+  settled = setTimeout(() => { byId("live-status").textContent = describe(answer); }, SETTLED_MS);
   guide.onPredicted();
 }
 
-async function teach() {
-  const label = byId("label").value.trim();
-  const { count, split, message } = await withExamples("teach", async (examples) => {
-    if (!label) {
-      byId("label").focus();
-      throw new Error("Enter the name of the class.");
-    }
-    showStatus("Learning …");
-    const split = byId("holdout").checked
-      ? holdout.split(examples, labels().includes(label))
-      : { learn: examples, heldOut: [], counter: holdout.counter };
-    const message = await learn(split.learn, label, byId("note").value.trim());
-    return { count: examples.length, split, message };
+function hideLive() {
+  clearTimeout(settled);
+  byId("live-none").hidden = false;
+  byId("live-answer").replaceChildren();
+}
+
+function teach(label) {
+  const note = byId("note").value.trim();
+  withExamples("teach", () => {
+    if (label) return;
+    byId("label").focus();
+    throw new Error("Enter the name of the class.");
+  }, (taken) => {
+    byId("note").value = "";
+    const { examples } = taken;
+    const takeBack = guide.onTaught(label, examples.length);
+    queue.add(async () => {
+      showStatus("Learning …");
+      const split = byId("holdout").checked
+        ? holdout.split(examples, labels().includes(label))
+        : { learn: examples, heldOut: [], counter: holdout.counter };
+      const message = await orRestore(taken, learn(split.learn, label, note)).catch((error) => {
+        takeBack();
+        throw error;
+      });
+      await holdout.add(split.heldOut, label, split.counter);
+      const suffix = split.heldOut.length ? ` ${split.heldOut.length} held out.` : "";
+      showStatus(`${message}${suffix}`.trim());
+      await measure(`${label} (${split.learn.length})`);
+    });
   });
-  await holdout.add(split.heldOut, label, split.counter);
-  byId("note").value = "";
-  const suffix = split.heldOut.length ? ` ${split.heldOut.length} held out.` : "";
-  showStatus(`${message}${suffix}`.trim());
-  await measure(`${label} (${split.learn.length})`);
-  guide.onLearned(label, count);
 }
 
 async function learn(examples, label, note = "") {
@@ -176,6 +238,7 @@ async function learn(examples, label, note = "") {
     for (const [name, count] of Object.entries(result.learned)) total.learned[name] = (total.learned[name] ?? 0) + count;
     total.duplicates += Object.values(result.duplicates).reduce((sum, count) => sum + count, 0);
     total.unreadable.push(...result.unreadable);
+    if (result.step !== null) await thumbnails.add(batch, label, result.step);
   }
   return [
     Object.keys(total.learned).length ? `Learned ${classCounts(total.learned)}.` : "",
@@ -186,7 +249,8 @@ async function learn(examples, label, note = "") {
 
 // A correction is never held out.
 function correct(example, label) {
-  return run(async () => {
+  showError("");
+  return queue.add(async () => {
     showStatus("Learning …");
     showStatus(await learn([example], label));
     await measure(`${label} (1), corrected`);
@@ -196,8 +260,10 @@ function correct(example, label) {
 async function forget(label, count) {
   const chosen = await confirmForget(label, count);
   if (chosen === null) return;
-  await run(async () => {
+  showError("");
+  await queue.add(async () => {
     await server.forget(label, chosen.purge);
+    if (chosen.purge) thumbnails.drop(label);
     showStatus(`Forgot ${label}.${chosen.purge ? "" : " This can be undone."}`);
     await measure(`forgot ${label}`);
     byId("undo").focus({ preventScroll: true }); // the button of the class is gone
@@ -222,19 +288,30 @@ async function download() {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-byId("predict").addEventListener("click", () => run(predict));
+function queued(action) {
+  showError("");
+  queue.add(action);
+}
+
+byId("predict").addEventListener("click", predict);
 byId("teach-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  run(teach);
+  teach(byId("label").value.trim());
 });
-byId("undo").addEventListener("click", () => run(undo));
-byId("download").addEventListener("click", () => run(download));
-byId("holdout-clear").addEventListener("click", () => {
+byId("undo").addEventListener("click", () => queued(undo));
+byId("download").addEventListener("click", () => queued(download));
+byId("holdout-clear").addEventListener("click", () => queued(() => {
   holdout.clear();
-  showCurve(holdout.points);
-});
+  showCharts();
+}));
+byId("reject").addEventListener("change", () => live.changed());
+
+// A camera picture changes all the time.
+setInterval(() => { if (input.source === "camera" && input.camera.on) live.changed(); }, 100);
 
 addEventListener("resize", showCharts);
+for (const tab of document.querySelectorAll("input[name=tab]")) tab.addEventListener("change", showCharts); // their width
+addEventListener("beforeunload", (event) => { if (queue.count) event.preventDefault(); });
 
 let reachable = true;
 server.onReachable((now) => {
@@ -246,7 +323,7 @@ server.onReachable((now) => {
 
 // Other clients may change the model, and the server may restart.
 async function poll() {
-  if (document.hidden || busy || document.querySelector("dialog[open]")) return;
+  if (document.hidden || queue.count || document.querySelector("dialog[open]")) return;
   try {
     const stale = !reachable || state.model === null;
     const model = await server.getModel(true);
@@ -254,6 +331,6 @@ async function poll() {
   } catch { /* the banner shows it */ }
 }
 
-await run(refresh);
+await queue.add(refresh);
 setInterval(poll, POLL_MS);
 document.addEventListener("visibilitychange", poll);

@@ -3,8 +3,9 @@
 import { byId, fillTable, resizeSvg, svgElement } from "./dom.js";
 import { percent } from "./format.js";
 
-const [MIN_HEIGHT, MAX_HEIGHT, MARGIN_X, MARGIN_Y] = [170, 400, 48, 36];
+const [MIN_HEIGHT, MAX_HEIGHT, MARGIN_X, MARGIN_Y] = [130, 185, 48, 28];
 const DEVIATIONS = 2; // an ellipse of two standard deviations contains most of a class
+const [MIN_AXIS, MIN_RATIO] = [14, 0.4]; // px, and minor to major axis: an ellipse is never a bare line
 const MAX_CHARS = 22; // of a name
 const SIDES = [[0, -11, "middle"], [0, 22, "middle"], [11, 5, "start"], [-11, 5, "end"]];
 
@@ -81,18 +82,18 @@ export function showMap({ points: raw, explained }, hues) {
     group.style.setProperty("--hue", hues.get(point.label) ?? 190);
     const side = placeLabel([x, y], shorten(point.label).length, taken, width);
     const { a, b, angle } = point.ellipse;
+    const major = Math.max(scale * a, MIN_AXIS);
     group.replaceChildren(
       svgElement("title", {}, `${point.label}, ${point.count}`),
-      svgElement("ellipse", { rx: scale * a, ry: scale * b, transform: `rotate(${(-180 * angle) / Math.PI})` }),
-      svgElement("circle", { r: 5 }),
+      svgElement("ellipse", { rx: major, ry: Math.max(scale * b, MIN_RATIO * major), transform: `rotate(${(-180 * angle) / Math.PI})` }),
+      svgElement("circle", { r: 4 }),
       side && svgElement("text", side, shorten(point.label)),
     );
     return group;
   });
   map.replaceChildren(...groups);
-  byId("map-caption").textContent = "Each point is the mean of a class; its ellipse contains most of its examples. " +
-    "Close classes are easily confused." +
-    (explained === null || explained === undefined ? "" : ` The map shows ${percent(explained)} of the variance of the means.`);
+  const share = explained === null || explained === undefined ? "" : ` Shown: ${percent(explained)} of the variance of the means.`;
+  byId("map-caption").textContent = `An ellipse contains most examples of a class.${share}`;
   fillTable(byId("map-table"), "Coordinates of the classes", ["class", "examples", "x", "y", "ellipse"],
     points.map(({ label, count, x, y, ellipse: { a, b } }) =>
       [label, count, x.toPrecision(3), y.toPrecision(3), `${a.toPrecision(2)} × ${b.toPrecision(2)}`]));

@@ -1,7 +1,7 @@
 // Predictions, with buttons to correct them.
 
 import { byId, element } from "./dom.js";
-import { fit, percent } from "./format.js";
+import { fit, hasPercentages, percentages } from "./format.js";
 
 const MAX_CARDS = 12;
 const MAX_BARS = 3; // classes with a bar
@@ -21,7 +21,8 @@ export function showPredictions(examples, answers, classNames, correct) {
 export const describe = (answer) => {
   if (answer.error) return `Not readable: ${answer.error}`;
   if (answer.label === null) return "None of these.";
-  return `${answer.label}, ${percent(answer.nearest[0].probability)}.`;
+  if (!hasPercentages(answer)) return `${answer.label}. ${fit(answer).split(".")[0]}.`;
+  return `${answer.label}, ${percentages([answer.nearest[0].probability])[0]}.`;
 };
 
 function preview({ picture, name }) {
@@ -30,31 +31,45 @@ function preview({ picture, name }) {
     : element("img", { class: "shown", src: picture, alt: name });
 }
 
-function card(example, answer, classNames, correct) {
-  if (answer.error) {
-    return element("li", {}, preview(example), element("div", {}, element("h3", {}, "Not readable"), element("p", {}, answer.error)));
-  }
-  const nearest = answer.nearest.map((candidate) => ({ ...candidate, label: String(candidate.label) }));
-  const rejected = answer.label === null;
-  return element("li", { class: rejected ? "unsure" : "sure" },
-    preview(example),
-    element("div", {},
-      element("h3", { dir: "auto" }, rejected ? "None of these" : String(answer.label)),
-      element("p", { class: "fit quiet small" }, fit(answer.novelty, rejected)),
-      element("ul", { class: "bars" }, ...nearest.slice(0, MAX_BARS).map(rejected ? name : bar))),
-    corrections(example, rejected ? null : String(answer.label), nearest, classNames, correct));
+// The label, how well it fits, and the nearest classes.
+export function answerParts(answer) {
+  if (answer.error) return [element("h3", {}, "Not readable"), element("p", {}, answer.error)];
+  const nearest = answer.nearest.slice(0, MAX_BARS);
+  const rows = hasPercentages(answer) ? bars(nearest) : nearest.map(name);
+  return [
+    element("h3", { dir: "auto" }, answer.label === null ? "None of these" : String(answer.label)),
+    element("p", { class: "fit quiet small" }, fit(answer)),
+    element("ul", { class: "bars" }, ...rows),
+  ];
 }
 
-// A rejected example has no percentages: they sum to 100 % over the known classes.
-const name = ({ label }) => element("li", {}, element("span", { class: "name", dir: "auto", title: label }, label));
+export const answerClass = (answer) => (answer.error || hasPercentages(answer) ? "sure" : "unsure");
 
-function bar({ label, probability }) {
+function card(example, answer, classNames, correct) {
+  const parts = element("div", {}, ...answerParts(answer));
+  if (answer.error) return element("li", {}, preview(example), parts);
+  const nearest = answer.nearest.map(({ label }) => String(label));
+  const label = answer.label === null ? null : String(answer.label);
+  return element("li", { class: answerClass(answer) }, preview(example), parts, corrections(example, label, nearest, classNames, correct));
+}
+
+const name = ({ label }) => element("li", {}, element("span", { class: "name", dir: "auto", title: String(label) }, String(label)));
+
+function bars(nearest) {
+  const shares = percentages(nearest.map(({ probability }) => probability));
+  const rows = nearest.map(({ label, probability }, i) => bar(String(label), probability, shares[i]));
+  if (shares.at(-1) === "0 %") return rows;
+  const rest = 1 - nearest.reduce((sum, { probability }) => sum + probability, 0);
+  return [...rows, bar("other classes", rest, shares.at(-1), "others")];
+}
+
+function bar(label, probability, share, kind = null) {
   const inside = element("i");
   inside.style.width = `${100 * probability}%`;
-  return element("li", {},
+  return element("li", { class: kind },
     element("span", { class: "name", dir: "auto", title: label }, label),
     element("span", { class: "bar", "aria-hidden": "true" }, inside),
-    element("span", { class: "share" }, percent(probability)));
+    element("span", { class: "share" }, share));
 }
 
 function corrections(example, label, nearest, classNames, correct) {
@@ -67,7 +82,7 @@ function corrections(example, label, nearest, classNames, correct) {
       box.firstElementChild.focus({ preventScroll: true });
     } else buttons.forEach((button) => { button.disabled = false; });
   };
-  const others = [...new Set([...nearest.map((candidate) => candidate.label), ...classNames])].filter((name) => name !== label);
+  const others = [...new Set([...nearest, ...classNames])].filter((name) => name !== label);
   const button = (text, chosen, description) =>
     element("button", { type: "button", "aria-label": description, onclick: () => choose(chosen) }, text);
   box.append(
