@@ -8,8 +8,8 @@ import pytest
 from fecam import FeCAMClassifier
 from fecam.core import measurement
 from fecam.core.calibration_rows import SHARPNESS_GRID, columns_of, row_weights
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.leave_one_out import left_out_distances
-from fecam.core.predictor import Predictor
 from helpers.features import relu_features
 
 
@@ -17,7 +17,7 @@ from helpers.features import relu_features
 def test_rows_of_several_classes_are_measured_as_those_of_one(settings):
     X, y = relu_features(6, 12, 16, 4)
     clf = FeCAMClassifier(dtype="float64", **settings).fit(X, y)
-    predictor = Predictor(clf.state_, clf.metric_)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
     common = (
         list(clf.state_.classes.values()),
         predictor.precisions,
@@ -68,7 +68,7 @@ def test_samples_that_were_not_learned_are_measured_by_their_distances():
     X, y = relu_features(4, 40, 12, 8)
     clf = FeCAMClassifier(dtype="float64").fit(X[::2], y[::2])
     new, owners = X[1::2][:70].astype(np.float64), y[1::2][:70]
-    predictor = Predictor(clf.state_, clf.metric_)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
     queries = clf.state_.transform(new)
     measured = measurement.measured_queries(predictor, queries, owners.tolist())
     assert set(measured) == set(owners.tolist())
