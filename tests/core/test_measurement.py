@@ -9,6 +9,7 @@ from fecam import FeCAMClassifier
 from fecam.core import measurement
 from fecam.core.calibration_rows import SHARPNESS_GRID, columns_of, row_weights
 from fecam.core.leave_one_out import left_out_distances
+from fecam.core.novelty import contrast_scores
 from fecam.core.predictor import Predictor
 from helpers.features import relu_features
 
@@ -61,7 +62,29 @@ def test_a_new_class_among_many_derives_few_precisions():
 
 
 def test_rows_of_models_with_few_classes_count_less():
-    assert row_weights(np.array([5.0, 10.0])).tolist() == [1 / 4, 1.0]
+    assert row_weights(np.array([5.0, 10.0])).tolist() == [0.5**1.5, 1.0]
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_scores_in_the_pooled_metric_are_those_of_a_model_without_the_row(count):
+    """For a row left out, the distance to its own mean is as large as with all samples."""
+    X, y = relu_features(6, count, 16, 7)
+    X = X.astype(np.float64) + 0.05
+    clf = FeCAMClassifier(dtype="float64").fit(X, y)
+    predictor = Predictor(clf.state_, clf.metric_)
+    formula, fitted = [], []
+    for i in range(0, len(X), count):
+        row, own = clf.state_.transform(X[i : i + 1]), int(y[i])
+        formula.append(measurement._left_out_contrasts(predictor, row, own)[0])
+        others = np.arange(len(X)) != i
+        without = FeCAMClassifier(dtype="float64").fit(X[others], y[others])
+        left = Predictor(without.state_, without.metric_)
+        space, query = left.pooled_space, left.in_pooled_space(row)
+        squares = space._squares(query) * predictor.pooled_space.scales
+        squares[:, own] *= (1 + 1 / count) / (1 + 1 / (count - 1))
+        fitted.append(contrast_scores(squares, space._background(query))[0])
+    # The logarithms of ratios, whose logarithms the scores are.
+    np.testing.assert_allclose(np.exp(np.negative(formula)), np.exp(np.negative(fitted)), atol=0.1)
 
 
 def test_samples_that_were_not_learned_are_measured_by_their_distances():

@@ -167,6 +167,15 @@ def test_up_to_64_classes_share_the_mean_of_all_with_a_variance():
     assert math.isfinite(clf.novelty(X[:1])[0])
 
 
+def test_expected_distances_without_variances_are_scaled_once():
+    X, y = samples([1] * 6, 16)
+    certain, uncertain = (
+        make("default", mean_uncertainty=u).fit(X, y).predictor_.expected_distances()
+        for u in (0, 1)
+    )
+    np.testing.assert_allclose(uncertain, np.array(certain) / 2)
+
+
 def test_nearest_is_the_same_for_every_search():
     X, y = samples([60] * 20, 64)
     clf = make("paper").fit(X, y)

@@ -181,7 +181,7 @@ def merge(
         note += f"skipped from {file}, fewer than {counted(min_count, 'sample')}: {names}\n"
     note += (
         f"{counted(sum(added.values()), 'sample')} of {counted(len(added), 'class')} added, "
-        f"{len(new)} of them new; {model} now has {counted(len(after), 'class')}"
+        f"{len(new):,} of them new; {model} now has {counted(len(after), 'class')}"
     )
     show_result(document, note, as_json)
 

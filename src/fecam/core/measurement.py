@@ -76,13 +76,16 @@ def measured_rows(
     if len(labels) < 2 or not usable or not _has_grown(predictor, MEASUREMENT_GROWTH):
         return {}
     usable = usable[:: -(-len(usable) // MEASURED_CLASSES)]
+    is_costly = not _is_cheap(predictor) and not _has_grown(predictor, COSTLY_GROWTH)
+    if is_costly and 2 * (MAX_RIVALS + 1) * len(usable) <= len(labels):
+        return {}  # before the rivals are looked for
     rows = {label: _evenly_spaced(batch[label], len(usable)) for label in usable}
     own = {label: labels.index(label) for label in usable}
     rivals = {label: _rivals(predictor, index) for label, index in own.items()}
     needed = _union(own, rivals)
     if 2 * len(needed) > len(labels):
         _ = predictor.precisions  # in the basis that predictions need, with several threads
-    elif not _is_cheap(predictor) and not _has_grown(predictor, COSTLY_GROWTH):
+    elif is_costly:
         return {}
     else:
         rivals = {label: indices[:FEW_RIVALS] for label, indices in rivals.items()}

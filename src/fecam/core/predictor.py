@@ -8,7 +8,7 @@ lag behind the statistics (`fecam.core.prior`); otherwise each batch would deriv
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -89,6 +89,7 @@ class Predictor:
         self._derived: dict[Hashable, _Derived] = {}
         self._own: dict[Hashable, tuple[Precision, float | None]] = {}
         self._expected: dict[int, float] = {}
+        self._last_spectrum: PriorSpectrum | None = None
         self._basis: tuple[Array, int] | None = None
         self._inherited: tuple[ExhaustiveDistances, PrunedSearch | None] | None = None
         self._cg_spent = 0.0
@@ -99,6 +100,7 @@ class Predictor:
         ):
             return
         self._basis, self._cg_spent = previous._basis, previous._cg_spent
+        self._last_spectrum = vars(previous).get("_spectrum", previous._last_spectrum)
         classes = state.classes
         self._derived = {
             label: derived
@@ -163,8 +165,11 @@ class Predictor:
 
     @cached_property
     def _spectrum(self) -> PriorSpectrum | None:
-        prior = self.class_prior
-        return None if prior is None else spectrum_of(prior, self.state.like.dtype)
+        prior, last = self.class_prior, self._last_spectrum
+        if prior is None:
+            return None
+        is_valid = last is not None and last.prior is prior
+        return last if is_valid else spectrum_of(prior, self.state.like.dtype)
 
     @cached_property
     def fallback_variance(self) -> float:
@@ -207,16 +212,22 @@ class Predictor:
         """One precision per class, in the order of the classes."""
         if self.metric.is_shared:
             return self._shared_precisions()
-        _ = self.class_prior, self.axes
+        _ = self.axes
         missing = [label for label in self.labels if not self._is_current(label)]
-        if any(is_low_rank(self.state.classes[label], self.metric) for label in missing):
-            _ = self._spectrum  # once, before threads need it
+        self._derive_shared(missing)
         if is_cpu(self.state.like):
             in_parallel(self._derive, missing)
         else:
             for label in missing:
                 self._derive(label)
         return [self._derived[label].precision for label in self.labels]
+
+    def _derive_shared(self, labels: Iterable[Hashable]) -> None:
+        """Derive what new precisions of classes share, once, before threads need it."""
+        _ = self.class_prior
+        missing = [self.state.classes[label] for label in labels if not self._valid(label)]
+        if any(is_low_rank(stats, self.metric) for stats in missing):
+            _ = self._spectrum
 
     def precision_of(self, index: int) -> Precision:
         """The precision of one class, in whatever basis there is, or in none."""
@@ -471,7 +482,9 @@ class Predictor:
         stats = self._stats
         reference = [i for i in reference if has_variance(stats[i])]
         if reference:
-            own = {i: self._own_distance(i) for i in {*reference, *indices}}
+            wanted = sorted({*reference, *indices})
+            self._derive_shared(self.labels[i] for i in wanted)
+            own = dict(zip(wanted, in_parallel(self._own_distance, wanted), strict=True))
         else:  # while no class has enough samples
             own = dict(enumerate(_half_way(self.exhaustive)))
             reference = list(own)
@@ -592,7 +605,8 @@ def _half_way(exhaustive: ExhaustiveDistances) -> list[float | None]:
     if len(exhaustive.precisions) < 2:
         return [None]
     xp = namespace(exhaustive.origin)
-    distances = exhaustive(xp.stack([precision.center for precision in exhaustive.precisions]))
+    centers = xp.stack([precision.center for precision in exhaustive.precisions])
+    distances = exhaustive(centers) / exhaustive.scales  # each class has its own factor
     apart = add_to_diagonal(distances, float(xp.max(distances)) + 1)
     return [float(value) / 4 for value in xp.min(apart, axis=1)]
 

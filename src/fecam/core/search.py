@@ -208,7 +208,7 @@ class PrunedSearch:
             prior_part = self.prior_bounds.bound(queries, k, radius, epsilon)
             parts.append((self.prior_bounds.indices, *prior_part))
         if self.direct:
-            exact = self._direct_distances(queries) * self.scales[self.direct]
+            exact = self._direct_distances(queries)
             distances[:, self.direct] = exact
             parts.append((np.asarray(self.direct), exact, exact))
         _, lower, estimate = parts[0]
