@@ -1200,33 +1200,37 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
         return predictor
 
-    def queries(self, X: Any) -> Array:
+    def queries(self, X: Any, *, unit: bool | None = None) -> Array:
         """Return checked and transformed samples, as ``predictor_`` takes them.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
             Features.
+        unit : bool, optional
+            Whether to scale them to unit length after the transform. Default: with
+            ``l2="compare"``.
 
         Returns
         -------
         array of shape (n_samples, n_transformed_features)
             Samples in the space of ``means_``.
         """
-        return self._queries(self._checked(X), self._predictor_with_classes())
+        return self._queries(self._checked(X), self._predictor_with_classes(), unit)
 
     def _checked(self, X: Any) -> Array:
         array = check_features(X)
         validate_data(self, X=X, reset=False, skip_check_array=True)
         return array
 
-    def _queries(self, array: Array, predictor: Predictor) -> Array:
+    def _queries(self, array: Array, predictor: Predictor, unit: bool | None = None) -> Array:
         """Samples transformed as the prototypes are."""
         state = predictor.state
         queries = to_backend_of(array, state.like)
         check_range(queries, state.transform, state.like.dtype)
         queries = state.transform(queries)
-        return unit_length(queries) if predictor.metric.unit_compare else queries
+        unit = predictor.metric.unit_compare if unit is None else unit
+        return unit_length(queries) if unit else queries
 
     # ------------------------------------------------------------------ parameters
 
