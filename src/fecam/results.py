@@ -198,6 +198,38 @@ class Discovery:
 
 
 @dataclass(frozen=True)
+class Suggestion:
+    """An item to label next."""
+
+    item: int
+    """Position of the item."""
+    label: Label
+    """The class that it is predicted as."""
+    margin: float
+    """Probability of that class minus that of the second, from 0 to 1."""
+    novelty: float
+    """See `Prediction.novelty`."""
+    n_similar: int
+    """Number of items that it stands for."""
+    reason: str
+    """Why it is useful, in words."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A labeled item whose label looks wrong."""
+
+    item: int
+    """Position of the item."""
+    label: Label
+    """The label that it has."""
+    suggested: Label
+    """The class that explains it better."""
+    probability: float
+    """Probability of its label, without the item itself if it was learned."""
+
+
+@dataclass(frozen=True)
 class LearnResult:
     """The result of learning or unlearning a batch of items."""
 

@@ -22,10 +22,11 @@ from fecam.core.calibration import novelty_threshold
 from fecam.data.content_hashes import content_hashes
 from fecam.data.dataset import Dataset
 from fecam.data.items import as_rows, as_sequence, kind_of
+from fecam.discovery import discover
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
-from fecam.features.extraction import Report, encode_readable, extract
+from fecam.features.extraction import Report, encode_dataset, encode_readable, extract
 from fecam.labels import check_same_kind, first_kind, parse_label
 from fecam.model.changes import (
     add_model,
@@ -48,7 +49,19 @@ from fecam.model_file.creation import create_file
 from fecam.model_file.file import ModelFile, translate_errors
 from fecam.model_file.snapshot import Snapshot, row_hashes
 from fecam.model_file.writing import WorkingCopy
-from fecam.results import Candidate, ClassRecord, Label, LearnResult, Prediction, Step
+from fecam.results import (
+    Candidate,
+    ClassRecord,
+    Discovery,
+    Explanation,
+    Label,
+    LearnResult,
+    Prediction,
+    Step,
+    Suggestion,
+    Suspect,
+)
+from fecam.suggestion import find_mislabeled, suggest
 from fecam.validation import check_int, counted, suggestion
 
 if TYPE_CHECKING:
@@ -692,6 +705,128 @@ class Model:
         """
         return predictions_of(self.classifier, self.encode(items), k, reject)
 
+    def explain(
+        self, item: Any, *, k: int = 3, label: Hashable = None, n_parts: int = 5
+    ) -> Explanation:
+        """Return why an item is predicted as its class.
+
+        Parameters
+        ----------
+        item : image, str or array
+            One image, text or row of features.
+        k, label, n_parts : see `FeCAMClassifier.explain`
+            As for `FeCAMClassifier.explain`.
+
+        Returns
+        -------
+        Explanation
+            Nearest classes, novelty, and what the distances consist of.
+        """
+        return self.classifier.explain(self.encode([item])[0], k=k, label=label, n_parts=n_parts)
+
+    def discover(self, items: Any, *, reject: float = 0.2, min_size: int = 5) -> Discovery:
+        """Group the items that fit no class into candidates for new classes.
+
+        To teach a group, learn its items:
+        ``model.learn([items[i] for i in group.items], ["crow"] * len(group.items))``.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features.
+        reject, min_size : see `fecam.discovery.discover`
+            As for `fecam.discovery.discover`.
+
+        Returns
+        -------
+        Discovery
+            Groups of positions in ``items``.
+
+        Raises
+        ------
+        InputError
+            If there are no items, or the model cannot tell yet.
+        """
+        return discover(
+            self.classifier, self._features_of_some(items), reject=reject, min_size=min_size
+        )
+
+    def suggest(self, items: Any, n: int = 20) -> list[Suggestion]:
+        """Return the items to label next.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features without labels.
+        n : int, default=20
+            Number of items.
+
+        Returns
+        -------
+        list of Suggestion
+            The most useful items; all of them if there are fewer.
+
+        Raises
+        ------
+        InputError
+            If there are no items.
+        """
+        return suggest(self.classifier, self._features_of_some(items), n)
+
+    def find_mislabeled(
+        self, items: Any, labels: Sequence[Any], *, features: NDArray[Any] | None = None
+    ) -> list[Suspect]:
+        """Return labeled items whose label looks wrong, the most suspicious first.
+
+        Items that the model has learned under their label are measured as if they had been left
+        out.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features.
+        labels : sequence of str, int or bool
+            One label per item.
+        features : array of shape (n_items, n_features), optional
+            Features of the items, if they are encoded already.
+
+        Returns
+        -------
+        list of Suspect
+            Items that another class explains better.
+        """
+        batch = self._labeled_items(items, labels)
+        snapshot = self._opened.snapshot
+        unseen = unseen_mask(batch.labels, batch.content_hashes, row_hashes(snapshot.rows))
+        features = self.encode(items) if features is None else features
+        return find_mislabeled(self.classifier, features, batch.labels, learned=~unseen)
+
+    def encode_readable(
+        self, dataset: Dataset, *, report: Report | None = None
+    ) -> tuple[NDArray[Any], list[int], list[str]]:
+        """Return the features of the readable items of a data set, through the cache.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            Items of the kind of the model.
+        report : callable, optional
+            Called with the progress.
+
+        Returns
+        -------
+        tuple
+            The features, the index of the item of each row, and why the others cannot be read.
+        """
+        encoder = self._encoder_for(dataset.kind)
+        if encoder is None:
+            rows = as_rows(dataset.items, self._opened.snapshot.layout.n_features_in)
+            return rows, [*range(len(rows))], []
+        encoded = encode_dataset(
+            dataset, encoder, strict=False, report=report, cache=bool(encoder.fingerprint)
+        )
+        return encoded.features, encoded.rows, list(encoded.failed.values())
+
     # ------------------------------------------------------------------ context
 
     def close(self) -> None:
@@ -766,6 +901,12 @@ class Model:
                 f"{kind}. Use another file."
             )
         return encoder
+
+    def _features_of_some(self, items: Any) -> NDArray[Any]:
+        """Return the features of items; raise if there are none."""
+        if not len(as_sequence(items)):
+            raise InputError("there are no items. Give at least one.")
+        return self.encode(items)
 
     def _labeled_items(
         self, items: Any, labels: Sequence[Any] | None, kind: str | None = None
