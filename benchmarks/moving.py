@@ -36,6 +36,7 @@ from reporting import markdown, options, read, say, write
 from stamps import EXPERIMENTS, LEARNERS
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+PICTURED = ("LwF, SDC", "LDC", "FeCAM, moving")
 MEASURES = (*EXPERIMENTS, *LEARNERS)
 GAP = "\N{EN DASH}"
 FROZEN = {"Frozen, NCM": "ncm", "Frozen, FeCAM": "fecam"}
@@ -169,10 +170,9 @@ def _spread(values: Any) -> str:
 def draw(records: list[dict[str, Any]]) -> Figure:
     """Draw the predicted drift of each old class against the true one, per method."""
     figure, axes = new_figure(3.6)
-    last = [record for record in records if record.get("drift")]
     top = 0.0
-    for index, label in enumerate(dict.fromkeys(record["label"] for record in last)):
-        drifts = [d for record in last if record["label"] == label for d in record["drift"]]
+    for index, label in enumerate(PICTURED):
+        drifts = [d for r in records if r["label"] == label for d in r.get("drift", [])]
         true, predicted = ([d[name] for d in drifts] for name in ("true", "predicted"))
         style = {**line_style(index), "linestyle": "none"}
         axes.plot(true, predicted, label=label, markersize=2.5, **style)
