@@ -370,13 +370,14 @@ def learn_class_by_class(method: Method, X: Features, y: Labels) -> None:
         method.learn(X[y == label], y[y == label])
 
 
-def measure_accuracy(data: feature_sets.FeatureSet) -> dict[str, Any]:
+def measure_accuracy(data: feature_sets.FeatureSet, names: Sequence[str]) -> dict[str, Any]:
     """Return the accuracies in percent, and the AUROC against unknown classes."""
     test = first_of_each(data.y_test, MOST_TEST)
     X_test, y_test = data.X_test[test], data.y_test[test]
     unknown = np.arange(len(data.label_names))[::5]
     results: dict[str, Any] = {}
-    for name, make in methods(len(data.label_names)).items():
+    for name in names:
+        make = methods(len(data.label_names))[name]
         record: dict[str, Any] = {"accuracy": {}}
         for per_class in PER_CLASS:
             if per_class < make().least:
@@ -400,14 +401,15 @@ def measure_accuracy(data: feature_sets.FeatureSet) -> dict[str, Any]:
     return results
 
 
-def measure_costs(data: feature_sets.FeatureSet) -> dict[str, Any]:
+def measure_costs(data: feature_sets.FeatureSet, names: Sequence[str]) -> dict[str, Any]:
     """Return bytes per class, seconds to add and to forget a class, and the merge."""
     rows = first_of_each(data.y_train, PER_CLASS[-1], np.random.default_rng(0))
     X, y = data.X_train[rows], data.y_train[rows]
     last = int(y.max())
     query = data.X_test[:1]
     results: dict[str, Any] = {}
-    for name, make in methods(len(data.label_names)).items():
+    for name in names:
+        make = methods(len(data.label_names))[name]
         added, forgotten = [], []
         method = make()
         for repeat in range(REPEATS if method.merges else 1):  # training is longer than its noise
@@ -612,6 +614,9 @@ def main() -> None:
         default=PER_CLASS,
         help="samples per class that the network is fine-tuned on; default: all sizes, one by one",
     )
+    parser.add_argument(
+        "--method", nargs="*", choices=[*methods(0)], default=[*methods(0)], help="default: all"
+    )
     args = parser.parse_args()
     parts = args.parts or PARTS
     if unknown := set(parts) - set(PARTS):
@@ -640,9 +645,9 @@ def main() -> None:
             data = feature_sets.load(args.data)
             data = small(data) if args.quick else data
             if "accuracy" in parts:
-                add(measure_accuracy(data))
+                add(measure_accuracy(data, args.method))
             if "costs" in parts:
-                add(measure_costs(data))
+                add(measure_costs(data, args.method))
 
 
 MEASURES = (*CLASSIFIER, "src/fecam/heads")

@@ -32,7 +32,7 @@ const queue = new Queue(showQueue, (error) => showError(error.message));
 const live = new Live({ current: currentExample, ask: askLive, show: showLive, hide: hideLive });
 const input = new ExampleInput({ showError, onChange: () => live.changed(), onTake: () => live.clear() });
 const guide = new Guide(input);
-const unknowns = new Unknowns({ discover, teach: teachGroup });
+const unknowns = new Unknowns({ discover, teach: teachGroup, classNames: labels });
 
 function showStatus(text) {
   byId("status").textContent = text;
@@ -49,7 +49,11 @@ function showQueue(count) {
   else document.body.removeAttribute("aria-busy");
 }
 
-const labels = () => state.classes.map(({ label }) => String(label));
+const countOf = (label) => state.classes.find((record) => String(record.label) === label)?.count ?? 0;
+
+function labels() {
+  return state.classes.map(({ label }) => String(label));
+}
 
 async function refresh() {
   const [model, { classes }, { steps }, map] = await Promise.all(
@@ -228,7 +232,7 @@ function teach(label) {
     queue.add(async () => {
       showStatus("Learning …");
       const split = byId("holdout").checked
-        ? holdout.split(examples, labels().includes(label))
+        ? holdout.split(examples, label, countOf(label))
         : { learn: examples, heldOut: [], counter: holdout.counter };
       const { message } = await orRestore(taken, learn(split.learn, label, note)).catch((error) => {
         takeBack();

@@ -7,9 +7,10 @@ const MAX_ITEMS = 200;
 const MAX_PICTURES = 12; // of a group
 
 export class Unknowns {
-  // `discover(examples)` resolves to groups, `teach(examples, label)` to the number of the step or null.
-  constructor({ discover, teach }) {
-    Object.assign(this, { discover, teach });
+  // `discover(examples)` shows groups, `teach(examples, label)` resolves to the number of the step or
+  // null, `classNames()` are names that a new class does not get.
+  constructor({ discover, teach, classNames }) {
+    Object.assign(this, { discover, teach, classNames });
     this.items = []; // {example, step}: the step that taught it, or null
     this.groups = null;
     this.steps = [];
@@ -42,7 +43,13 @@ export class Unknowns {
   // `groups` of the service: positions among `examples`, the most typical first.
   showGroups(examples, { groups, single }) {
     const items = examples.map((example) => this.items.find((item) => item.example === example));
-    this.groups = groups.map(({ items: positions, nearest }) => ({ items: positions.map((i) => items[i]), nearest }));
+    const taken = new Set(this.classNames());
+    const free = (i) => (taken.has(`new class ${i}`) ? free(i + 1) : `new class ${i}`);
+    this.groups = groups.map(({ items: positions, nearest }) => {
+      const name = free(1);
+      taken.add(name);
+      return { items: positions.map((i) => items[i]), nearest, name };
+    });
     this.nSingle = single.length;
     this.show();
   }
@@ -54,7 +61,7 @@ export class Unknowns {
     byId("unknowns-group").disabled = open.length < 2;
     byId("unknowns").replaceChildren(...open.map(({ example }) => element("li", {}, preview(example))));
     byId("unknowns").hidden = this.groups !== null;
-    byId("groups").replaceChildren(...(this.groups ?? []).map((group, i) => this.row(group, i)));
+    byId("groups").replaceChildren(...(this.groups ?? []).map((group, i) => this.row(group, `group-${i + 1}`)));
     byId("unknowns-note").textContent = this.groups === null ? "" : this.note();
   }
 
@@ -63,14 +70,22 @@ export class Unknowns {
     return this.nSingle ? `${plural(this.nSingle, "other example")} ${this.nSingle === 1 ? "is" : "are"} like no other.` : "";
   }
 
-  row(group, i) {
-    const id = `group-${i + 1}`;
-    const field = element("input", { id, value: `new class ${i + 1}`, list: "labels", dir: "auto", maxlength: 200, required: true, autocapitalize: "none" });
+  row(group, id) {
+    const field = element("input", {
+      id,
+      value: group.name,
+      list: "labels",
+      dir: "auto",
+      maxlength: 200,
+      required: true,
+      autocapitalize: "none",
+      oninput: () => { group.name = field.value; }, // the row may be shown again
+    });
     return element("li", {},
       element("div", { class: "thumbs" }, ...group.items.slice(0, MAX_PICTURES).map((item) => this.member(item, group))),
       element("p", { class: "quiet small", dir: "auto" }, `${plural(group.items.length, "example")}, most similar to ${group.nearest}`),
-      element("form", { class: "naming", autocomplete: "off", onsubmit: (event) => this.name(event, group, field.value.trim()) },
-        element("label", { for: id, class: "hidden" }, `Name of group ${i + 1}`), field,
+      element("form", { class: "naming", autocomplete: "off", onsubmit: (event) => this.name(event, group) },
+        element("label", { for: id, class: "hidden" }, `Name of the group near ${group.nearest}`), field,
         element("button", { class: "main" }, "Teach")));
   }
 
@@ -87,8 +102,9 @@ export class Unknowns {
       preview(item.example));
   }
 
-  async name(event, group, label) {
+  async name(event, group) {
     event.preventDefault();
+    const label = group.name.trim();
     if (!label) return;
     const button = event.target.querySelector("button");
     button.disabled = true;

@@ -41,7 +41,7 @@ function sentences({ label, novelty, margin, nearest }) {
       + (second ? ` ${second.label} is ${number(margin)} farther away.` : ""),
     novelty === null
       ? "With so few examples nobody can tell yet how far is too far."
-      : `The novelty is ${novelty.toFixed(1)}; one in twenty learned examples lies above 1.6.`,
+      : `The novelty is ${novelty.toFixed(1).replace("-", "−")}; one in twenty learned examples lies above 1.6.`,
     `${label} is known from ${plural(first.count, "example")}. ${share(first[key], first.distance)} of the distance lies in directions ${meaning}.`,
   ];
 }
