@@ -415,7 +415,7 @@ def measure_costs(data: feature_sets.FeatureSet, names: Sequence[str]) -> dict[s
         for repeat in range(REPEATS if method.merges else 1):  # training is longer than its noise
             if repeat == 0 or not method.forgets:
                 method = make()
-                learn_class_by_class(method, X[y != last], y[y != last])
+                method.learn(X[y != last], y[y != last])
                 method.predict(query)
             start = time.process_time()
             method.learn(X[y == last], y[y == last])
@@ -427,7 +427,7 @@ def measure_costs(data: feature_sets.FeatureSet, names: Sequence[str]) -> dict[s
                 method.predict(query)
                 forgotten.append(time.process_time() - start)
         whole = make()
-        learn_class_by_class(whole, X, y)
+        whole.learn(X, y)
         results[name] = {
             "samples": whole.keeps_samples,
             "bytes": whole.nbytes() / len(data.label_names),
@@ -445,7 +445,7 @@ def merged_agreement(make: Callable[[], Method], X: Features, y: Labels, X_test:
     for method, rows in zip(
         parts, (slice(0, None, 2), slice(1, None, 2), slice(None)), strict=True
     ):
-        learn_class_by_class(method, X[rows], y[rows])
+        method.learn(X[rows], y[rows])
     parts[0].merge(parts[1])
     return float(np.mean(parts[0].predict(X_test) == parts[2].predict(X_test)))
 
