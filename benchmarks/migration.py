@@ -2,7 +2,7 @@
 
     python benchmarks/migration.py --root FOLDER [--quick]
 
-FOLDER has CIFAR-100. Images have 128 pixels. A model is taught with 100 images per class under
+FOLDER has CIFAR-100. Images have 128 pixels. A model is taught with 50 images per class under
 Lite0 and migrated with images of the training part that it has not seen, without their labels:
 first of the same classes, then, for a model of the first 50 classes, of the other 50. Measured on
 30 test images per class:
@@ -11,14 +11,16 @@ first of the same classes, then, for a model of the first 50 classes, of the oth
 - *pseudo-labels*: a new model that learns the images under the old model's labels;
 - *map*: means and scatters follow the linear map, and nothing else;
 - *map + pseudo-labels*: the same, and then it learns the images of which the old model is sure;
-- *effective counts*, *residual covariance*: the map with what `fecam.core.transport` can add;
+- *effective counts*: the map with the counts that `fecam.core.transport` derives;
 - *migrate*: `fecam.migration.migrate`, with the accuracy that it expects.
 
-Features are cached; the first run encodes 46,000 images.
+Features are cached; the first run encodes 36,000 images. Run it again to continue after an
+interruption.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,24 +34,23 @@ from fecam.core.transport import transport
 from fecam.data import Dataset, load
 from fecam.encoders import load as load_encoder
 from fecam.features import extract
-from fecam.migration import MIN_ITEMS, migrate
-from reporting import markdown, options, say, write
-from stamps import CLASSIFIER
+from fecam.migration import migrate
+from reporting import QUICK, RESULTS, markdown, options, say, write
+from stamps import CLASSIFIER, git
 
 ENCODERS = ("efficientnet-lite0", "efficientnet-lite1")
 RESOLUTION = 128
 PARTS = {
     "taught": ("train", 0, 50),
-    "more-taught": ("train", 50, 100),
     "unlabeled": ("train", 100, 120),
     "more-unlabeled": ("train", 120, 200),
     "test": ("test", 0, 30),
 }
 """Part of the data set, and the range of the images of each class in it."""
-SIZES = (50, 200, 500, 2000, 10000)
-OTHER_CLASSES = 2000
+SIZES = (2000, 500, 200, 50)
+LARGEST = 10000
 VARIANTS = 2000
-"""Number of images at which variants of the map are measured too."""
+"""Number of images at which effective counts are measured too."""
 SURE = 0.7
 """Probability from which on *map + pseudo-labels* learns an image."""
 
@@ -88,18 +89,30 @@ def _part(data: Dataset, encoders: list[Any], where: str, start: int, stop: int)
     return old, new, part.labels
 
 
-def measure(taught: Features, items: Features, test: Features, what: str) -> dict[str, Any]:
+class Taught:
+    """A model under each encoder, and their accuracy on test images."""
+
+    def __init__(self, taught: Features, test: Features) -> None:
+        self.test = test
+        self.old = FeCAMClassifier().fit(taught.old, taught.y)
+        anew = FeCAMClassifier().fit(taught.new, taught.y)
+        self.facts = {
+            "old": self.old.score(test.old, test.y),
+            "anew": anew.score(test.new, test.y),
+            "rejected by old": _rejected(self.old, test.old),
+        }
+
+
+def measure(taught: Taught, items: Features, what: str) -> dict[str, Any]:
     """Return the accuracy of each way to a model of the new features."""
     say(f"  {len(items.y):,} images of {what} ...")
-    old = FeCAMClassifier().fit(taught.old, taught.y)
-    anew = FeCAMClassifier().fit(taught.new, taught.y)
+    old, test = taught.old, taught.test
     done = migrate(old, items.old, items.new)
     estimate = done.estimate
     record = {
         "images": len(items.y),
         "what": what,
-        "old": old.score(test.old, test.y),
-        "anew": anew.score(test.new, test.y),
+        **taught.facts,
         "migrate": done.classifier.score(test.new, test.y),
         "expected": estimate.accuracy,
         "lowest": estimate.lowest_accuracy,
@@ -108,7 +121,6 @@ def measure(taught: Features, items: Features, test: Features, what: str) -> dic
         "novel": estimate.novel,
         "confidence": float(done.classifier.predict_proba(test.new).max(axis=1).mean()),
         "rejected": _rejected(done.classifier, test.new),
-        "rejected by old": _rejected(old, test.old),
     }
     return record | {name: clf.score(test.new, test.y) for name, clf in _others(old, items)}
 
@@ -134,8 +146,6 @@ def _others(old: FeCAMClassifier, items: Features) -> Iterator[tuple[str, FeCAMC
     if len(items.y) == VARIANTS:
         widened = transport(state, *maps, add_residuals=False)
         yield "map with effective counts", FeCAMClassifier().set_state(widened)
-        noisy = transport(state, *maps, effective_counts=False)
-        yield "map with residual covariance", FeCAMClassifier().set_state(noisy)
     sure = probabilities.max(axis=1) >= SURE
     both = FeCAMClassifier().set_state(moved)
     if sure.any():
@@ -160,7 +170,7 @@ def table(records: list[dict[str, Any]]) -> str:
             f"{100 * r['expected']:.1f}",
             f"{100 * r['novel']:.0f} %",
         ]
-        for r in records
+        for r in sorted(records, key=lambda r: ("50" in r["what"], r["images"]))
     ]
     return markdown(header, rows)
 
@@ -170,32 +180,53 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--root", type=Path, required=True, help="folder of CIFAR-100")
     args = parser.parse_args()
-    taught = read(args.root, "taught") if args.quick else read(args.root, "taught", "more-taught")
-    unlabeled = (
-        read(args.root, "unlabeled")
-        if args.quick
-        else read(args.root, "unlabeled", "more-unlabeled")
-    )
-    test = read(args.root, "test")
+    images, unlabeled, test = (read(args.root, name) for name in ("taught", "unlabeled", "test"))
     order = np.random.default_rng(0).permutation(len(unlabeled.y))
-    records = [
-        measure(taught, unlabeled.where(order[:n]), test, "the same classes")
-        for n in SIZES
-        if MIN_ITEMS <= n <= (500 if args.quick else len(order))
-    ]
-    half = taught.of(0, 50), test.of(0, 50)
-    for what, pool in (
+    known = _Records(args.quick)
+    for n in (500,) if args.quick else SIZES:
+        known.add((0, 100), "the same classes", n, images, unlabeled.where(order[:n]), test)
+    for what, items in (
         ("the same 50 classes", unlabeled.of(0, 50)),
         ("50 other classes", unlabeled.of(50, 100)),
     ):
-        rows = np.random.default_rng(0).permutation(len(pool.y))[:OTHER_CLASSES]
-        records.append(measure(half[0], pool.where(rows), half[1], what))
-        if args.quick:
-            break
-    text = table(records)
+        known.add((0, 50), what, len(items.y), images, items, test)
+    if not args.quick:
+        every = read(args.root, "unlabeled", "more-unlabeled")
+        known.add((0, 100), "the same classes", LARGEST, images, every, test)
+    text = table(known.records)
     print(text, flush=True)
     measures = (*CLASSIFIER, "src/fecam/migration.py")
-    write("migration", text, {"records": records}, quick=args.quick, measures=measures)
+    results = {"records": known.records}
+    write("migration", text, results, quick=args.quick, measures=measures)
+
+
+class _Records:
+    """The records of this commit: a run that was interrupted goes on where it stopped."""
+
+    def __init__(self, quick: bool) -> None:
+        commit = git("rev-parse", "--short=7", "HEAD").stdout.strip()
+        self.folder = QUICK if quick else RESULTS
+        self.path = self.folder / f"migration-{commit}.json"
+        self.records = json.loads(self.path.read_text()) if self.path.exists() else []
+        self._taught: dict[Any, Taught] = {}
+
+    def add(
+        self,
+        classes: tuple[int, int],
+        what: str,
+        n: int,
+        images: Features,
+        items: Features,
+        test: Features,
+    ) -> None:
+        """Measure one case unless it is known."""
+        if any((record["what"], record["images"]) == (what, n) for record in self.records):
+            return
+        if classes not in self._taught:
+            self._taught[classes] = Taught(images.of(*classes), test.of(*classes))
+        self.records.append(measure(self._taught[classes], items, what))
+        self.folder.mkdir(exist_ok=True)
+        self.path.write_text(json.dumps(self.records))
 
 
 if __name__ == "__main__":

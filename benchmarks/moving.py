@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from fecam import heads, learners
 from fecam.bench import spec
 from fecam.bench.learner_spec import LearnerSpec
 from fecam.bench.preparation import first_plan, later_plan
-from fecam.data import Dataset, load
+from fecam.data import load
 from fecam.learners.learner import Learner
+from fecam.learners.mechanisms.class_statistics import remembered_features
 from fecam.learners.oracle_ladder import OracleLadder, features_and_labels
 from fecam.learners.recipe import recipe_for
 from fecam.report.drawing import QUIET, Figure, line_style, new_figure, styled
@@ -35,6 +36,7 @@ from reporting import markdown, options, read, say, write
 from stamps import EXPERIMENTS, LEARNERS
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+MEASURES = (*EXPERIMENTS, *LEARNERS)
 GAP = "\N{EN DASH}"
 FROZEN = {"Frozen, NCM": "ncm", "Frozen, FeCAM": "fecam"}
 
@@ -52,7 +54,6 @@ class Run:
         self.test = self.seen[-1]
         self.first = first_plan(experiment.first_task, data, seed)
         self.experiment, self.seed, self.folder = experiment, seed, folder
-        self._features: dict[Any, Any] = {}
 
     def start(self, row: LearnerSpec) -> Learner:
         """Return a learner with its recipe; its head is that of the row, or FeCAM."""
@@ -70,13 +71,6 @@ class Run:
         head = dict(row.head or {"name": "fecam"})
         return learners.make(row.name, **row.options).start(recipe, heads.make(**head))
 
-    def features(self, learner: Learner, group: str, data: Dataset) -> Any:
-        """Return features and labels by the network after its last task; computed once."""
-        key = (group, learner.n_tasks, id(data))
-        if key not in self._features:
-            self._features[key] = features_and_labels(learner, data)
-        return self._features[key]
-
     def records(self, row: LearnerSpec) -> Iterator[dict[str, Any]]:
         """Yield a record per task."""
         learner, ladder = self.start(row), OracleLadder(self.test)
@@ -90,17 +84,16 @@ class Run:
                 pass
             seconds = time.perf_counter() - start
             record = {"label": row.label, "seed": self.seed, "task": index, "seconds": seconds}
-            X, y = self.features(learner, group, self.seen[index])
+            X, y = features_and_labels(learner, self.seen[index])
             if row.head is not None:
                 yield {**record, "accuracy": float(np.mean(learner.classify(X) == y))}
                 continue
-            features = partial(self.features, learner, group)
-            ladder.follow(learner, data, features)
+            ladder.follow(learner, data)
             own = own_accuracy(learner, X, y)
             moved = float(np.mean(learner.head.predict(X) == y))
             record = {**record, "accuracy": moved if own is None else own, "head": moved}
             if index == len(self.train) - 1:
-                rungs, drifts = ladder.climb(learner, features)
+                rungs, drifts = ladder.climb(learner)
                 record = {**record, **asdict(rungs), "drift": [asdict(one) for one in drifts]}
             yield record
 
@@ -207,20 +200,19 @@ def main() -> None:
     ]
     name = f"moving-{experiment.name}"
     records = (read(name, quick=args.quick) or {"records": []})["records"]
+    text = ""
+    order = [*FROZEN, *(row.label for row in experiment.learners)]
     for seed in args.seed or experiment.seeds:
         run = Run(experiment, seed, args.root, args.folder / experiment.name)
-        jobs = [(row.label, run.records(row)) for row in chosen]
-        for label, results in [("Frozen", run.frozen(chosen[0])), *jobs]:
-            for record in results:
+        jobs = [run.frozen(chosen[0]), *(run.records(row) for row in chosen)]
+        with remembered_features():
+            for record in chain.from_iterable(jobs):
                 same = (record["label"], seed, record["task"])
                 records = [r for r in records if (r["label"], r["seed"], r["task"]) != same]
                 records.append(record)
                 say(f"{record['label']}, task {record['task'] + 1}: {record['accuracy']:.3f}")
-            say(f"{label} done")
-            order = [*FROZEN, *(row.label for row in experiment.learners)]
-            text = table(records, order)
-            measures = (*EXPERIMENTS, *LEARNERS)
-            write(name, text, {"records": records}, quick=args.quick, measures=measures)
+                text = table(records, order)
+                write(name, text, {"records": records}, quick=args.quick, measures=MEASURES)
     print(text, flush=True)
     if not args.quick and (figure := draw(records)) is not None:
         figure.savefig(PICTURES / f"{name}.svg", format="svg", metadata={"Date": None})

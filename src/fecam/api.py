@@ -13,12 +13,12 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fecam.results import (
+    ChangeResult,
     ClassMap,
     ClassRecord,
     Discovery,
     Evaluation,
     Explanation,
-    ForgetResult,
     LearnResult,
     ModelInfo,
     Prediction,
@@ -156,6 +156,19 @@ class LabeledRequest(Request, kw_only=True):
     note: Note = ""
 
 
+class RenameRequest(Request):
+    """The new label of a class."""
+
+    label: Label
+
+
+class JoinRequest(Request):
+    """Classes to combine, and the label of the joined class."""
+
+    labels: Annotated[list[Label], Meta(min_length=1)]
+    label: Label
+
+
 class UndoRequest(Request):
     """The number of steps to undo."""
 
@@ -205,7 +218,9 @@ EXPLAIN = Operation("POST", "/v1/explain", "ask", Explanation, "answers", Explai
 DISCOVER = Operation("POST", "/v1/discover", "ask", Discovery, body=DiscoverRequest)
 EVALUATE = Operation("POST", "/v1/evaluate", "ask", Evaluation, body=LabeledRequest)
 TEACH = Operation("POST", "/v1/teach", "teach", LearnResult, body=LabeledRequest)
-FORGET = Operation("DELETE", "/v1/classes/{label}", "teach", ForgetResult)
+FORGET = Operation("DELETE", "/v1/classes/{label}", "teach", ChangeResult)
+RENAME = Operation("PATCH", "/v1/classes/{label}", "teach", ChangeResult, body=RenameRequest)
+JOIN = Operation("POST", "/v1/join", "teach", ChangeResult, body=JoinRequest)
 UNDO = Operation("POST", "/v1/undo", "teach", Step, "undone", UndoRequest)
 MODEL = Operation("GET", "/v1/model", "look", ModelInfo)
 CLASSES = Operation("GET", "/v1/classes", "look", ClassRecord, "classes")
@@ -216,6 +231,7 @@ METRICS = Operation("GET", "/metrics", "run")
 HEALTH = Operation("GET", "/healthz", "run")
 READY = Operation("GET", "/readyz", "run")
 OPERATIONS: Sequence[Operation] = (
-    PREDICT, EXPLAIN, DISCOVER, EVALUATE, TEACH, FORGET, UNDO, MODEL, CLASSES, HISTORY, MAP, FILE,
+    PREDICT, EXPLAIN, DISCOVER, EVALUATE, TEACH, FORGET, RENAME, JOIN, UNDO, MODEL, CLASSES,
+    HISTORY, MAP, FILE,
     METRICS, HEALTH, READY,
 )  # fmt: skip

@@ -32,11 +32,11 @@ from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.compression import compressed
 from fecam.core.compression_loss import CompressionEstimate, estimate_compression
 from fecam.core.distances import Neighbors
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.explanation import explain_query
 from fecam.core.measurement import measured_rows, novelty_scores
 from fecam.core.metric import Metric
 from fecam.core.novelty import MIN_CLASSES, fitted_scale
-from fecam.core.predictor import Predictor
 from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
@@ -53,6 +53,7 @@ from fecam.inputs import (
 )
 from fecam.labels import check_same_kind
 from fecam.presets import preset
+from fecam.relabeling import joining, renaming
 from fecam.results import Explanation
 from fecam.settings import (
     PARAMETERS,
@@ -87,7 +88,7 @@ class _Ranking(NamedTuple):
     """The checked samples."""
     queries: Array
     """The same, transformed."""
-    predictor: Predictor
+    predictor: CalibratedPredictor
     neighbors: Neighbors
     """The nearest classes, whatever the priors."""
     indices: np.ndarray[Any, Any]
@@ -285,6 +286,15 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return to_numpy(predictor.covariance_of(_plain_label(label)))
 
     @property
+    def temperature_(self) -> float:
+        """What `predict_proba` divides distances by, before the softmax."""
+        predictor = self._predictor_with_classes()
+        classes = predictor.state.classes.values()
+        reference = reference_sharpness(relative_variance(classes))
+        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
+        return softmax_temperature(predictor.expected_distances(), sharpness)
+
+    @property
     def tukey_(self) -> float | None:
         """The Tukey power in use, as decided at the first fit; None for no power."""
         return self.state_.transform.power
@@ -309,13 +319,13 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return metric
 
     @property
-    def predictor_(self) -> Predictor:
+    def predictor_(self) -> CalibratedPredictor:
         """What predictions need, derived from the state when it is first needed."""
         state, metric = self.state_, self.metric_
         predictor = self._predictor
         if predictor is None or predictor.state is not state or predictor.metric != metric:
             prior = self._prior_under(metric)
-            predictor = self._predictor = Predictor(
+            predictor = self._predictor = CalibratedPredictor(
                 state, metric, previous=predictor, prior=prior, tuning=self._tuning
             )
         return predictor
@@ -340,7 +350,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     # Class attributes, because scikit-learn's __init__ sets parameters only.
     _state: ClassifierState | None = None
-    _predictor: Predictor | None = None
+    _predictor: CalibratedPredictor | None = None
     _tuning: SearchTuning = TUNING
 
     # ------------------------------------------------------------------ learning
@@ -429,6 +439,63 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             If there is no such class.
         """
         self._state = self.state_.forget(_plain_label(label))
+        return self.refresh()
+
+    def rename(self, label: Hashable, new: Hashable) -> Self:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : Hashable
+            A label that was learned.
+        new : Hashable
+            A label that no other class has, of the same type as the other labels.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        InputError
+            If another class has the new label; `join` combines two classes.
+        """
+        return self._relabel(renaming(self.state_, _plain_label(label), _plain_label(new)))
+
+    def join(self, labels: Iterable[Hashable], new: Hashable) -> Self:
+        """Combine classes into one, exactly as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of Hashable
+            Labels that were learned, two or more; one of them may be ``new``.
+        new : Hashable
+            The label of the joined class. If another class has it, that class is joined too.
+
+        Returns
+        -------
+        FeCAMClassifier
+            The classifier itself.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no class with one of the labels.
+        InputError
+            If only one class is named.
+        SettingsError
+            If ``domains="average"`` averaged the matrices of a class.
+        """
+        plain = [_plain_label(label) for label in labels]
+        return self._relabel(joining(self.state_, plain, _plain_label(new)))
+
+    def _relabel(self, names: Mapping[Hashable, Hashable]) -> Self:
+        self._state = self.state_.relabel(names)
+        if isinstance(self.priors, Mapping):
+            self.priors = {names.get(name, name): weight for name, weight in self.priors.items()}
         return self.refresh()
 
     def merge(self, other: FeCAMClassifier) -> Self:
@@ -700,7 +767,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_compatible(params, metric, state)
         derived = None if previous is None else previous._predictor
         self._state = state
-        self._predictor = Predictor(
+        self._predictor = CalibratedPredictor(
             state, metric, previous=derived, prior=prior, tuning=self._tuning
         )
         self.n_features_in_ = state.n_features_in
@@ -790,14 +857,16 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         after = before.learn(statistics, average_domains=metric.average_domains)
         previous = self._predictor if before is self._state else None
         old_prior = self._prior_under(metric) if before is self._state else None
-        prior = Predictor(after, metric, prior=old_prior).updated_prior(may_lag=True)
+        prior = CalibratedPredictor(after, metric, prior=old_prior).updated_prior(may_lag=True)
         dof = sum(stats.count - 1 for stats in after.classes.values())
         moments = {
             label: sample_distances(features, after.classes[label], metric, prior, dof)
             for label, features in rows.items()
         }
         after = after.with_measurements(moments, {})
-        predictor = Predictor(after, metric, previous=previous, prior=prior, tuning=self._tuning)
+        predictor = CalibratedPredictor(
+            after, metric, previous=previous, prior=prior, tuning=self._tuning
+        )
         measured = {}
         with suppress(FecamError):  # a singular or damaged matrix: predictions report it
             measured = measured_rows(predictor, rows)
@@ -1071,7 +1140,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return ranking.array, Predictions(labels, ranking.distances, ranking.probabilities, novelty)
 
     def _novelty(
-        self, queries: Array, predictor: Predictor, neighbors: Neighbors
+        self, queries: Array, predictor: CalibratedPredictor, neighbors: Neighbors
     ) -> np.ndarray[Any, Any]:
         """The novelty of queries; NaN while there is no evidence."""
         classes = list(predictor.state.classes.values())
@@ -1087,13 +1156,6 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         variance = relative_variance(classes)
         return np.asarray(novelty_zscore(distances, expected.astype(distances.dtype), variance))
 
-    def _temperature(self) -> float:
-        predictor = self._predictor_with_classes()
-        classes = predictor.state.classes.values()
-        reference = reference_sharpness(relative_variance(classes))
-        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
-        return softmax_temperature(predictor.expected_distances(), sharpness)
-
     def _ranked(self, X: Any, k: int, *, probabilities: bool = False) -> _Ranking:
         """The most probable classes of each sample: the nearest ones, if all priors are equal."""
         predictor = self._predictor_with_classes()
@@ -1101,7 +1163,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_int("k", k, 1, n_classes, note=" (the number of classes)", error=InputError)
         priors = log_priors(self.priors, predictor.state)
         uses_softmax = probabilities or priors is not None
-        temperature = self._temperature() if uses_softmax else 0.0
+        temperature = self.temperature_ if uses_softmax else 0.0
         array = self._checked(X)
         queries = self._queries(array, predictor)
         n_nearest = int(k) if priors is None else n_classes
@@ -1123,7 +1185,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _logits(self, X: Any) -> tuple[Array, Array]:
         """The checked samples, and the logarithms of unnormalized probabilities."""
         array, distances = self._distances(X)
-        logits = softmax_logits(distances, self._temperature())
+        logits = softmax_logits(distances, self.temperature_)
         priors = log_priors(self.priors, self.state_)
         if priors is not None:
             logits = logits + namespace(logits).astype(to_backend_of(priors, logits), logits.dtype)
@@ -1134,39 +1196,45 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         array = self._checked(X)
         return array, predictor.exhaustive(self._queries(array, predictor))
 
-    def _predictor_with_classes(self) -> Predictor:
+    def _predictor_with_classes(self) -> CalibratedPredictor:
         predictor = self.predictor_
         if not predictor.labels:
             raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
         return predictor
 
-    def queries(self, X: Any) -> Array:
+    def queries(self, X: Any, *, unit: bool | None = None) -> Array:
         """Return checked and transformed samples, as ``predictor_`` takes them.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
             Features.
+        unit : bool, optional
+            Whether to scale them to unit length after the transform. Default: with
+            ``l2="compare"``.
 
         Returns
         -------
         array of shape (n_samples, n_transformed_features)
             Samples in the space of ``means_``.
         """
-        return self._queries(self._checked(X), self._predictor_with_classes())
+        return self._queries(self._checked(X), self._predictor_with_classes(), unit)
 
     def _checked(self, X: Any) -> Array:
         array = check_features(X)
         validate_data(self, X=X, reset=False, skip_check_array=True)
         return array
 
-    def _queries(self, array: Array, predictor: Predictor) -> Array:
+    def _queries(
+        self, array: Array, predictor: CalibratedPredictor, unit: bool | None = None
+    ) -> Array:
         """Samples transformed as the prototypes are."""
         state = predictor.state
         queries = to_backend_of(array, state.like)
         check_range(queries, state.transform, state.like.dtype)
         queries = state.transform(queries)
-        return unit_length(queries) if predictor.metric.unit_compare else queries
+        unit = predictor.metric.unit_compare if unit is None else unit
+        return unit_length(queries) if unit else queries
 
     # ------------------------------------------------------------------ parameters
 

@@ -4,7 +4,8 @@ Items with a high novelty are compared in the space of `fecam.core.discriminant`
 of a class have the expected similarity :math:`s`, whether or not that class was learned. Average
 linkage joins groups while their mean similarity exceeds :math:`f s`. The fraction :math:`f` is the
 one of `FRACTIONS` at which groups are most stable: they recur when only four fifths of the items
-are clustered.
+are clustered. A group is kept if its median novelty exceeds that of half as many known items as
+``reject`` permits.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from fecam.core.calibration import novelty_threshold
 from fecam.core.calibration_rows import Floats
 from fecam.core.discriminant import in_discriminant_space
 from fecam.errors import InputError
-from fecam.results import Discovery, Group
+from fecam.results import Discovery, Group, Label
 from fecam.validation import check_int
 
 __all__ = ["discover"]
 
 CANDIDATES = 0.2
 """Share of items of known classes that are clustered too. With 0.05, seven of eight unknown glyphs
-would be left out; known items that are clustered rarely form a group."""
+would be left out; groups of known items are dropped for their median novelty."""
 FRACTIONS = (0.5, 0.6, 0.7, 0.8)
 """Similarities at which groups are separated, relative to that expected within a class."""
 MAX_CLUSTERED = 3000
@@ -99,27 +100,27 @@ def discover(
     classes = space(predictor.pooled_space.means)
     first = rows[np.argsort(-novelty[rows], kind="stable")[:MAX_CLUSTERED]]
     partition = stable_partition(vectors[first], space.similarity, min_size)
-    groups = np.full(len(novelty), -1)
-    groups[first] = partition.labels
-    labels = detailed.labels[:, 0].tolist()
-    found = []
-    for number in np.unique(groups[groups >= 0]):
-        items = np.flatnonzero(groups == number)
-        center = vectors[items].mean(axis=0)
-        nearest = int(np.argmax(classes @ center))
-        typical = items[np.argsort(-(vectors[items] @ center), kind="stable")].tolist()
-        stability = float(partition.stability[number])
-        median = float(np.median(novelty[items]))
-        found.append((typical, classifier.classes_[nearest].item(), median, stability))
-    found.sort(key=lambda group: -len(group[0]))
-    single = rows[groups[rows] < 0].tolist()
-    n_grouped = sum(len(items) for items, *_ in found)
-    return Discovery(
-        [Group(i, *group) for i, group in enumerate(found, 1)],
-        single,
-        len(labels) - len(single) - n_grouped,
-        [],
-    )
+    least = novelty_threshold(reject / 2)
+    members = [first[partition.labels == i] for i in range(len(partition.stability))]
+    kept = [i for i, items in enumerate(members) if np.median(novelty[items]) > least]
+    kept.sort(key=lambda i: -len(members[i]))
+    groups = []
+    for number, i in enumerate(kept, 1):
+        nearest = classifier.classes_[np.argmax(classes @ vectors[members[i]].mean(axis=0))].item()
+        stability = float(partition.stability[i])
+        groups.append(_described(number, members[i], stability, vectors, novelty, nearest))
+    grouped = {item for group in groups for item in group.items}
+    single = [item for item in rows.tolist() if item not in grouped]
+    return Discovery(groups, single, len(novelty) - len(rows), [])
+
+
+def _described(
+    number: int, items: Labels, stability: float, vectors: Floats, novelty: Floats, nearest: Label
+) -> Group:
+    """Return a group with its items, the most typical first."""
+    order = np.argsort(-(vectors[items] @ vectors[items].mean(axis=0)), kind="stable")
+    median = float(np.median(novelty[items]))
+    return Group(number, items[order].tolist(), nearest, median, stability)
 
 
 class Partition(NamedTuple):

@@ -148,8 +148,9 @@ def repeated_rows(sample_weight: Any, n_rows: int) -> np.ndarray[Any, Any]:
         is_bad = ~(np.isfinite(weights) & (weights >= 0) & (weights == np.floor(weights)))
     if is_bad.any():
         row = int(is_bad.argmax())
+        bad = weights[row : row + 1].tolist()[0]
         raise InputError(
-            f"sample_weight has {weights[row]!r} at row {row}. A weight is the number of times "
+            f"sample_weight has {bad!r} at row {row}. A weight is the number of times "
             "that a sample counts: a whole number >= 0. Scale and round fractions."
         )
     if not weights.any():

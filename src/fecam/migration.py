@@ -5,7 +5,7 @@ map of transformed features (`fecam.core.transport`). Then each mean moves by wh
 the items of its class, which the old classifier's probabilities weigh (`corrected`). Probabilities
 and novelty are fitted to items that were left out. Measured on CIFAR-100 (benchmarks/migration.py),
 this is better than the map alone, than learning the items under the old classifier's labels, and
-than both together; residual covariances and effective counts make it worse.
+than both together; effective counts make it worse.
 """
 
 from __future__ import annotations
@@ -171,12 +171,13 @@ def migrate(
     owner_shares = np.where(known.any(axis=1, keepdims=True), known, shares)
     novelty = to_numpy(classifier.novelty(before))
     left_out, rest = _split(n, seed)
-    trial = _carried_over(classifier, before, after, owner_shares, rest)
+    trial, chosen = _carried_over(classifier, before, after, owner_shares, rest)
     usual = left_out[~(novelty[left_out] > novelty_threshold(CERTAINLY_NOVEL))]
     measured = _measured(trial, after, owner_shares, usual, seed)
     trial.set_state(trial.state_.with_measurements({}, measured))
     estimate = _estimate(trial, after, shares, known, novelty, left_out)
-    migrated = _carried_over(classifier, before, after, owner_shares, np.arange(n))
+    every = np.arange(n)
+    migrated, _ = _carried_over(classifier, before, after, owner_shares, every, chosen)
     migrated.set_state(migrated.state_.with_measurements({}, measured))
     return Migration(migrated, estimate)
 
@@ -243,28 +244,42 @@ def _split(n: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _carried_over(
-    classifier: FeCAMClassifier, before: Array, after: Array, shares: Floats, rows: Any
-) -> FeCAMClassifier:
-    """Return the classifier after a migration with these rows of the items."""
+    classifier: FeCAMClassifier,
+    before: Array,
+    after: Array,
+    shares: Floats,
+    rows: Any,
+    chosen: tuple[float, bool] | None = None,
+) -> tuple[FeCAMClassifier, tuple[float, bool]]:
+    """Return the classifier after a migration with these rows of the items.
+
+    Also the penalty of the map, and whether it is shrunk towards the identity: what was ``chosen``,
+    or what predicts left-out items best.
+    """
     state = classifier.state_
     raw_before, raw_after = before[rows, :], after[rows, :]
     migrated = FeCAMClassifier(**classifier.get_params())
     empty = migrated.empty_state(raw_after)
     old, new = state.transform(raw_before), empty.transform(raw_after)
-    feature_map, near_identity = _fitted(old, new)
-    raw_map = None
+    feature_map, near_identity = _fitted(old, new, chosen)
+    ridge, raw_map = feature_map.ridge, None
     if state.transform.power is not None or state.transform.unit:
-        raw_map = fit_feature_map(
-            raw_before, raw_after, ridge=feature_map.ridge, toward_identity=near_identity
-        )
+        raw_map = fit_feature_map(raw_before, raw_after, ridge=ridge, toward_identity=near_identity)
     moved = transport(state, feature_map, raw_map, add_residuals=False, effective_counts=False)
     residuals = feature_map.left_out_residuals(old, new)
     moved = corrected(moved, residuals, shares[rows], PSEUDO_COUNT)
-    return migrated.set_state(replace(moved, transform=empty.transform))
+    migrated.set_state(replace(moved, transform=empty.transform))
+    return migrated, (ridge, near_identity)
 
 
-def _fitted(before: Array, after: Array) -> tuple[FeatureMap, bool]:
-    """Return the map, and whether it is shrunk towards the identity: what predicts better."""
+def _fitted(
+    before: Array, after: Array, chosen: tuple[float, bool] | None
+) -> tuple[FeatureMap, bool]:
+    """Return the map, and whether it is shrunk towards the identity."""
+    if chosen is not None:
+        ridge, toward_identity = chosen
+        fitted = fit_feature_map(before, after, ridge=ridge, toward_identity=toward_identity)
+        return fitted, toward_identity
     fitted = fit_feature_map(before, after, toward_identity=False)
     if before.shape[1] != after.shape[1]:
         return fitted, False

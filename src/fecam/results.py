@@ -198,6 +198,38 @@ class Discovery:
 
 
 @dataclass(frozen=True)
+class Suggestion:
+    """An item to label next."""
+
+    item: int
+    """Position of the item."""
+    label: Label
+    """The class that it is predicted as."""
+    margin: float
+    """Probability of that class minus that of the second, from 0 to 1."""
+    novelty: float
+    """See `Prediction.novelty`."""
+    n_similar: int
+    """Number of items that it stands for."""
+    reason: str
+    """Why it is useful, in words."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A labeled item whose label looks wrong."""
+
+    item: int
+    """Position of the item."""
+    label: Label
+    """The label that it has."""
+    suggested: Label
+    """The class that explains it better."""
+    probability: float
+    """Probability of its label, without the item itself if it was learned."""
+
+
+@dataclass(frozen=True)
 class LearnResult:
     """The result of learning or unlearning a batch of items."""
 
@@ -223,18 +255,20 @@ class Step:
     time: str
     """UTC, ISO 8601."""
     what: str
-    """learn, unlearn, forget, merge or save."""
+    """learn, unlearn, forget, rename, join, merge or save."""
     note: str
     counts: Mapping[Label, int]
     """Number of samples per class that were added; negative if they were removed."""
     undone: bool = False
     can_undo: bool = True
     idempotency_key: str = ""
+    author: str = ""
+    """Who made the change: of the service the name of the token; empty if it is not known."""
 
 
 @dataclass(frozen=True)
-class ForgetResult(Step):
-    """The step that removed a class, and the version of the model after it."""
+class ChangeResult(Step):
+    """The step that removed, renamed or joined classes, and the version of the model after it."""
 
     version: int = 0
     step: int = 0

@@ -1,1 +1,286 @@
-"""Suggestion: which items to label next, and which labels look wrong."""
+r"""Suggestion: which items to label next, and which labels look wrong.
+
+**Next labels.** Items are clustered by k-means with the weights :math:`1 - (p_1 - p_2)`, one minus
+the margin between the two most probable classes, in the coordinates of the pooled metric; or in the
+space of `fecam.core.discriminant`, once the model has as many degrees of freedom as features. The
+item nearest to the center of each of the :math:`n` clusters is suggested. So suggested items are
+uncertain, differ from each other, and are typical of many items like them; those of a class that is
+not learned, or learned from few samples, have a small margin.
+
+**Wrong labels.** Each labeled item is compared with its class and its nearest rivals, as if it had
+not been learned (`fecam.core.leave_one_out`). Its label looks wrong if a rival is far more
+probable.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from fecam.classifier import FeCAMClassifier
+from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
+from fecam.core.calibration import log_softmax, novelty_threshold, softmax_logits
+from fecam.core.calibration_rows import Floats
+from fecam.core.discriminant import in_discriminant_space
+from fecam.core.leave_one_out import left_out_distances
+from fecam.core.predictor import Predictor
+from fecam.core.transforms import unit_length
+from fecam.errors import InputError
+from fecam.results import Label, Suggestion, Suspect
+from fecam.validation import check_int, counted
+
+__all__ = ["find_mislabeled", "suggest"]
+
+MAX_ITEMS = 20_000
+"""Maximum number of items that are clustered; of more, a random subset is."""
+MAX_RIVALS = 16
+"""Number of nearest classes that a labeled item is compared with."""
+BLOCK_ROWS = 512
+"""Rows that are compared at once."""
+UNCERTAIN = 0.3
+"""Margin below which an item is said to lie between two classes."""
+FEW_SAMPLES = 10
+"""Number of samples below which a class is said to have few."""
+WRONG = 0.1
+"""Probability of a label, relative to the most probable class, below which it looks wrong."""
+
+
+def suggest(classifier: FeCAMClassifier, X: object, n: int = 20) -> list[Suggestion]:
+    """Return the samples to label next.
+
+    Parameters
+    ----------
+    classifier : FeCAMClassifier
+        A fitted classifier.
+    X : array of shape (n_samples, n_features)
+        Features of samples without labels.
+    n : int, default=20
+        Number of samples.
+
+    Returns
+    -------
+    list of Suggestion
+        The one that stands for the most uncertain samples first; all samples if there are fewer
+        than ``n``.
+
+    Examples
+    --------
+    >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0]], ["cat", "cat", "dog"])
+    >>> pool = [[0.0, 0.9], [0.1, 0.9], [0.6, 0.6], [0.9, 0.1]]
+    >>> [suggestion.item for suggestion in suggest(clf, pool, 1)]
+    [2]
+    """
+    check_int("n", n, error=InputError)
+    queries = classifier.queries(X)
+    number = queries.shape[0]
+    rows = np.arange(number)
+    if number > MAX_ITEMS:
+        rows = np.sort(np.random.default_rng(0).permutation(number)[:MAX_ITEMS])
+        queries = namespace(queries).take(queries, to_backend_of(rows, queries), axis=0)
+        X = namespace(X).take(X, to_backend_of(rows, X), axis=0)
+    n_classes = len(classifier.state_.classes)
+    detailed = classifier.predict_detailed(X, min(2, n_classes))
+    probabilities = np.asarray(detailed.probabilities, np.float64)
+    margins = probabilities[:, 0] - (probabilities[:, 1] if n_classes > 1 else 0.0)
+    weights = np.clip(1 - margins, 1e-6, 1.0)
+    predictor = classifier.predictor_
+    if predictor.dof < predictor.state.n_features:  # the variance within classes is uncertain
+        vectors = predictor.in_pooled_space(queries)
+    else:
+        _, vectors = in_discriminant_space(predictor, queries)
+    chosen = _representatives(vectors, weights, min(n, len(rows)))
+    counts = {label: stats.count for label, stats in classifier.state_.classes.items()}
+    suggestions = []
+    for row, similar in chosen:
+        labels = detailed.labels[row].tolist()
+        novelty = float(detailed.novelty[row])
+        suggestions.append(
+            Suggestion(
+                int(rows[row]),
+                labels[0],
+                float(margins[row]),
+                novelty,
+                similar,
+                _reason(labels, float(margins[row]), novelty, counts[labels[0]], similar),
+            )
+        )
+    return suggestions
+
+
+def _representatives(vectors: Floats, weights: Floats, n: int) -> list[tuple[int, int]]:
+    """Return the item nearest to the center of each weighted cluster, and the cluster's size.
+
+    The cluster with the largest weight comes first.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct items than clusters
+        clusters = KMeans(n, n_init=1, max_iter=20, random_state=0).fit(
+            vectors, sample_weight=weights
+        )
+    labels = np.asarray(clusters.labels_)
+    chosen = []
+    for cluster in np.unique(labels):
+        members = np.flatnonzero(labels == cluster)
+        distances = np.sum((vectors[members] - clusters.cluster_centers_[cluster]) ** 2, axis=1)
+        chosen.append((members[np.argmin(distances)], len(members), weights[members].sum()))
+    chosen.sort(key=lambda item: -item[2])
+    found = [(int(row), size) for row, size, _ in chosen]
+    missing = n - len(found)  # of equal items, one stands for all
+    if missing:
+        rest = np.setdiff1d(np.arange(len(vectors)), [row for row, _ in found])
+        order = rest[np.argsort(-weights[rest], kind="stable")][:missing]
+        found += [(int(row), 1) for row in order]
+    return found
+
+
+def _reason(
+    labels: Sequence[Label], margin: float, novelty: float, count: int, similar: int
+) -> str:
+    """Return why an item is useful."""
+    reasons = []
+    if novelty > novelty_threshold(0.05):
+        reasons.append("fits no class")
+    if margin < UNCERTAIN and len(labels) > 1:
+        reasons.append(f"between {labels[0]} and {labels[1]}")
+    if count < FEW_SAMPLES:
+        reasons.append(f"{labels[0]} has {counted(count, 'sample')}")
+    if similar > 1:
+        reasons.append(f"stands for {similar:,} items")
+    return "; ".join(reasons) or "unlike the others"
+
+
+def find_mislabeled(
+    classifier: FeCAMClassifier,
+    X: object,
+    labels: Sequence[Any],
+    learned: NDArray[np.bool_] | None = None,
+) -> list[Suspect]:
+    """Return samples whose label looks wrong, the most suspicious first.
+
+    Parameters
+    ----------
+    classifier : FeCAMClassifier
+        A fitted classifier.
+    X : array of shape (n_samples, n_features)
+        Features.
+    labels : sequence
+        The label of each sample; a learned class.
+    learned : array of bool, optional
+        Which samples the classifier has learned under their label: they are measured as if they
+        had been left out. Default: all. The only sample of a class cannot be judged.
+
+    Returns
+    -------
+    list of Suspect
+        Samples that another class explains far better.
+
+    Raises
+    ------
+    UnknownLabelError
+        If a label was not learned.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.random((60, 6)), np.repeat(["cat", "dog"], 30)
+    >>> X[:30, 0] += 3
+    >>> X[30:, 1] += 3
+    >>> y[7] = "dog"
+    >>> clf = FeCAMClassifier().fit(X, y)
+    >>> [(suspect.item, suspect.suggested) for suspect in find_mislabeled(clf, X, y)]
+    [(7, 'cat')]
+    """
+    predictor = classifier.predictor_
+    names: list[Any] = [label.item() if hasattr(label, "item") else label for label in labels]
+    for label in dict.fromkeys(names):
+        classifier.state_.stats_of(label)
+    features = classifier.queries(X, unit=False)
+    if features.shape[0] != len(names):
+        raise InputError(
+            f"{counted(features.shape[0], 'sample')} but {counted(len(names), 'label')}: give one "
+            "label per sample."
+        )
+    position = {label: i for i, label in enumerate(predictor.labels)}
+    own = np.asarray([position[label] for label in names], np.intp)
+    is_learned = np.ones(len(own), bool) if learned is None else np.asarray(learned, bool)
+    counts = np.asarray([stats.count for stats in predictor.state.classes.values()])
+    judged = ~is_learned | (counts[own] >= _min_count(predictor))
+    order = np.flatnonzero(judged)
+    order = order[np.argsort(own[order], kind="stable")]  # few classes per block
+    temperature, n_classes = classifier.temperature_, len(predictor.labels)
+    suspects = []
+    for start in range(0, len(order), BLOCK_ROWS):
+        rows = order[start : start + BLOCK_ROWS]
+        block = namespace(features).take(features, to_backend_of(rows, features), axis=0)
+        queries = unit_length(block) if predictor.metric.unit_compare else block
+        near = predictor.nearest(queries, min(MAX_RIVALS, n_classes), search=classifier.search)
+        compared = np.zeros((len(rows), n_classes), bool)
+        np.put_along_axis(compared, to_numpy(near.indices), True, axis=1)
+        compared[np.arange(len(rows)), own[rows]] = True
+        needed = np.flatnonzero(compared.any(axis=0))
+        compared = compared[:, needed]
+        columns = np.searchsorted(needed, own[rows])
+        distances = _distances(
+            predictor, block, queries, columns, needed, compared, is_learned[rows]
+        )
+        log_proba = log_softmax(softmax_logits(distances, temperature))
+        best = np.argmax(log_proba, axis=1)
+        ours = log_proba[np.arange(len(rows)), columns]
+        ratio = ours - log_proba[np.arange(len(rows)), best]
+        for i in np.flatnonzero(ratio < np.log(WRONG)):
+            suggested: Any = predictor.labels[needed[best[i]]]
+            suspect = Suspect(int(rows[i]), names[rows[i]], suggested, float(np.exp(ours[i])))
+            suspects.append((float(ratio[i]), suspect))
+    return [suspect for _, suspect in sorted(suspects, key=lambda pair: pair[0])]
+
+
+def _min_count(predictor: Predictor) -> int:
+    """Return the number of samples from which on one of a class can be left out."""
+    prior = predictor.class_prior
+    has_prior = prior is not None and prior.pseudo_count > 0
+    return 2 if has_prior or predictor.metric.is_shared else 3
+
+
+def _distances(
+    predictor: Predictor,
+    features: Array,
+    queries: Array,
+    own: NDArray[np.intp],
+    needed: NDArray[np.intp],
+    compared: NDArray[np.bool_],
+    learned: NDArray[np.bool_],
+) -> Floats:
+    """Return the squared distances to the needed classes, infinite where they are not compared.
+
+    Those of learned rows are measured without the row.
+    """
+    distances = np.full(compared.shape, np.inf)
+    precisions = [predictor.precision_of(int(i)) for i in needed]
+    xp = namespace(queries)
+    if learned.any():
+        chosen = np.flatnonzero(learned)
+        classes = list(predictor.state.classes.values())
+        distances[chosen] = left_out_distances(
+            xp.take(features, to_backend_of(chosen, features), axis=0),
+            own[chosen],
+            [classes[i] for i in needed],
+            precisions,
+            predictor.metric,
+            predictor.class_prior,
+            predictor.dof,
+            compared[chosen],
+        )
+    for column, precision in enumerate(precisions):
+        chosen = np.flatnonzero(compared[:, column] & ~learned)
+        if len(chosen):
+            rows = xp.take(queries, to_backend_of(chosen, queries), axis=0)
+            differences = xp.astype(rows - precision.center, queries.dtype)
+            squares = precision.squared_mahalanobis(differences)
+            distances[chosen, column] = to_numpy(squares) * precision.scale
+    return distances

@@ -232,6 +232,26 @@ def test_forget_and_undo(fecam, answer, taught):
     assert history.count("undone") == 2 + history.count("can be undone") and "ant" in history
 
 
+def test_rename_and_join(fecam, answer, taught):
+    found = answer("rename", "ant", "emmet", "-m", "m.fecam", "--note", "dialect")
+    assert found["renamed"] == {"ant": "emmet"} and counts() == {"bee": 8, "cow": 8, "emmet": 8}
+    said = fecam("join", "emmet", "bee", "--as", "insect", "-m", "m.fecam").err
+    assert "insect now has 16 samples; m.fecam has 2 classes" in said
+    assert "`fecam undo -m m.fecam` undoes that" in said
+    assert counts() == {"cow": 8, "insect": 16}
+    history = fecam("history", "-m", "m.fecam").out
+    assert "rename" in history and "join" in history and "dialect" in history
+    answer("undo", "-m", "m.fecam", "--steps", "2")
+    assert counts() == taught
+    for arguments, message in (
+        (["rename", "ant", "bee"], "Join the classes"),
+        (["rename", "amt", "x"], "'ant'"),
+        (["join", "ant", "--as", "x"], "name two classes"),
+    ):
+        assert message in fecam(*arguments, "-m", "m.fecam", code=1).err
+    assert counts() == taught
+
+
 def test_purged_class_cannot_be_undone(fecam, answer, taught):
     assert answer("forget", "ant", "-m", "m.fecam", "--purge", "-y")["forgotten"] == {"ant": 8}
     assert "undo" not in fecam("forget", "bee", "-m", "m.fecam", "--purge", "--yes").err

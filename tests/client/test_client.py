@@ -104,6 +104,19 @@ def test_learn_forget_and_undo(ask):
     assert ask("model").samples == before.samples
 
 
+def test_rename_and_join(ask):
+    before = ask("model")
+    ask("learn", X[:4] + 1, "robbin")
+    step = ask("rename", "robbin", "robin/red")
+    assert step.what == "rename" and step.counts == {"robbin": -4, "robin/red": 4}
+    ask("learn", X[:2] + 1.5, "redbreast")
+    joined = ask("join", ["redbreast", "robin/red"], "robin")
+    assert joined.what == "join" and joined.counts["robin"] == 6
+    assert ask("predict", X[:1] + 1, min_version=joined.version).labels == ["robin"]
+    assert [step.what for step in ask("undo", 4)] == ["join", "learn", "rename", "learn"]
+    assert ask("model").samples == before.samples
+
+
 @pytest.mark.parametrize("name", [".", "..", "%2e%2e", "a.b", " space "])
 def test_labels_are_sent_unchanged(running, name):
     with Client(running.url) as client:

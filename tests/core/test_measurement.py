@@ -7,9 +7,10 @@ import pytest
 
 from fecam import FeCAMClassifier
 from fecam.core import measurement
-from fecam.core.calibration_rows import columns_of, row_weights
+from fecam.core.calibration_rows import SHARPNESS_GRID, columns_of, row_weights
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.leave_one_out import left_out_distances
-from fecam.core.predictor import Predictor
+from fecam.core.novelty import contrast_scores
 from helpers.features import relu_features
 
 
@@ -17,7 +18,7 @@ from helpers.features import relu_features
 def test_rows_of_several_classes_are_measured_as_those_of_one(settings):
     X, y = relu_features(6, 12, 16, 4)
     clf = FeCAMClassifier(dtype="float64", **settings).fit(X, y)
-    predictor = Predictor(clf.state_, clf.metric_)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
     common = (
         list(clf.state_.classes.values()),
         predictor.precisions,
@@ -61,4 +62,45 @@ def test_a_new_class_among_many_derives_few_precisions():
 
 
 def test_rows_of_models_with_few_classes_count_less():
-    assert row_weights(np.array([5.0, 10.0])).tolist() == [1 / 4, 1.0]
+    assert row_weights(np.array([5.0, 10.0])).tolist() == [0.5**1.5, 1.0]
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_scores_in_the_pooled_metric_are_those_of_a_model_without_the_row(count):
+    """For a row left out, the distance to its own mean is as large as with all samples."""
+    X, y = relu_features(6, count, 16, 7)
+    X = X.astype(np.float64) + 0.05
+    clf = FeCAMClassifier(dtype="float64").fit(X, y)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
+    formula, fitted = [], []
+    for i in range(0, len(X), count):
+        row, own = clf.state_.transform(X[i : i + 1]), int(y[i])
+        formula.append(measurement._left_out_contrasts(predictor, row, own)[0])
+        others = np.arange(len(X)) != i
+        without = FeCAMClassifier(dtype="float64").fit(X[others], y[others])
+        left = CalibratedPredictor(without.state_, without.metric_)
+        space, query = left.pooled_space, left.in_pooled_space(row)
+        squares = space._squares(query) * predictor.pooled_space.scales
+        squares[:, own] *= (1 + 1 / count) / (1 + 1 / (count - 1))
+        fitted.append(contrast_scores(squares, space._background(query))[0])
+    # The logarithms of ratios, whose logarithms the scores are.
+    np.testing.assert_allclose(np.exp(np.negative(formula)), np.exp(np.negative(fitted)), atol=0.1)
+
+
+def test_samples_that_were_not_learned_are_measured_by_their_distances():
+    X, y = relu_features(4, 40, 12, 8)
+    clf = FeCAMClassifier(dtype="float64").fit(X[::2], y[::2])
+    new, owners = X[1::2][:70].astype(np.float64), y[1::2][:70]
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
+    queries = clf.state_.transform(new)
+    measured = measurement.measured_queries(predictor, queries, owners.tolist())
+    assert set(measured) == set(owners.tolist())
+    assert measurement.measured_queries(predictor, queries[:0], []) == {}
+    for label, rows in measured.items():
+        columns = columns_of(rows)
+        assert len(rows) == min((owners == label).sum(), measurement.MAX_CALIBRATION_ROWS)
+        distances = -clf.decision_function(new[owners == label])[: len(rows)]
+        logits = -SHARPNESS_GRID[5] * np.sqrt(distances / predictor.mean_expected)
+        loss = np.log(np.exp(logits).sum(axis=1)) - logits[:, label]
+        np.testing.assert_allclose(columns.losses[:, 5], loss, rtol=1e-4, atol=1e-5)
+        assert set(columns.n_classes) == {4.0} and set(columns.dof) == {float(predictor.dof)}

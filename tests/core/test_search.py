@@ -264,6 +264,20 @@ def test_features_so_small_that_bounds_overflow():
     assert_same_answers(clf, close_queries(X) * np.float32(1e-18))
 
 
+@pytest.mark.parametrize("pooling", [0.0, "auto"])
+def test_the_same_distances_overflow(pooling):
+    """The factor of a class decides for some of them whether they fit into single precision."""
+    rng = np.random.default_rng(0)
+    centers = np.repeat(3 * rng.normal(size=(30, 64)), 200, axis=0)
+    X = (rng.normal(size=centers.shape) + centers) * 1e-12
+    clf = make("unnormalized", tukey=None, l2=None, pooling=pooling, mean_uncertainty=20.0)
+    clf.fit(X.astype(np.float32), np.repeat(np.arange(30), 200))
+    Q = (3e6 * rng.normal(size=(300, 64))).astype(np.float32)
+    labels = [clf.set_params(search=s).predict_top_k(Q, 3) for s in ("exact", "exhaustive")]
+    assert np.isinf(clf.decision_function(Q)).any(axis=1).sum() > 10, "some distances overflow"
+    np.testing.assert_array_equal(*labels)
+
+
 @pytest.mark.parametrize("seed", [1, 3, 9, 20, 22])
 def test_classes_of_both_signs_side_by_side(seed):
     """The mean covariance, which shrinkage adds, is negative for some classes only."""

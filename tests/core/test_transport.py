@@ -14,7 +14,7 @@ from fecam import FeCAMClassifier
 from fecam.core.feature_map import fit_feature_map, fit_local_map, kernel_average
 from fecam.core.scatter import to_dense
 from fecam.core.statistics import summarize_class
-from fecam.core.transport import moved_class, transport
+from fecam.core.transport import corrected, moved_class, transport
 from fecam.errors import InputError
 
 seeds = st.integers(0, 10_000)
@@ -146,6 +146,22 @@ def test_a_map_without_samples_nearby_is_less_certain():
     np.testing.assert_allclose(few.variance(queries), expected)
 
 
+@pytest.mark.parametrize("ridge", [1e-3, 1.0, float("inf")])
+def test_residuals_are_those_of_samples_left_out_one_by_one(ridge):
+    before, after, _, _ = samples(14, 15)
+    fitted = fit_feature_map(before, after, ridge=ridge, toward_identity=False)
+    residuals = fitted.left_out_residuals(before, after)
+    assert fitted.error == pytest.approx((residuals**2).sum(axis=1).mean())
+    others = np.arange(15) != 3
+    if ridge == float("inf"):
+        prediction = after[others].mean(0)
+    else:
+        penalty = penalty_of(before, ridge)
+        matrix, offset = literal_fit(before[others], after[others], penalty, np.zeros((5, 5)))
+        prediction = before[3] @ matrix + offset
+    np.testing.assert_allclose(residuals[3], after[3] - prediction, rtol=1e-6, atol=1e-9)
+
+
 def test_a_rank_limits_the_correction():
     before, after, _, _ = samples(7)
     fitted = fit_feature_map(before, after, rank=2)
@@ -268,6 +284,19 @@ def test_moved_classes_are_worth_fewer_samples_and_less_each_time():
     classes = {**clf.state_.classes, 2: far}
     far_away = transport(replace(clf.state_, classes=classes), fitted)
     assert far_away.classes[2].count < once.classes[2].count
+
+
+def test_means_follow_what_the_map_leaves_of_their_class():
+    clf, _, _ = taught()
+    rng = np.random.default_rng(5)
+    residuals, shares = rng.normal(size=(20, 6)), rng.dirichlet(np.ones(3), size=20)
+    moved = corrected(clf.state_, residuals, shares, 4.0)
+    for i, (label, stats) in enumerate(clf.state_.classes.items()):
+        step = sum(shares[j, i] * residuals[j] for j in range(20)) / (shares[:, i].sum() + 4)
+        np.testing.assert_allclose(moved.classes[label].mean, stats.mean + step)
+        assert moved.classes[label].scatter is stats.scatter
+    still = corrected(clf.state_, residuals, 0 * shares, 4.0)
+    assert np.array_equal(still.classes[1].mean, clf.state_.classes[1].mean)
 
 
 def test_only_some_classes_move():

@@ -184,9 +184,9 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     assert measurement.COSTLY_GROWTH == 1.25 and "by a quarter where few" in novelty
     width = (prior.CHEAP / (measurement.MAX_RIVALS + 1)) ** (1 / 3)
     assert f"from {round(width, -1):.0f} features on" in novelty
-    assert calibration_rows.GROWTH_POWER == 2 and "the square of the number" in novelty
+    assert f"to the power {calibration_rows.GROWTH_POWER}" in novelty
     assert f"stores {calibration_rows.N_COLUMNS} numbers" in novelty
-    assert f"the weight of {calibration_rows.PRIOR_ROWS:.0f} rows" in novelty
+    assert f"({calibration_rows.PRIOR_ROWS:.0f} / m)²" in novelty
     assert f"{calibration.N_PROBES} random directions" in novelty
     assert f"as if {calibration.PSEUDO_COUNT} more" in novelty
     assert f"2 / √({calibration.REFERENCE_REL_VARIANCE} v)" in novelty
@@ -207,7 +207,7 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
         f"up to {calibration.SOFTMAX_CUTOFF:.0f} temperatures".replace("5", "five"),
         f"from {TUNING.min_basis_classes} classes and {TUNING.min_basis_features} features on",
         f"below {100 * TUNING.min_low_rank_floor:.1f} % of the mean variance",
-        f"exceeds {TUNING.max_low_rank_gain:,.0f} floors",
+        f"exceeds {TUNING.max_single_gain:,.0f} floors",
         f"(g1 below {TUNING.cg_min_floor:g})",
         f"{TUNING.block_bytes // 2**20} MB for each",
         f"Fewer than {2 * TUNING.min_parallel_rows} queries",

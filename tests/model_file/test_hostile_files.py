@@ -274,22 +274,26 @@ def test_a_mean_must_not_be_empty_but_a_low_rank_scatter_may(path):
 def older_model(path):
     """Return the model that a file of an older version holds.
 
-    It has no measured rows, and other moments of distances, which were measured by other rules.
+    Its measured rows and moments of distances were measured by the rules of its time.
     """
     stored = load(path).state_.classes
     names = np.asarray(["cat", "dog", "owl"])
     clf = FeCAMClassifier(domains="average").partial_fit(X, names[Y])
     clf.partial_fit(X[:12] + 0.1, names[Y[:12]])
     classes = {
-        k: replace(stats, calibration=None, distance_moments=stored[k].distance_moments)
+        k: replace(
+            stats,
+            calibration=stored[k].calibration,
+            distance_moments=stored[k].distance_moments,
+        )
         for k, stats in clf.state_.classes.items()
     }
     return clf.set_state(replace(clf.state_, classes=classes))
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_older_versions_can_still_be_read_and_written(path, version):
-    """1 has raw means in float64; 1 and 2 have one table and no history; 3 has one column less."""
+    """1 has raw means in float64; 1 and 2 have one table, 3 and 4 fewer columns."""
     content = (
         Path(__file__).parents[1] / "helpers" / "files" / f"version-{version}.fecam"
     ).read_bytes()
@@ -303,10 +307,10 @@ def test_older_versions_can_still_be_read_and_written(path, version):
         file.undo()
     assert_same(load(path), older_model(path))
     assert check(path) == []
-    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (4,)
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (5,)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_damaged_files_of_older_versions(path, version):
     content = (
         Path(__file__).parents[1] / "helpers" / "files" / f"version-{version}.fecam"
@@ -407,16 +411,16 @@ def test_views_in_place_of_tables(path):
     rejected(path, "not part of a model")
 
 
-@pytest.mark.parametrize("version", [5, 99, 2**31 - 1])
+@pytest.mark.parametrize("version", [6, 99, 2**31 - 1])
 def test_a_newer_version(path, version):
     rejected(
-        changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 4.*Upgrade"
+        changed(path, f"PRAGMA user_version={version}"), f"version {version}.*up to 5.*Upgrade"
     )
 
 
 def test_a_newer_version_is_not_overwritten(path):
-    before = changed(path, "PRAGMA user_version=5").read_bytes()
-    with pytest.raises(ModelFileError, match=r"was not written.*version 5.*Upgrade"):
+    before = changed(path, "PRAGMA user_version=6").read_bytes()
+    with pytest.raises(ModelFileError, match=r"was not written.*version 6.*Upgrade"):
         FeCAMClassifier().fit(X, Y).save(path)
     assert path.read_bytes() == before
 

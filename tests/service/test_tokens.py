@@ -45,13 +45,20 @@ def test_tokens_and_scopes(tmp_path):
         error(ask("POST", "/v1/teach", read, json=teach_body(X[:1])), 403, "scope")
         error(ask("DELETE", "/v1/classes/cat", read), 403, "scope")
         error(ask("POST", "/v1/undo", read), 403, "scope")
+        error(ask("PATCH", "/v1/classes/cat", read, json={"label": "dog"}), 403, "scope")
+        body = {"labels": ["cat", "dog"], "label": "pet"}
+        error(ask("POST", "/v1/join", read, json=body), 403, "scope")
         # Two workers share the file; each serves the change.
         for n in range(6):
             done = ask("POST", "/v1/teach", teach, json=teach_body(X[:2] + 60 + n, "emu")).json()
             asked = {"features": (X[:1] + 60).tolist(), "min_version": done["version"]}
             found = ask("POST", "/v1/predict", read, json=asked).json()
             assert found["version"] >= done["version"]
-        assert ask("POST", "/v1/undo", teach, json={"steps": 6}).status_code == 200
+        assert ask("POST", "/v1/undo", teach, json={"steps": 5}).status_code == 200
+        renamed = ask("PATCH", "/v1/classes/emu", teach, json={"label": "rhea"}).json()
+        assert (renamed["what"], renamed["author"]) == ("rename", "hand")
+        steps = ask("GET", "/v1/history", read).json()["steps"]
+        assert {step["author"] for step in steps[:-1]} == {"hand"}, "the token that changed it"
         own_page = {"Origin": "https://birds.example", "Authorization": f"Bearer {read}"}
         allowed = http.get("/v1/model", headers=own_page)
         assert allowed.headers["access-control-allow-origin"] == "https://birds.example"
@@ -93,8 +100,8 @@ def test_a_missing_token_file_rejects_all_requests(tmp_path):
 
     kept = TokenFile(tmp_path / "tokens.json")
     text = kept.add("a", "teach")
-    assert kept.scope_of(text) == "teach"
+    assert kept.find(text).scope == "teach"
     kept.path.unlink()
-    assert kept.scope_of(text) is None
+    assert kept.find(text) is None
     with pytest.raises(SettingsError, match="fecam token add"):
         kept.tokens()

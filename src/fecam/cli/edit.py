@@ -1,6 +1,7 @@
-"""`fecam forget`, `merge`, `undo` and `history`: change classes, models and past steps."""
+"""`fecam forget`, `rename`, `join`, `merge`, `undo`, `history`: change classes and past steps."""
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +15,8 @@ from fecam.cli.model import ModelPath, open_existing, quoted, undo_command
 from fecam.cli.output import AsJson, print_note, show_json, show_result, show_table, single_line
 from fecam.data._files import listed
 from fecam.errors import FecamError, InputError
-from fecam.results import to_json
+from fecam.labels import first_kind, parse_label
+from fecam.results import ClassRecord, Label, to_json
 from fecam.validation import counted
 
 Note = Annotated[str, Option(help="Note stored with the step, such as a source.")]
@@ -60,6 +62,66 @@ def forget(
     note = f"forgotten: {names}; {model} now has {counted(left, 'class')}"
     note += "" if purge else f"\n{undo_command(model, len(steps))} undoes that"
     show_result(document, note, as_json)
+
+
+def rename(
+    label: Annotated[
+        str, Argument(metavar="LABEL", help="The class.", autocompletion=completion.labels)
+    ],
+    new: Annotated[str, Argument(metavar="NEW", help="Its new label.")],
+    model: ModelPath,
+    note: Note = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give a class another label; its samples and statistics stay.
+
+    Example: `fecam rename robbin robin -m birds.fecam`
+    """
+    with open_existing(model, readonly=False) as opened:
+        old, name = opened.label_of(label), _new_label(opened.classes, new)
+        step = opened.rename(old, name, note=note)
+    document = {"model": str(model), "renamed": {label: new}, "step": step.number}
+    text = f"{label} is now {new}, with {counted(step.counts[name], 'sample')}"
+    show_result(document, f"{text}\n{undo_command(model)} undoes that", as_json)
+
+
+def join(
+    label: Annotated[
+        list[str],
+        Argument(metavar="LABEL", help="Classes to combine.", autocompletion=completion.labels),
+    ],
+    model: ModelPath,
+    new: Annotated[
+        str, Option("--as", metavar="NEW", help="Label of the joined class; it may exist.")
+    ],
+    note: Note = "",
+    as_json: AsJson = False,
+) -> None:
+    """Combine classes into one, exactly as if their samples had been learned with one label.
+
+    Example: `fecam join crow raven --as corvid -m birds.fecam`
+    """
+    with open_existing(model, readonly=False) as opened:
+        name = _new_label(opened.classes, new)
+        labels = [opened.label_of(text) for text in dict.fromkeys(label)]
+        step = opened.join(labels, name, note=note)
+        (count,) = (record.count for record in opened.classes if record.label == name)
+        left = len(opened.classes)
+    document = {
+        "model": str(model),
+        "joined": label,
+        "label": new,
+        "count": count,
+        "step": step.number,
+        "classes": left,
+    }
+    text = f"{new} now has {counted(count, 'sample')}; {model} has {counted(left, 'class')}"
+    show_result(document, f"{text}\n{undo_command(model)} undoes that", as_json)
+
+
+def _new_label(classes: Iterable[ClassRecord], text: str) -> Label:
+    """Return a text as a label of the kind of the model's."""
+    return parse_label(text, first_kind(record.label for record in classes))
 
 
 def merge(
@@ -119,7 +181,7 @@ def merge(
         note += f"skipped from {file}, fewer than {counted(min_count, 'sample')}: {names}\n"
     note += (
         f"{counted(sum(added.values()), 'sample')} of {counted(len(added), 'class')} added, "
-        f"{len(new)} of them new; {model} now has {counted(len(after), 'class')}"
+        f"{len(new):,} of them new; {model} now has {counted(len(after), 'class')}"
     )
     show_result(document, note, as_json)
 
@@ -169,9 +231,10 @@ def history(model: ModelPath, as_json: AsJson = False) -> None:
             step.what,
             f"{sum(step.counts.values()):+,}",
             listed(step.counts, 5),
+            step.author,
             step.note,
             "undone" if step.undone else "can be undone" if step.can_undo else "",
         ]
         for step in steps
     ]
-    show_table(["step", "time (UTC)", "what", "samples", "classes", "note", ""], rows)
+    show_table(["step", "time (UTC)", "what", "samples", "classes", "by", "note", ""], rows)

@@ -230,7 +230,7 @@ def _show(model: Model, results: list[LearnResult], verb: str, as_json: bool) ->
     if len(labels) > MAX_ROWS:
         print_note(f"... and {counted(len(labels) - MAX_ROWS, 'class')} more (--json lists all)")
     if total := learned.total():
-        added = f" ({len(new)} new)" if new else ""
+        added = f" ({len(new):,} new)" if new else ""
         console.print(
             f"{verb}: {counted(total, 'sample')} of {counted(len(+learned), 'class')}{added} in "
             f"{seconds:.1f} s; {model.path} has {counted(len(counts), 'class')}"

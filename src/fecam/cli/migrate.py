@@ -116,8 +116,9 @@ def _unlabeled(name: str, root: Path | None, download: bool, options: list[str] 
 
 def _described(estimate: MigrationEstimate, what: Any) -> str:
     return (
-        f"{what}: expected accuracy {_percent(estimate.accuracy)} (at least "
-        f"{_percent(estimate.lowest_accuracy)}; old encoder {_percent(estimate.accuracy_before)}); "
+        f"{what}: expected accuracy {_percent(estimate.accuracy)}, between "
+        f"{_percent(estimate.lowest_accuracy)} and {_percent(estimate.accuracy_before)}, that of "
+        "the old encoder; "
         f"{_percent(estimate.agreement)} of {estimate.n_held_out:,} left-out items keep their label"
     )
 

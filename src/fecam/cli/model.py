@@ -54,7 +54,7 @@ def learn_command(path: Path) -> str:
     return f"`fecam learn FOLDER -m {quoted(path)}`"
 
 
-def undo_command(path: Path, steps: int) -> str:
+def undo_command(path: Path, steps: int = 1) -> str:
     """Return the command that undoes the last steps, for use in a message."""
     return f"`fecam undo -m {quoted(path)}{f' --steps {steps}' if steps > 1 else ''}`"
 

@@ -21,6 +21,7 @@ from fecam.data.items import kind_of
 from fecam.errors import InputError, ServiceError
 from fecam.results import (
     Candidate,
+    ChangeResult,
     ClassDistance,
     ClassMap,
     ClassRecord,
@@ -29,7 +30,6 @@ from fecam.results import (
     Evaluation,
     Explanation,
     FeatureContribution,
-    ForgetResult,
     Group,
     Label,
     LearnResult,
@@ -321,7 +321,7 @@ class Requests:
         return Request(api.TEACH, **sent)
 
     @endpoint
-    def forget(self, label: Label, *, purge: bool = False) -> Request[ForgetResult]:
+    def forget(self, label: Label, *, purge: bool = False) -> Request[ChangeResult]:
         """Remove a class.
 
         Parameters
@@ -333,13 +333,49 @@ class Requests:
 
         Returns
         -------
-        ForgetResult
+        ChangeResult
             The step, and the version of the model.
         """
-        name = quote(str(label), safe="").replace(".", "%2E")  # a class may be called ".."
         params = {"purge": "true"} if purge else {}
-        path = api.FORGET.path.format(label=name)
-        return Request(api.FORGET, path, params, is_idempotent=False)
+        return Request(api.FORGET, _class_path(label), params, is_idempotent=False)
+
+    @endpoint
+    def rename(self, label: Label, new: Label) -> Request[ChangeResult]:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : str, int or bool
+            The class.
+        new : str, int or bool
+            A label that no other class has.
+
+        Returns
+        -------
+        ChangeResult
+            The step, and the version of the model.
+        """
+        body = _sent(api.RenameRequest(label=_plain(new)))
+        return Request(api.RENAME, _class_path(label), **body, is_idempotent=False)
+
+    @endpoint
+    def join(self, labels: Iterable[Label], new: Label) -> Request[ChangeResult]:
+        """Combine classes into one, as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of str, int or bool
+            The classes, two or more; one of them may be ``new``.
+        new : str, int or bool
+            The label of the joined class.
+
+        Returns
+        -------
+        ChangeResult
+            The step, and the version of the model.
+        """
+        body = api.JoinRequest(labels=[_plain(label) for label in labels], label=_plain(new))
+        return Request(api.JOIN, **_sent(body), is_idempotent=False)
 
     @endpoint
     def undo(self, steps: int = 1) -> Request[ResultList[Step]]:
@@ -412,6 +448,11 @@ class Requests:
             The file.
         """
         return Request(api.FILE, file=Path(path))
+
+
+def _class_path(label: Label) -> str:
+    name = quote(str(label), safe="").replace(".", "%2E")  # a class may be called ".."
+    return api.FORGET.path.format(label=name)
 
 
 def _labeled(items: Any, labels: Label | Sequence[Label], note: str = "") -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import array_api_compat as compat
+import array_api_compat.numpy as numpy_compat
 import numpy as np
 
 from fecam.errors import InputError, MissingPackageError
@@ -14,7 +15,8 @@ Array = Any
 
 def namespace(x: Array) -> Any:
     """Return the array API namespace of the library of ``x``."""
-    return compat.array_namespace(x)
+    # The general lookup takes as long as a small product, and happens several times per product.
+    return numpy_compat if type(x) is np.ndarray else compat.array_namespace(x)
 
 
 def is_array(x: object) -> bool:
@@ -71,7 +73,8 @@ def is_cpu(x: Array) -> bool:
 def accumulation_dtype(x: Array) -> Any:
     """Return the dtype for long sums: float64, or float32 on Apple's GPUs, which have no other."""
     xp = namespace(x)
-    return xp.float32 if "mps" in str(compat.device(x)) else xp.float64
+    is_narrow = type(x) is not np.ndarray and "mps" in str(compat.device(x))
+    return xp.float32 if is_narrow else xp.float64
 
 
 def to_float64(x: Array) -> Array:
@@ -118,40 +121,36 @@ def add_to_diagonal(matrix: Array, value: Array) -> Array:
     return result
 
 
-def cholesky(matrix: Array) -> Array | None:
-    """Return the lower Cholesky factor; None if the matrix is not positive definite."""
+def cholesky_and_inverse(matrix: Array) -> tuple[Array, Array] | None:
+    """Return the lower Cholesky factor and its inverse; None if ``matrix`` is not definite.
+
+    The array API has no triangular solver. Torch has one. For other libraries the matrix is halved
+    recursively, so that most work is in products, which takes less time than the two routines of
+    LAPACK. SciPy is not used: its wheel has its own BLAS, whose threads compete with NumPy's.
+    """
     try:
-        return namespace(matrix).linalg.cholesky(matrix)
+        if compat.is_torch_array(matrix):
+            from torch.linalg import solve_triangular  # torch is already imported
+
+            lower = namespace(matrix).linalg.cholesky(matrix)
+            return lower, solve_triangular(lower, eye(lower.shape[-1], lower), upper=False)
+        lower, inverse = zeros(matrix.shape, matrix), zeros(matrix.shape, matrix)
+        _factorize(namespace(matrix).asarray(matrix, copy=True), lower, inverse)
     except (np.linalg.LinAlgError, RuntimeError):  # torch raises a RuntimeError
         return None
+    return lower, inverse
 
 
-def invert_lower_triangle(lower: Array) -> Array:
-    """Return the inverse of a lower triangular matrix.
-
-    The array API has no triangular solver, and a general one costs several times as much. Torch has
-    one. For other libraries the matrix is halved recursively, so that most work is in products.
-    SciPy's solver is not used: its wheel has its own BLAS, whose threads compete with NumPy's.
-    """
-    if compat.is_torch_array(lower):
-        from torch.linalg import solve_triangular  # torch is already imported
-
-        return solve_triangular(lower, eye(lower.shape[-1], lower), upper=False)
-    inverse = zeros(lower.shape, lower)
-    _fill_inverse(lower, inverse, 0, lower.shape[-1])
-    return inverse
-
-
-def _fill_inverse(lower: Array, inverse: Array, start: int, stop: int) -> None:
-    """Write the inverse of the block from start to stop into ``inverse``."""
-    if stop - start <= 64:
-        block = slice(start, stop)
-        identity = eye(stop - start, lower)
-        inverse[block, block] = namespace(lower).linalg.solve(lower[block, block], identity)
+def _factorize(matrix: Array, lower: Array, inverse: Array) -> None:
+    """Fill a Cholesky factor and its inverse, which are zero; the matrix is overwritten."""
+    size = matrix.shape[0]
+    if size <= 64:
+        lower[...] = namespace(matrix).linalg.cholesky(matrix)
+        inverse[...] = namespace(matrix).linalg.inv(lower)
         return
-    half = (start + stop) // 2
-    _fill_inverse(lower, inverse, start, half)
-    _fill_inverse(lower, inverse, half, stop)
-    first, last = slice(start, half), slice(half, stop)
-    product = lower[last, first] @ inverse[first, first]
-    inverse[last, first] = -(inverse[last, last] @ product)
+    first, last = slice(0, size // 2), slice(size // 2, size)
+    _factorize(matrix[first, first], lower[first, first], inverse[first, first])
+    lower[last, first] = matrix[last, first] @ inverse[first, first].T
+    matrix[last, last] -= lower[last, first] @ lower[last, first].T
+    _factorize(matrix[last, last], lower[last, last], inverse[last, last])
+    inverse[last, first] = -(inverse[last, last] @ (lower[last, first] @ inverse[first, first]))

@@ -8,6 +8,7 @@ from array_api_compat import device
 
 from fecam.core.arrays import Array, namespace
 from fecam.core.statistics import ClassStatistics, ScatterKind, summarize_class
+from fecam.core.threads import in_parallel
 from fecam.core.transforms import Transform
 
 
@@ -42,7 +43,8 @@ def summarize_batch(
     batch: Mapping[Hashable, ClassRows], scatter_kind: ScatterKind, dtype: object
 ) -> dict[Hashable, ClassStatistics]:
     """Return the statistics of each label in a batch."""
-    return {
-        label: summarize_class(rows.raw, rows.features, scatter_kind, dtype)
-        for label, rows in batch.items()
-    }
+
+    def summarize(rows: ClassRows) -> ClassStatistics:
+        return summarize_class(rows.raw, rows.features, scatter_kind, dtype)
+
+    return dict(zip(batch, in_parallel(summarize, batch.values()), strict=True))

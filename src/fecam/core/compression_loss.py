@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fecam.core.arrays import (
     Array,
     add_to_diagonal,
-    cholesky,
+    cholesky_and_inverse,
     diagonal,
     namespace,
     to_backend_of,
@@ -135,9 +135,9 @@ def _root(stats: ClassStatistics, predictor: Predictor) -> Array:
     covariance = with_prior(scatter, stats.count, prior.covariance, pseudo_count)
     xp = namespace(covariance)
     jitter = float(xp.mean(diagonal(covariance))) * 1e-6 or 1.0
-    root = cholesky(add_to_diagonal(covariance, jitter))
-    assert root is not None, "the covariance is positive semidefinite"
-    return root
+    factors = cholesky_and_inverse(add_to_diagonal(covariance, jitter))
+    assert factors is not None, "the covariance is positive semidefinite"
+    return factors[0]
 
 
 def _predict(predictor: Predictor, rows: Array) -> NDArray[np.intp]:

@@ -10,9 +10,8 @@ from typing import Literal
 from fecam.core.arrays import (
     Array,
     add_to_diagonal,
-    cholesky,
+    cholesky_and_inverse,
     diagonal,
-    invert_lower_triangle,
     namespace,
 )
 from fecam.core.scatter import Scatter, scale, sum_scatters
@@ -220,11 +219,10 @@ def inverse_cholesky(covariance: Array, noise: float) -> Array | None:
     later ones. The squared norm of the inverse factor does: it is :math:`\mathrm{tr}\,\Sigma^{-1}`,
     at least the inverse of the smallest eigenvalue.
     """
-    lower = cholesky(covariance)
-    xp = namespace(covariance)
-    if lower is None or not float(xp.min(diagonal(lower))) ** 2 > noise:
+    xp, factors = namespace(covariance), cholesky_and_inverse(covariance)
+    if factors is None or not float(xp.min(diagonal(factors[0]))) ** 2 > noise:
         return None
-    inverse = invert_lower_triangle(lower)
+    inverse = factors[1]
     trace = float(xp.sum(inverse * inverse))
     return inverse if trace * noise < covariance.shape[-1] else None
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fecam.core.arrays import (
     Array,
+    accumulation_dtype,
     contiguous,
     namespace,
     row_slices,
@@ -75,7 +76,7 @@ class ExhaustiveDistances:
         """The squared distances of one block of queries after another."""
         for rows in row_slices(queries.shape[0], self.block_rows):
             with np.errstate(over="ignore", invalid="ignore"):  # such distances are infinite
-                distances = self._distances(self.shift(queries[rows, :])) * self.scales
+                distances = self._distances(self.shift(queries[rows, :]))
             yield distances
 
     def __call__(self, queries: Array) -> Array:
@@ -126,10 +127,7 @@ def group_runs(values: NDArray[Any]) -> Iterator[tuple[int, slice]]:
 def grouped_distances(
     precisions: Sequence[Precision], centers: Array, tuning: SearchTuning = TUNING
 ) -> Distances:
-    """Squared distances to classes around ``centers``, without their scales.
-
-    The centers are given in the coordinates of the queries.
-    """
+    """Squared distances to classes around ``centers``, in the coordinates of the queries."""
     xp = namespace(centers)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, precision in enumerate(precisions):
@@ -139,9 +137,17 @@ def grouped_distances(
         for (build, *_), members in groups.items()
     ]
     order = to_backend_of(np.argsort([i for members in groups.values() for i in members]), centers)
+    # Scaled before they are rounded, as in a search: so the same ones overflow.
+    exact = {"dtype": accumulation_dtype(centers), "device": device(centers)}
+    scales = [
+        xp.asarray([precisions[i].scale for i in members], **exact) for members in groups.values()
+    ]
 
     def distances(block: Array) -> Array:
-        parts = [xp.astype(function(block), block.dtype) for function in functions]
+        parts = [
+            xp.astype(function(block) * scale, block.dtype)
+            for function, scale in zip(functions, scales, strict=True)
+        ]
         return parts[0] if len(parts) == 1 else xp.take(xp.concat(parts, axis=1), order, axis=1)
 
     return distances

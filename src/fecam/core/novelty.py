@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import norm
 
-from fecam.core.calibration_rows import Floats, columns_of, row_weights
+from fecam.core.calibration_rows import Floats, columns_of
 from fecam.core.statistics import CalibrationRows
 
 MIN_CLASSES = 3
@@ -40,6 +40,10 @@ MAX_BACKGROUND_CLASSES = 64
 WEIGHTS = np.asarray([1.0, 2.0, 1.0, 1.0])
 """Weights of the standardized scores. On four public sets, other small integers change the AUROC
 by 0.01 on average."""
+MEAN_UNCERTAINTY = 0.5
+"""Samples lie farther from a mean of n samples by a factor 1 + 1/n. Divided by it, unknown samples
+seem to belong to classes of few samples: on photographs with five-shot classes the AUROC is 0.705
+instead of 0.736. Undivided, it is 0.82 instead of 0.84 on rendered characters."""
 _CONTRAST_FLOOR, _RELATIVE_OFFSET, _RELATIVE_FLOOR = 0.001, 0.2, 0.02
 _MAX_LEVERAGE = 0.999
 _MANY_SAMPLES = 100
@@ -68,10 +72,7 @@ class NoveltyScale(NamedTuple):
 
 
 def fitted_scale(classes: Iterable[CalibrationRows | None]) -> NoveltyScale | None:
-    """Return the weights and the scale, each class counting the same; None without measurements.
-
-    The scale also has the weights of `fecam.core.calibration_rows.row_weights`.
-    """
+    """Return the weights and the scale, each class counting the same; None without measurements."""
     measured = []
     for rows in classes:
         columns = None if rows is None else columns_of(rows[rows[:, 1] >= MIN_CLASSES])
@@ -85,7 +86,6 @@ def fitted_scale(classes: Iterable[CalibrationRows | None]) -> NoveltyScale | No
     variance = np.average((scores - mean) ** 2, axis=0, weights=shares)
     weights = WEIGHTS / np.sqrt(variance + 1e-12)
     sums = scores @ weights
-    shares = shares * row_weights(np.concatenate([columns.n_classes for columns in measured]))
     order = np.argsort(sums, kind="stable")
     sums, shares = sums[order], shares[order] / shares.sum()
     std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
@@ -100,7 +100,7 @@ class PooledSpace:
 
     def __init__(self, means: Floats, counts: Floats) -> None:
         self.means = means
-        self.scales = 1 / (1 + 1 / counts)
+        self.scales = 1 / (1 + MEAN_UNCERTAINTY / counts)
         step = -(-len(means) // MAX_BACKGROUND_CLASSES)
         self.background_indices = np.arange(0, len(means), step)
 
@@ -129,9 +129,9 @@ class PooledSpace:
         leverage = np.minimum(share * np.sum(u**2, axis=1), _MAX_LEVERAGE)
         products = np.sum(rows * u, axis=1)[:, None] - u @ self.means.T
         distances = self._squares(rows) + share * products**2 / (1 - leverage)[:, None]
-        scales = self.scales.copy()
-        scales[own] = (count / (count - 1)) ** 2 / (1 + 1 / (count - 1))
-        distances *= scales
+        # As far from the mean without the row as a new row from a mean of this many.
+        distances[:, own] *= (count + 1) / (count - 1)
+        distances *= self.scales
         position = np.flatnonzero(self.background_indices == own)
         if not len(position) or count > _MANY_SAMPLES:
             return contrast_scores(distances, self._background.downdated(rows, u, share))

@@ -23,7 +23,7 @@ A class is stored in the cheapest of three forms:
 """
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from fecam.core.arrays import (
     Array,
     add_to_diagonal,
-    cholesky,
+    cholesky_and_inverse,
+    diagonal,
     eye,
-    invert_lower_triangle,
     is_array,
     namespace,
     to_float64,
@@ -162,8 +162,6 @@ class LowRankPrecision:
     eigenvectors: Array | None
     """Those of the prior; the same object for all classes."""
     scale: float = 1.0
-    _marginals: dict[int, BlockCholesky] = field(default_factory=dict, repr=False)
-    """Marginal distributions in the shared basis, derived when a search needs them."""
 
     def squared_mahalanobis(self, differences: Array) -> Array:
         """Squared distances of rows of differences from the center, without the scale."""
@@ -185,25 +183,21 @@ class LowRankPrecision:
     def marginal(self, axes: NDArray[Any], size: int) -> BlockCholesky:
         """The marginal distribution along the first axes, in two blocks of ``size``.
 
-        For a class without a prior, on NumPy; kept for as long as the axes are the same object.
+        For a class without a prior, on NumPy.
         """
-        last = self._marginals.get(size)
-        if last is not None and last.axes is axes:
-            return last
         scaled = axes[:, : 2 * size] / (self.std.astype(np.float64) * self.weights)[:, None]
         rows = self.rows.astype(np.float64)
         signs = np.ones(len(rows)) if self.signs is None else self.signs
         along = rows @ scaled
         covariance = scaled.T @ scaled
         covariance += along.T @ np.linalg.solve(np.diag(signs) - rows @ rows.T, along)
-        lower = cholesky((covariance + covariance.T) / 2)
-        triangle = np.zeros_like(covariance)  # a bound of zero: tiny features overflowed
-        if lower is not None:
-            triangle = invert_lower_triangle(lower).T
+        factors = cholesky_and_inverse((covariance + covariance.T) / 2)
+        # A bound of zero where tiny features overflowed.
+        triangle = np.zeros_like(covariance) if factors is None else factors[1].T
         second = triangle[:, size:].astype(self.rows.dtype)
         noise = 4 * float(np.finfo(second.dtype).eps * np.linalg.norm(second)) * len(second) ** 0.5
         tail = self.squared_mahalanobis(axes[:, size:].T)
-        self._marginals[size] = BlockCholesky(
+        return BlockCholesky(
             self.center,
             (triangle[:size, :size], second),
             tail_floor=0.0,
@@ -211,7 +205,6 @@ class LowRankPrecision:
             tail_mean=float(np.sum(tail)) / max(len(tail), 1),
             noise=noise,
         )
-        return self._marginals[size]
 
     @cached_property
     def low_rank_share(self) -> float:
@@ -266,15 +259,20 @@ def block_cholesky(
     """Factorize a class in a shared basis; None if its matrix is numerically singular."""
     xp = namespace(covariance)
     noise = rounding_noise(covariance, float(xp.finfo(dtype).eps))
-    inverse = inverse_cholesky(covariance, noise)
+    max_precision = tuning.max_single_gain / float(xp.max(diagonal(covariance)))
+    with np.errstate(over="ignore"):  # of tiny features
+        inverse = inverse_cholesky(xp.astype(covariance, dtype), noise)
+        square = math.inf if inverse is None else float(xp.sum(inverse * inverse))
+    if not square < max_precision * covariance.shape[0]:
+        inverse = inverse_cholesky(covariance, noise)  # in double precision
     if inverse is None:
         return None
-    white = inverse @ axes
+    white = inverse @ xp.astype(axes, inverse.dtype, copy=False)
     ends = block_ends(covariance.shape[0], tuning)
     factor = _separate_tail_floor(white.T @ white, covariance, axes, ends[0], tuning)
     if factor is None:
         return None
-    floor, triangle = factor[0], xp.astype(factor[1], dtype)
+    floor, triangle = factor[0], xp.astype(factor[1], dtype, copy=False)
     blocks = tuple(
         xp.asarray(triangle[:end, start:end], copy=True)
         for start, end in zip([0, *ends[:-1]], ends, strict=True)
@@ -305,9 +303,10 @@ def _separate_tail_floor(
     mask = xp.concat([zeros((start,), tail), xp.ones_like(tail[0, :])])
     for floor in floors:  # the first may be too high
         remainder = add_to_diagonal(precision, -floor * mask)
-        upper = cholesky(xp.flip(remainder))  # from the last coordinate backwards
-        if upper is not None:
-            return floor, xp.flip(upper)
+        # From the last coordinate backwards.
+        factors = cholesky_and_inverse(xp.asarray(xp.flip(remainder), copy=True))
+        if factors is not None:
+            return floor, xp.flip(factors[0])
     return None
 
 
@@ -362,7 +361,7 @@ def low_rank_precision(
     if solved is None:
         return None
     kept, signs = solved
-    if float(xp.sum(rows * rows)) > tuning.max_low_rank_gain:
+    if float(xp.sum(rows * rows)) > tuning.max_single_gain:
         if spectrum is not None:
             return None
         dtype = rows.dtype  # a few rows in double precision cost little
@@ -387,8 +386,8 @@ def _woodbury(rows: Array, *, negative: bool) -> tuple[Array, Array | None] | No
     if rows.shape[0] == 0:
         return rows, None
     if not negative:
-        lower = cholesky(inner + eye(rows.shape[0], rows))
-        return None if lower is None else (invert_lower_triangle(lower) @ rows, None)
+        factors = cholesky_and_inverse(inner + eye(rows.shape[0], rows))
+        return None if factors is None else (factors[1] @ rows, None)
     signs = xp.concat([xp.ones_like(rows[:-1, 0]), -xp.ones_like(rows[:1, 0])])
     values, vectors = xp.linalg.eigh(inner + signs[:, None] * eye(rows.shape[0], rows))
     # The matrix is positive definite if and only if exactly one eigenvalue is negative.

@@ -13,7 +13,7 @@ nearest class is too high, relative to the others, by more than the fraction ``1
 lies between its bound and its estimate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -114,7 +114,11 @@ class PrunedSearch:
     """Filter and refine over the precisions of a model, in NumPy."""
 
     def __init__(
-        self, exhaustive: ExhaustiveDistances, axes: Any, tuning: SearchTuning = TUNING
+        self,
+        exhaustive: ExhaustiveDistances,
+        axes: Any,
+        tuning: SearchTuning = TUNING,
+        previous: Mapping[Precision, BlockCholesky] | None = None,
     ) -> None:
         self.exhaustive, self._tuning = exhaustive, tuning
         axes = to_numpy(axes)
@@ -128,6 +132,7 @@ class PrunedSearch:
         size = min(block_ends(axes.shape[1], tuning)[0], tuning.low_rank_prefix)
         self.in_basis: dict[int, BlockCholesky] = {}
         marginals: dict[int, BlockCholesky] = {}
+        previous = previous or {}
         with_prior: dict[int, LowRankPrecision] = {}
         direct: dict[int, Precision] = {}
         with np.errstate(all="ignore"):  # tiny features overflow: their bounds are zero
@@ -139,7 +144,10 @@ class PrunedSearch:
                 elif precision.eigenvectors is not None:
                     with_prior[i] = precision
                 elif len(precision.rows) > tuning.max_direct_rank:
-                    marginals[i] = precision.marginal(axes, size)
+                    marginal = previous.get(precision)
+                    if marginal is None or marginal.axes is not axes:
+                        marginal = precision.marginal(axes, size)
+                    marginals[i] = marginal
                 else:
                     direct[i] = precision
             centers = self.rotated_centers
@@ -151,6 +159,8 @@ class PrunedSearch:
             self.prior_bounds = None
             if with_prior:
                 self.prior_bounds = PriorBounds(with_prior, self.centers, self.scales, tuning)
+        self.marginals = {self.precisions[i]: marginal for i, marginal in marginals.items()}
+        """What another search may reuse, as its argument ``previous``."""
         self._blocks = self.in_basis | marginals
         self._prior_column = np.full(len(self.precisions), -1)
         self._prior_column[list(with_prior)] = np.arange(len(with_prior))
@@ -208,7 +218,7 @@ class PrunedSearch:
             prior_part = self.prior_bounds.bound(queries, k, radius, epsilon)
             parts.append((self.prior_bounds.indices, *prior_part))
         if self.direct:
-            exact = self._direct_distances(queries) * self.scales[self.direct]
+            exact = self._direct_distances(queries)
             distances[:, self.direct] = exact
             parts.append((np.asarray(self.direct), exact, exact))
         _, lower, estimate = parts[0]

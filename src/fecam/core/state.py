@@ -92,6 +92,24 @@ class ClassifierState:
         self.stats_of(label)
         return self._with({k: v for k, v in self.classes.items() if k != label}, self.tasks)
 
+    def relabel(self, names: Mapping[Hashable, Hashable]) -> ClassifierState:
+        """Return the state with new labels; classes that get the same label are joined, exactly.
+
+        ``names`` maps old labels to new ones. A joined class belongs to the task of the first.
+        """
+        for label in names:
+            self.stats_of(label)
+        classes: dict[Hashable, ClassStatistics] = {}
+        tasks: dict[Hashable, int] = {}
+        for label, stats in self.classes.items():
+            name, task = names.get(label, label), self.tasks[label]
+            previous = classes.get(name)
+            if previous is not None:
+                _check_can_join(name, previous, stats)
+            classes[name] = stats if previous is None else combine(previous, stats)
+            tasks[name] = min(task, tasks.get(name, task))
+        return self._with(classes, tasks)
+
     def merge(self, other: ClassifierState, *, average_domains: bool = False) -> ClassifierState:
         """Return the state of the samples of both; the tasks of the other one follow."""
         classes = self._merged(other.classes, average_domains)
@@ -176,6 +194,14 @@ def _check_removal(label: Hashable, whole: ClassStatistics, part: ClassStatistic
         )
     if part.count == whole.count and _distance(whole.mean, part.mean) > 1e-3:
         raise _not_learned(label)
+
+
+def _check_can_join(name: Hashable, *parts: ClassStatistics) -> None:
+    if any(part.domain_mean_covariance is not None for part in parts):
+        raise SettingsError(
+            f"classes cannot be joined into {name!r}: one is an average over several batches "
+            "(domains='average'). Use domains='pool' to be able to join."
+        )
 
 
 def _check_remainder(

@@ -31,8 +31,9 @@ class SearchTuning:
     min_low_rank_floor: float = 0.002
     """Floor of a low-rank matrix, relative to its mean variance, below which Woodbury's
     difference cancels too many digits."""
-    max_low_rank_gain: float = 1000.0
-    """Largest trace of the low-rank part, relative to the floor, in single precision."""
+    max_single_gain: float = 1000.0
+    """Largest trace of a low-rank part, relative to its floor, and largest product of a
+    variance and the mean precision, for matrix products in single precision."""
     min_prior_pairs: int = 250
     """Pairs of a query and a class from which on bounds pay off where all classes are of low rank,
     with a prior."""

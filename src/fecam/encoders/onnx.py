@@ -11,7 +11,8 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from fecam.validation import check_keys
 if TYPE_CHECKING:
     from fecam.encoders.torch_runtime import TorchImageEncoder
 
-_PREPROCESSING = "fecam.preprocessing"
+_NAME, _FINGERPRINT, _PREPROCESSING = "fecam.name", "fecam.fingerprint", "fecam.preprocessing"
 _TYPES = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32, "tensor(float16)": np.float16}
 _PROVIDERS = {
     "cpu": ("CPUExecutionProvider",),
@@ -66,7 +67,7 @@ def load_encoder(
 
 
 class OnnxEncoder(ImageEncoder):
-    """A network that onnxruntime runs; ``source`` is the torch encoder that it was made from."""
+    """A network that onnxruntime runs; ``source`` loads the torch encoder that it was made from."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class OnnxEncoder(ImageEncoder):
         name: str,
         fingerprint: str,
         output: str | None = None,
-        source: TorchImageEncoder | None = None,
+        source: Callable[[], Encoder] | None = None,
     ) -> None:
         super().__init__(name, steps, fingerprint)
         self.source, self._session = source, session
@@ -113,38 +114,69 @@ class OnnxEncoder(ImageEncoder):
         return np.asarray(output[: len(prepared)], np.float32)
 
 
-def to_faster_runtime(encoder: Encoder, *, device: Any = "cpu") -> OnnxEncoder:
-    """Return the encoder run by onnxruntime, of the same name; features agree to 1e-4 or closer."""
+def to_faster_runtime(
+    encoder: Encoder, *, device: Any = "cpu", keep: Path | None = None
+) -> OnnxEncoder:
+    """Return the encoder run by onnxruntime, of the same name; features agree to 1e-4 or closer.
+
+    ``keep`` is a file for `load_kept`; it is not written if it cannot be.
+    """
     source = _torch_source(encoder)
     name, key = encoder.name, encoder.fingerprint
-    session = _session(_traced(source), name, device)
-    return OnnxEncoder(session, source.steps, name=name, fingerprint=key, source=source)
+    content = _traced(source)
+    if keep is not None:
+        with suppress(OSError, ImportError):
+            keep.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(keep, _with_metadata(content, encoder, source.steps))
+    session = _session(content, name, device)
+    return OnnxEncoder(session, source.steps, name=name, fingerprint=key, source=lambda: source)
+
+
+def load_kept(path: Path, source: Callable[[], Encoder]) -> OnnxEncoder:
+    """Return the encoder of a file that `to_faster_runtime` kept, of the same name.
+
+    ``source`` loads it in torch, should it be exported. The file is trusted like cached features.
+    """
+    session = _session(path.read_bytes(), str(path), "cpu")
+    about = session.get_modelmeta().custom_metadata_map
+    name, key = (about.get(field, "") for field in (_NAME, _FINGERPRINT))
+    if not name or not key:
+        raise EncoderError(f"{path} was not written by this program. Remove it.")
+    steps = _preprocessing(session, name, {})
+    return OnnxEncoder(session, steps, name=name, fingerprint=key, source=source)
 
 
 def export(encoder: Encoder, path: str | os.PathLike[str]) -> None:
     """Write an encoder of images as one ONNX file, with its preprocessing in the metadata."""
-    import onnx
-
     source = _torch_source(encoder)
-    model = onnx.load_from_string(_traced(source))
-    for key, value in {
-        "fecam.name": encoder.name,
-        "fecam.fingerprint": encoder.fingerprint,
-        _PREPROCESSING: json.dumps(source.steps.as_dict()),
-    }.items():
-        model.metadata_props.add(key=key, value=value)
+    content = _with_metadata(_traced(source), encoder, source.steps)
     try:
-        write_atomically(Path(path), model.SerializeToString())
+        write_atomically(Path(path), content)
     except OSError as reason:
         raise EncoderError(
             f"{path} was not written: {reason}. Choose a folder that exists and has space."
         ) from None
 
 
+def _with_metadata(content: bytes, encoder: Encoder, steps: ImagePreprocessing) -> bytes:
+    import onnx
+
+    model = onnx.load_from_string(content)
+    for key, value in {
+        _NAME: encoder.name,
+        _FINGERPRINT: encoder.fingerprint,
+        _PREPROCESSING: json.dumps(steps.as_dict()),
+    }.items():
+        model.metadata_props.add(key=key, value=value)
+    return bytes(model.SerializeToString())
+
+
 def _torch_source(encoder: Encoder) -> TorchImageEncoder:
     from fecam.encoders.torch_runtime import TorchImageEncoder
 
-    source = encoder.source if isinstance(encoder, OnnxEncoder) else encoder
+    source: Encoder | None = encoder
+    if isinstance(encoder, OnnxEncoder):
+        source = None if encoder.source is None else encoder.source()
     if not isinstance(source, TorchImageEncoder):
         raise EncoderError(
             f"{encoder.name!r} cannot be converted to ONNX: choose an encoder of images that runs "

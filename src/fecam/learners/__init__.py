@@ -11,17 +11,19 @@ from fecam.learners.catalogue import DECISIONS, Entry, available, check_name, ma
 
 if TYPE_CHECKING:
     from fecam.learners.learner import Learner
+    from fecam.learners.oracle_ladder import OracleLadder
     from fecam.learners.recipe import Recipe, recipe_for, transformer_recipe
     from fecam.learners.task import LearningTask
 
 __all__ = [
-    "DECISIONS", "Entry", "Learner", "LearningTask", "Recipe", "available", "check_name", "make",
-    "options", "recipe_for", "transformer_recipe",
+    "DECISIONS", "Entry", "Learner", "LearningTask", "OracleLadder", "Recipe", "available",
+    "check_name", "make", "options", "recipe_for", "transformer_recipe",
 ]  # fmt: skip
 
 _LAZY = {
     "Learner": "learner",
     "LearningTask": "task",
+    "OracleLadder": "oracle_ladder",
     "Recipe": "recipe",
     "recipe_for": "recipe",
     "transformer_recipe": "recipe",

@@ -5,9 +5,7 @@ For diagnosis only: the true statistics are those of images of old classes, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +20,6 @@ from fecam.training.images import TrainingImages
 
 Rows = tuple[NDArray[np.float32], NDArray[np.int64]]
 """Features and labels."""
-Features = Callable[[Dataset], Rows]
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class OracleLadder:
     fixed: FeCAMClassifier | None = field(init=False, default=None)
     learned_in: dict[int, int] = field(init=False, default_factory=dict)
 
-    def follow(self, learner: Learner, task: Dataset, features: Features | None = None) -> None:
+    def follow(self, learner: Learner, task: Dataset) -> None:
         """Keep the statistics of a task's classes as they are now.
 
         Parameters
@@ -94,9 +91,6 @@ class OracleLadder:
             The learner, after it has learned the task.
         task : Dataset
             The images of the task; they are kept, for the true statistics after later tasks.
-        features : callable, optional
-            Returns features and labels of the readable images of a data set by the learner's
-            network, where they are at hand already.
 
         Raises
         ------
@@ -104,23 +98,19 @@ class OracleLadder:
             If the head of the learner is not FeCAM.
         """
         head = _head(learner)
-        X, y = (features or partial(features_and_labels, learner))(task)
+        X, y = features_and_labels(learner, task)
         self.past.append(task)
         self.fixed = clone(head) if self.fixed is None else self.fixed
         self.fixed.partial_fit(X, y)
         self.learned_in.update(dict.fromkeys(np.unique(y).tolist(), len(self.past) - 1))
 
-    def climb(
-        self, learner: Learner, features: Features | None = None
-    ) -> tuple[Rungs, list[ClassDrift]]:
+    def climb(self, learner: Learner) -> tuple[Rungs, list[ClassDrift]]:
         """Return the accuracies after the last task, and the drift of each old class.
 
         Parameters
         ----------
         learner : Learner
             The learner that was followed.
-        features : callable, optional
-            As for `follow`.
 
         Returns
         -------
@@ -132,12 +122,11 @@ class OracleLadder:
         head = _head(learner)
         if self.fixed is None:
             raise TrainingError("no task was followed yet: call follow() after each task.")
-        features = features or partial(features_and_labels, learner)
-        rows = [features(data) for data in self.past]
+        rows = [features_and_labels(learner, data) for data in self.past]
         true = clone(head).fit(*(np.concatenate(part) for part in zip(*rows, strict=True)))
         mixed = clone(head).fit(*rows[-1])
         mixed.set_state(_with_means(head.state_, true.state_))
-        X, y = features(self.test)
+        X, y = features_and_labels(learner, self.test)
         seen = np.isin(y, learner.classes)
         accuracies = [clf.score(X[seen], y[seen]) for clf in (self.fixed, head, mixed, true)]
         return Rungs(*accuracies), self._drifts(head, true)

@@ -107,6 +107,22 @@ def copy_provenance(working: WorkingCopy, rows: Mapping[Label, ClassRow]) -> Non
         working.notes[label], working.learned[label] = row.provenance.note, row.provenance.learned
 
 
+def move_provenance(working: WorkingCopy, labels: Sequence[Label], new: Label) -> None:
+    """Give a renamed or joined class the hashes of its classes, the earliest time and its note."""
+    rows = [
+        working.rows[label]
+        for label in {**dict.fromkeys(labels), new: None}
+        if label in working.rows
+    ]
+    origins = [row.provenance for row in rows]
+    for label in labels:
+        working.content_hashes.pop(label, None)
+    hashes = [_unpack(origin.content_hashes) for origin in origins]
+    working.content_hashes[new] = add_hashes(None, np.concatenate(hashes))
+    working.learned[new] = min(origin.learned for origin in origins)
+    working.notes[new] = next((origin.note for origin in origins if origin.note), "")
+
+
 def unseen_mask(
     labels: Sequence[Label], hashes: ContentHashes, learned: Mapping[Label, bytes]
 ) -> NDArray[np.bool_]:

@@ -22,12 +22,20 @@ from fecam.core.calibration import novelty_threshold
 from fecam.data.content_hashes import content_hashes
 from fecam.data.dataset import Dataset
 from fecam.data.items import as_rows, as_sequence, kind_of
+from fecam.discovery import discover
 from fecam.encoders.catalogue import load as load_encoder
 from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError, ModelFileError, UnknownLabelError
-from fecam.features.extraction import Report, encode_readable, extract
+from fecam.features.extraction import Report, encode_dataset, encode_readable, extract
 from fecam.labels import check_same_kind, first_kind, parse_label
-from fecam.model.changes import add_model, add_samples, copy_provenance, remove_samples, unseen_mask
+from fecam.model.changes import (
+    add_model,
+    add_samples,
+    copy_provenance,
+    move_provenance,
+    remove_samples,
+    unseen_mask,
+)
 from fecam.model.encoder_checks import (
     check_encoder,
     check_fingerprint,
@@ -41,7 +49,19 @@ from fecam.model_file.creation import create_file
 from fecam.model_file.file import ModelFile, translate_errors
 from fecam.model_file.snapshot import Snapshot, row_hashes
 from fecam.model_file.writing import WorkingCopy
-from fecam.results import Candidate, ClassRecord, Label, LearnResult, Prediction, Step
+from fecam.results import (
+    Candidate,
+    ClassRecord,
+    Discovery,
+    Explanation,
+    Label,
+    LearnResult,
+    Prediction,
+    Step,
+    Suggestion,
+    Suspect,
+)
+from fecam.suggestion import find_mislabeled, suggest
 from fecam.validation import check_int, counted, suggestion
 
 if TYPE_CHECKING:
@@ -203,6 +223,7 @@ class Model:
         note: str = "",
         allow_duplicates: bool = False,
         idempotency_key: str = "",
+        author: str = "",
         strict: bool | None = None,
         kind: str | None = None,
         report: Report | None = None,
@@ -224,6 +245,8 @@ class Model:
             Also learn items that were learned before under the same label.
         idempotency_key : str, default=""
             A second call with the same key changes nothing and returns the first step.
+        author : str, default=""
+            Who makes the change; kept in the history.
         strict : bool, optional
             Raise for an item that cannot be read, instead of listing it in the result. Default:
             True for items, False for a data set.
@@ -277,12 +300,12 @@ class Model:
 
             if self._file is not None:
                 new_step = self._writable().write(
-                    "learn", change, note, idempotency_key=idempotency_key
+                    "learn", change, note, idempotency_key=idempotency_key, author=author
                 )
             else:
                 working = WorkingCopy(FeCAMClassifier(**self._settings), encoder=record_of(encoder))
                 change(working)
-                new_step = self._create(working, "learn", note, idempotency_key)
+                new_step = self._create(working, "learn", note, idempotency_key, author)
             learned.update(_labels_of(batch, mask))
             duplicates.update(_labels_of(batch, ~mask))
         new = [label for label in learned if label not in before]
@@ -327,7 +350,9 @@ class Model:
         step = self._writable().write("unlearn", change) if len(batch) else None
         return self._result(start, step, Counter(batch.labels), unreadable=unreadable)
 
-    def forget(self, label: Hashable, *, purge: bool = False, note: str = "") -> Step:
+    def forget(
+        self, label: Hashable, *, purge: bool = False, note: str = "", author: str = ""
+    ) -> Step:
         """Remove a class.
 
         Parameters
@@ -336,7 +361,7 @@ class Model:
             The class.
         purge : bool, default=False
             Also remove it from the history, so that it cannot be restored by `undo`.
-        note : str, default=""
+        note, author : str, default=""
             Kept in the history.
 
         Returns
@@ -354,8 +379,78 @@ class Model:
         def change(working: WorkingCopy) -> None:
             working.classifier.forget(plain)
 
-        step = self._writable().write("forget", change, note, purge=purge)
+        step = self._writable().write("forget", change, note, purge=purge, author=author)
         assert step is not None, "an unknown label is an error"
+        return step
+
+    def rename(self, label: Label, new: Label, *, note: str = "", author: str = "") -> Step:
+        """Give a class another label.
+
+        Parameters
+        ----------
+        label : str, int or bool
+            The class.
+        new : str, int or bool
+            A label that no other class has.
+        note, author : str, default=""
+            Kept in the history.
+
+        Returns
+        -------
+        Step
+            The step in the history.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no such class.
+        InputError
+            If another class has the new label, or it is the old one.
+        """
+
+        def change(working: WorkingCopy) -> None:
+            working.classifier.rename(label, new)
+            move_provenance(working, [label], new)
+
+        step = self._writable().write("rename", change, note, author=author)
+        if step is None:
+            raise InputError(f"{self.path}: the new label of class {label!r} is the old one.")
+        return step
+
+    def join(
+        self, labels: Iterable[Label], new: Label, *, note: str = "", author: str = ""
+    ) -> Step:
+        """Combine classes into one, exactly as if their samples had been learned with one label.
+
+        Parameters
+        ----------
+        labels : iterable of str, int or bool
+            The classes, two or more; one of them may be ``new``.
+        new : str, int or bool
+            The label of the joined class. If another class has it, that class is joined too.
+        note, author : str, default=""
+            Kept in the history.
+
+        Returns
+        -------
+        Step
+            The step in the history.
+
+        Raises
+        ------
+        UnknownLabelError
+            If there is no class with one of the labels.
+        InputError
+            If only one class is named.
+        """
+        joined = list(labels)
+
+        def change(working: WorkingCopy) -> None:
+            working.classifier.join(joined, new)
+            move_provenance(working, joined, new)
+
+        step = self._writable().write("join", change, note, author=author)
+        assert step is not None, "fewer than two classes are an error"
         return step
 
     def merge(
@@ -610,6 +705,128 @@ class Model:
         """
         return predictions_of(self.classifier, self.encode(items), k, reject)
 
+    def explain(
+        self, item: Any, *, k: int = 3, label: Hashable = None, n_parts: int = 5
+    ) -> Explanation:
+        """Return why an item is predicted as its class.
+
+        Parameters
+        ----------
+        item : image, str or array
+            One image, text or row of features.
+        k, label, n_parts : see `FeCAMClassifier.explain`
+            As for `FeCAMClassifier.explain`.
+
+        Returns
+        -------
+        Explanation
+            Nearest classes, novelty, and what the distances consist of.
+        """
+        return self.classifier.explain(self.encode([item])[0], k=k, label=label, n_parts=n_parts)
+
+    def discover(self, items: Any, *, reject: float = 0.2, min_size: int = 5) -> Discovery:
+        """Group the items that fit no class into candidates for new classes.
+
+        To teach a group, learn its items:
+        ``model.learn([items[i] for i in group.items], ["crow"] * len(group.items))``.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features.
+        reject, min_size : see `fecam.discovery.discover`
+            As for `fecam.discovery.discover`.
+
+        Returns
+        -------
+        Discovery
+            Groups of positions in ``items``.
+
+        Raises
+        ------
+        InputError
+            If there are no items, or the model cannot tell yet.
+        """
+        return discover(
+            self.classifier, self._features_of_some(items), reject=reject, min_size=min_size
+        )
+
+    def suggest(self, items: Any, n: int = 20) -> list[Suggestion]:
+        """Return the items to label next.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features without labels.
+        n : int, default=20
+            Number of items.
+
+        Returns
+        -------
+        list of Suggestion
+            The most useful items; all of them if there are fewer.
+
+        Raises
+        ------
+        InputError
+            If there are no items.
+        """
+        return suggest(self.classifier, self._features_of_some(items), n)
+
+    def find_mislabeled(
+        self, items: Any, labels: Sequence[Any], *, features: NDArray[Any] | None = None
+    ) -> list[Suspect]:
+        """Return labeled items whose label looks wrong, the most suspicious first.
+
+        Items that the model has learned under their label are measured as if they had been left
+        out.
+
+        Parameters
+        ----------
+        items : sequence
+            Images, texts or rows of features.
+        labels : sequence of str, int or bool
+            One label per item.
+        features : array of shape (n_items, n_features), optional
+            Features of the items, if they are encoded already.
+
+        Returns
+        -------
+        list of Suspect
+            Items that another class explains better.
+        """
+        batch = self._labeled_items(items, labels)
+        snapshot = self._opened.snapshot
+        unseen = unseen_mask(batch.labels, batch.content_hashes, row_hashes(snapshot.rows))
+        features = self.encode(items) if features is None else features
+        return find_mislabeled(self.classifier, features, batch.labels, learned=~unseen)
+
+    def encode_readable(
+        self, dataset: Dataset, *, report: Report | None = None
+    ) -> tuple[NDArray[Any], list[int], list[str]]:
+        """Return the features of the readable items of a data set, through the cache.
+
+        Parameters
+        ----------
+        dataset : Dataset
+            Items of the kind of the model.
+        report : callable, optional
+            Called with the progress.
+
+        Returns
+        -------
+        tuple
+            The features, the index of the item of each row, and why the others cannot be read.
+        """
+        encoder = self._encoder_for(dataset.kind)
+        if encoder is None:
+            rows = as_rows(dataset.items, self._opened.snapshot.layout.n_features_in)
+            return rows, [*range(len(rows))], []
+        encoded = encode_dataset(
+            dataset, encoder, strict=False, report=report, cache=bool(encoder.fingerprint)
+        )
+        return encoded.features, encoded.rows, list(encoded.failed.values())
+
     # ------------------------------------------------------------------ context
 
     def close(self) -> None:
@@ -685,6 +902,12 @@ class Model:
             )
         return encoder
 
+    def _features_of_some(self, items: Any) -> NDArray[Any]:
+        """Return the features of items; raise if there are none."""
+        if not len(as_sequence(items)):
+            raise InputError("there are no items. Give at least one.")
+        return self.encode(items)
+
     def _labeled_items(
         self, items: Any, labels: Sequence[Any] | None, kind: str | None = None
     ) -> LabeledItems:
@@ -731,13 +954,18 @@ class Model:
         )
 
     def _create(
-        self, working: WorkingCopy, what: str, note: str, idempotency_key: str = ""
+        self,
+        working: WorkingCopy,
+        what: str,
+        note: str,
+        idempotency_key: str = "",
+        author: str = "",
     ) -> Step:
         if self.readonly:
             self._writable()
         path = Path(os.path.realpath(self.path))
         with translate_errors(self.path):
-            create_file(path, working, what, note, idempotency_key, replace=False)
+            create_file(path, working, what, note, idempotency_key, author, replace=False)
         self._file = ModelFile(self.path)
         return self._file.steps[0]
 

@@ -23,6 +23,7 @@ def create_file(
     what: str = "save",
     note: str = "",
     key: str = "",
+    author: str = "",
     *,
     replace: bool,
 ) -> None:
@@ -42,7 +43,7 @@ def create_file(
         db.execute("BEGIN")
         for sql in TABLES.values():
             db.execute(sql)
-        write_step(db, None, working, what, note, key)
+        write_step(db, None, working, what, note, key, author)
         db.execute("COMMIT")
 
 

@@ -125,6 +125,7 @@ class ModelFile:
         note: str = "",
         *,
         idempotency_key: str = "",
+        author: str = "",
         purge: bool = False,
     ) -> Step | None:
         """Change the model in one transaction and return the step; None if nothing changed.
@@ -141,9 +142,11 @@ class ModelFile:
                     self.snapshot = before
                     return done
                 hashes = row_hashes(before.rows)
-                working = WorkingCopy(before.classifier.copy(), hashes, encoder=before.encoder)
+                working = WorkingCopy(
+                    before.classifier.copy(), hashes, encoder=before.encoder, rows=before.rows
+                )
                 change(working)
-                number = write_step(db, before, working, what, note, idempotency_key)
+                number = write_step(db, before, working, what, note, idempotency_key, author)
                 if number is not None and purge:
                     left = working.classifier.state_.classes
                     gone = [r.row.label for label, r in before.rows.items() if label not in left]

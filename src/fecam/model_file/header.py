@@ -9,9 +9,9 @@ from fecam.model_file.descriptors import file_id, read_start
 from fecam.model_rows import file_error
 
 APPLICATION_ID = 0x4665434D  # "FeCM"
-VERSION = 4
+VERSION = 5
 """Version of the format. 1: raw means in float64, no low-rank scatters; 2: no history; 3: no
-measured rows, no boolean labels, no projections."""
+measured rows, no boolean labels, no projections; 4: no authors of steps."""
 OLDEST_READ_IN_PLACE = 3
 """Files of older versions are upgraded in memory to be read."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from fecam.errors import ModelFileError, UndoError
 from fecam.model_file import writing
 from fecam.model_file.projections import drop_projections
+from fecam.model_file.schema import user_version
 from fecam.model_file.snapshot import Snapshot
 from fecam.model_rows import MAX_TEXT, file_error, parse_json
 from fecam.results import Label, Step
@@ -21,8 +22,9 @@ PURGED = "for good"
 
 def read_steps(db: sqlite3.Connection, number: int | None = None) -> list[Step]:
     """Return all steps, the last one first, or the one with this number."""
+    author = "coalesce(author, '')" if user_version(db) >= 5 else "''"
     query = (
-        "SELECT number, time, what, note, key, counts, undone, "
+        f"SELECT number, time, what, note, key, {author}, counts, undone, "
         "settings IS NOT NULL OR EXISTS(SELECT 1 FROM changes WHERE step = number) "
         "FROM steps WHERE ?1 IS NULL OR number = ?1 ORDER BY number DESC"
     )
@@ -30,8 +32,8 @@ def read_steps(db: sqlite3.Connection, number: int | None = None) -> list[Step]:
 
 
 def _step(values: tuple[Any, ...]) -> Step:
-    number, time, what, note, key, counts, undone, kept = values
-    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in values[1:5]):
+    number, time, what, note, key, author, counts, undone, kept = values
+    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in values[1:6]):
         raise file_error(f"step {number} of its history is not text, or too long.")
     pairs = parse_json(f"history of step {number}", counts, max_length=math.inf)
     if not isinstance(pairs, dict):
@@ -44,7 +46,7 @@ def _step(values: tuple[Any, ...]) -> Step:
         by_label[label] = count
     is_undone = undone not in (None, PURGED)
     can_undo = bool(kept) and not is_undone
-    return Step(number, time, what, note, by_label, is_undone, can_undo, key)
+    return Step(number, time, what, note, by_label, is_undone, can_undo, key, author)
 
 
 def find_step(db: sqlite3.Connection, idempotency_key: str) -> Step | None:

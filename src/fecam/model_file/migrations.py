@@ -1,7 +1,8 @@
 """Files of older versions: upgraded when they are written to, in memory when they are only read.
 
 Version 1 has raw means in float64. Version 2 has no history: one table with each class and its
-matrices. Version 3 lacks a column, a table and a setting, and is read in place.
+matrices. Version 3 lacks a column, a table and a setting,
+version 4 the column of authors; both are read in place.
 """
 
 import json
@@ -66,14 +67,21 @@ def migrate(path: Path, size: int) -> None:
                 _upgrade(db, size)
             elif version < VERSION:
                 check_schema(db)
-                db.execute("ALTER TABLE records ADD COLUMN calibration BLOB")
-                db.execute(TABLES["projections"])
-                settings = read_settings(db, setting_names(version)) | NEW_IN_4
-                del settings["checksum_"]
-                writing.write_settings(db, settings, writing.current_checksums(db))
+                if version == 3:
+                    _upgrade_3(db)
+                db.execute("ALTER TABLE steps ADD COLUMN author TEXT")
                 db.execute(f"PRAGMA user_version = {VERSION}")
     finally:
         connection.close_writer(db)
+
+
+def _upgrade_3(db: sqlite3.Connection) -> None:
+    """Upgrade from version 3 to 4."""
+    db.execute("ALTER TABLE records ADD COLUMN calibration BLOB")
+    db.execute(TABLES["projections"])
+    settings = read_settings(db, setting_names(3)) | NEW_IN_4
+    del settings["checksum_"]
+    writing.write_settings(db, settings, writing.current_checksums(db))
 
 
 def _upgrade(db: sqlite3.Connection, size: int) -> None:

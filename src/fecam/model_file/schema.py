@@ -26,18 +26,20 @@ TABLES = {
     "checksum BLOB, matrix BLOB)",
     # The history; settings and prior are those before the step, if it changed them.
     "steps": "CREATE TABLE steps(number INTEGER PRIMARY KEY, time TEXT, what TEXT, note TEXT, "
-    "key TEXT, counts TEXT, undone TEXT, settings TEXT, prior INTEGER)",
+    "key TEXT, counts TEXT, undone TEXT, settings TEXT, prior INTEGER, author TEXT)",
     # Per step and label the record before and after it.
     "changes": "CREATE TABLE changes(step INTEGER, label TEXT, before INTEGER, after INTEGER, "
     "PRIMARY KEY(step, label)) WITHOUT ROWID",
 }
 
-TABLES_3 = {
+_TABLES_4 = {**TABLES, "steps": TABLES["steps"].replace(", author TEXT", "")}
+_TABLES_3 = {
     name: sql.replace(", calibration BLOB", "")
-    for name, sql in TABLES.items()
+    for name, sql in _TABLES_4.items()
     if name != "projections"
 }
-"""The tables of version 3."""
+_TABLES_OF = {3: _TABLES_3, 4: _TABLES_4, VERSION: TABLES}
+"""The tables by version of the format, for the versions that are read in place."""
 
 
 def user_version(db: sqlite3.Connection) -> int:
@@ -48,7 +50,7 @@ def user_version(db: sqlite3.Connection) -> int:
 def check_schema(db: sqlite3.Connection, tables: Mapping[str, str] | None = None) -> None:
     """Reject a file whose tables differ in any letter from these, or from those of its version."""
     if tables is None:
-        tables = TABLES if user_version(db) == VERSION else TABLES_3
+        tables = _TABLES_OF[user_version(db)]
     expected = {("table", name, sql) for name, sql in tables.items()} | {
         ("index", f"sqlite_autoindex_{name}_1", None) for name in ("settings", "classes")
     }

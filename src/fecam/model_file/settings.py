@@ -11,7 +11,6 @@ import numpy as np
 from fecam.classifier import FeCAMClassifier
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
-from fecam.model_file.header import VERSION
 from fecam.model_file.records import EncoderRecord
 from fecam.model_rows import LABEL_RULE, MAX_TEXT, file_error, parse_json
 from fecam.settings import read_metric
@@ -118,7 +117,7 @@ def unpack_encoder(text: str, width: int) -> EncoderRecord | None:
 
 def setting_names(version: int) -> list[str]:
     """Return the names of the settings of a file of this version, 3 or newer."""
-    missing = NEW_IN_4 if version < VERSION else {}
+    missing = NEW_IN_4 if version < 4 else {}
     return [name for name in (*PARAMETERS, *FITTED, *ABOUT) if name not in missing]
 
 

@@ -21,7 +21,6 @@ from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
 from fecam.errors import SettingsError
-from fecam.model_file.header import VERSION
 from fecam.model_file.lazy_matrices import LazyMatrixStore, read_matrices
 from fecam.model_file.priors import read_prior
 from fecam.model_file.projections import read_projection
@@ -228,7 +227,7 @@ def read_rows(
         for name, length in lengths.items()
     ]
     sums = f"CASE WHEN records.calibration IS NOT NULL THEN {cells.pop()} END"
-    cells.append(sums if user_version(db) == VERSION else "NULL")
+    cells.append(sums if user_version(db) >= 4 else "NULL")
     query = f"SELECT records.id, classes.label, {', '.join(cells)} FROM classes NOT INDEXED "
     query += "JOIN records ON records.id = classes.record"
     by_id = f"{query} WHERE records.id = ?"

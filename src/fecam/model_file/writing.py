@@ -39,6 +39,8 @@ class WorkingCopy:
     notes: dict[Label, str] = field(default_factory=dict)
     learned: dict[Label, str] = field(default_factory=dict)
     encoder: EncoderRecord | None = None
+    rows: Mapping[Label, ClassRow] = field(default_factory=dict)
+    """The rows of the file before the change."""
     needs_prior: bool = False
     """Update the prior first, so that readers need not compute it from all matrices."""
 
@@ -55,9 +57,10 @@ def write_step(
     what: str,
     note: str = "",
     key: str = "",
+    author: str = "",
 ) -> int | None:
     """Write the changes since ``before``, None for a new file; return the step number, if any."""
-    _check_texts(note=note, key=key)
+    _check_texts(note=note, key=key, author=author)
     time, version = now(), 1 if before is None else before.version + 1
     old_rows = before.rows if before else {}
     classes = working.classifier.state_.classes
@@ -92,9 +95,10 @@ def write_step(
     if projection_id is not None and (before is None or before.projection_id != projection_id):
         insert_projection(db, projection_id, working.classifier.state_.transform.projection)
     step = _next_step(db)
-    values = (step, time, what, note, key, json.dumps(counts))
+    about = (step, time, what, note, key, json.dumps(counts))
     undo = (json.dumps(old_settings) if old_settings else None, old_prior and old_prior[0])
-    db.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, NULL, ?, ?)", (*values, *undo))
+    values = (*about, None, *undo, author)
+    db.execute(f"INSERT INTO steps VALUES ({', '.join('?' * len(values))})", values)
     for text, (old_id, new_id) in changes.items():
         set_current(db, text, new_id)
         if before is not None or what != "save":  # a first save cannot be undone

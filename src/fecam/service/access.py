@@ -7,18 +7,22 @@ foreign pages in a browser: the Host must be this machine (DNS rebinding), the O
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from fecam.api import OPERATIONS
 from fecam.service.problems import Problem
 from fecam.service.settings import ServiceSettings
 from fecam.service.tokens import TokenFile
 
 Headers = Mapping[bytes, bytes]
 
+AUTHOR = "fecam.author"
+"""Key of an ASGI scope: the name of the token of a request, or an empty string."""
+
 _LOCAL = {"127.0.0.1", "localhost", "[::1]"}
 _LIVENESS = {"/healthz", "/readyz"}
 _OPEN = {"/", "/openapi.json", "/docs", *_LIVENESS}
 _OPEN_FOLDERS = ("/page/", "/docs/")
 _OWN_PAGE = {b"same-origin", b"none"}
-_TEACHING = {("POST", "/v1/teach"), ("POST", "/v1/undo")}
+_CHANGES = {(op.method, op.path) for op in OPERATIONS if op.tag == "teach"}
 
 
 class Access:
@@ -30,15 +34,16 @@ class Access:
         host = settings.host
         self._hosts = {*_LOCAL, f"[{host}]" if ":" in host else host}
 
-    def check(self, method: str, path: str, headers: Headers) -> None:
-        """Raise `Problem` if a request is not allowed."""
+    def check(self, method: str, path: str, headers: Headers) -> str:
+        """Return the name of the token, if any; raise `Problem` if a request is not allowed."""
         if self._tokens is None and path not in _LIVENESS:
             self._check_host(headers)
         if path in _OPEN or path.startswith(_OPEN_FOLDERS):
-            return
+            return ""
         self._check_origin(headers)
-        if self._tokens is not None:
-            self._check_token(self._tokens, method, path, headers)
+        if self._tokens is None:
+            return ""
+        return self._check_token(self._tokens, method, path, headers)
 
     def _check_host(self, headers: Headers) -> None:
         if _name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
@@ -65,23 +70,25 @@ class Access:
             "this service rejects pages of other origins. Serve with --cors ORIGIN to allow one.",
         )
 
-    def _check_token(self, tokens: TokenFile, method: str, path: str, headers: Headers) -> None:
+    def _check_token(self, tokens: TokenFile, method: str, path: str, headers: Headers) -> str:
         kind, _, text = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        scope = tokens.scope_of(text.strip()) if kind.lower() == "bearer" else None
-        if scope is None:
+        token = tokens.find(text.strip()) if kind.lower() == "bearer" else None
+        if token is None:
             raise Problem(
                 401,
                 "token",
                 "a token is required: Authorization: Bearer TOKEN. `fecam token add` creates one.",
                 WWW_Authenticate='Bearer realm="fecam"',
             )
-        if scope != "teach" and (method == "DELETE" or (method, path.rstrip("/")) in _TEACHING):
+        is_change = method in ("DELETE", "PATCH") or (method, path.rstrip("/")) in _CHANGES
+        if is_change and token.scope != "teach":
             raise Problem(
                 403,
                 "scope",
                 "this token has scope read. To teach, forget and undo, use one of scope teach.",
                 WWW_Authenticate='Bearer realm="fecam", error="insufficient_scope", scope="teach"',
             )
+        return token.name
 
 
 def _name(host: str) -> str:

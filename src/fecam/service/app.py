@@ -39,7 +39,7 @@ class App:
             self._entry = CORSMiddleware(
                 self._entry,
                 allow_origins=list(settings.cors),
-                allow_methods=["GET", "POST", "DELETE"],
+                allow_methods=["GET", "POST", "DELETE", "PATCH"],
                 allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
                 expose_headers=["Retry-After", "X-Request-ID"],
             )

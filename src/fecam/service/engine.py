@@ -123,7 +123,7 @@ class Engine:
         predicted = await self._predictor.predict(encoded.features, top, reject)
         for i, answer in zip(encoded.rows, predicted.answers, strict=True):
             answers[i] = answer
-        return EncodedAnswers.encode(answers, predicted.version)
+        return predicted._replace(json=EncodedAnswers.encode(answers, predicted.version).json)
 
     async def encode(self, kind: str, items: Any) -> Encoded:
         """Return the features of the readable items, and a message for each of the others."""
@@ -166,6 +166,7 @@ class Engine:
         labels: Sequence[Any],
         note: str = "",
         idempotency_key: str = "",
+        author: str = "",
     ) -> tuple[LearnResult, int]:
         """Learn labeled items; on return the change is on disk and served."""
 
@@ -176,7 +177,7 @@ class Engine:
             self.model.reload()
             parsed = self.parse_labels(labels)
             options: dict[str, Any] = {"note": note, "strict": False, "kind": kind}
-            options["idempotency_key"] = idempotency_key
+            options |= {"idempotency_key": idempotency_key, "author": author}
             if kind != "images":
                 return self.model.learn(items, parsed, **options)
             rejected = oversized_images(items, self.limits.max_pixels)
@@ -190,16 +191,38 @@ class Engine:
 
         return await self._write(learn)
 
-    async def forget(self, label: str, *, purge: bool, note: str = "") -> tuple[Step, int]:
+    async def forget(self, label: str, *, purge: bool, author: str = "") -> tuple[Step, int]:
         """Remove a class."""
+        return await self._change(
+            lambda model: model.forget(model.label_of(label), purge=purge, author=author)
+        )
 
-        def forget() -> Step:
+    async def rename(self, label: str, new: Label, author: str = "") -> tuple[Step, int]:
+        """Give a class another label."""
+        return await self._change(
+            lambda model: model.rename(
+                model.label_of(label), self.parse_labels([new])[0], author=author
+            )
+        )
+
+    async def join(self, labels: Sequence[Label], new: Label, author: str = "") -> tuple[Step, int]:
+        """Combine classes into one."""
+        return await self._change(
+            lambda model: model.join(
+                [model.label_of(str(label)) for label in labels],
+                self.parse_labels([new])[0],
+                author=author,
+            )
+        )
+
+    async def _change(self, change: Callable[[Model], Step]) -> tuple[Step, int]:
+        def run() -> Step:
             self.model.reload()
             if self.model.snapshot is None:
                 raise model_empty_error()
-            return self.model.forget(self.model.label_of(label), purge=purge, note=note)
+            return change(self.model)
 
-        return await self._write(forget)
+        return await self._write(run)
 
     async def undo(self, count: int) -> tuple[list[Step], int]:
         """Undo the last steps."""

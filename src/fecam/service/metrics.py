@@ -1,6 +1,8 @@
 """Metrics for Prometheus, summed over all workers."""
 
+import math
 import os
+from collections import Counter as CountOf
 from functools import partial
 
 from prometheus_client import (
@@ -14,10 +16,16 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 from starlette.responses import Response
 
+from fecam.service.drift import DriftMonitor
 from fecam.service.engine import Engine
+from fecam.service.served_model import EncodedAnswers
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable of prometheus_client: the folder that workers share."""
+MAX_LABELS = 1000
+"""Classes with a series of their own in one process: each takes memory here and in Prometheus."""
+OTHER = "(other classes)"
+_NOVELTY = (-3.0, -2.0, -1.0, 0.0, 1.0, 1.64, 2.33, 3.0, 4.0, 6.0, 10.0)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -34,15 +42,33 @@ class Metrics:
             "fecam_request_seconds", "Duration of requests.",
             ("path",), buckets=_SECONDS, registry=self.registry,
         )  # fmt: skip
-        self.predicted = Counter(
+        self._predicted = Counter(
             "fecam_predicted_items", "Predicted items.", registry=self.registry
         )
+        self._rejected = Counter("fecam_rejected_items", "Rejected items.", registry=self.registry)
+        self._answers = Counter(
+            "fecam_answers", "Predicted items by nearest class.", ("label",), registry=self.registry
+        )
+        self._novelty = Histogram(
+            "fecam_novelty", "Novelty of predicted items; 5 % of known items are above 1.64.",
+            buckets=_NOVELTY, registry=self.registry,
+        )  # fmt: skip
         self.learned = Counter("fecam_taught_items", "Learned items.", registry=self.registry)
         gauge = partial(Gauge, registry=self.registry, multiprocess_mode="livemax")
         self._version = gauge("fecam_model_version", "Version of the model.")
         self._classes = gauge("fecam_model_classes", "Classes of the model.")
         self._samples = gauge("fecam_model_samples", "Samples of the model.")
         self._waiting = gauge("fecam_waiting", "Waiting requests.", ("queue",))
+        self._drift_share = gauge(
+            "fecam_drift_share",
+            "Share of items above the 5 % point of novelty, last window of a class.",
+            ("label",),
+        )
+        self._drift_alarm = gauge(
+            "fecam_drift_alarm", "1 if the last window of a class gave an alarm.", ("label",)
+        )
+        self._drift = DriftMonitor()
+        self._labels: set[str] = set()
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def count(self, path: str, method: str, status: int, seconds: float) -> None:
@@ -53,6 +79,29 @@ class Metrics:
             self._children[path, method, status] = children
         children[0].inc()
         children[1].observe(seconds)
+
+    def count_answers(self, n_items: int, answers: EncodedAnswers) -> None:
+        """Count the answers of one request, and update the drift of their classes."""
+        self._predicted.inc(n_items)
+        if answers.n_rejected:
+            self._rejected.inc(answers.n_rejected)
+        labels = [self._series(str(label)) for label in answers.nearest]
+        for label, count in CountOf(labels).items():
+            self._answers.labels(label).inc(count)
+        for novelty in answers.novelty:
+            if not math.isnan(novelty):
+                self._novelty.observe(novelty)
+        for window in self._drift.observe(labels, answers.novelty):
+            self._drift_share.labels(window.label).set(window.share)
+            self._drift_alarm.labels(window.label).set(float(window.alarm))
+
+    def _series(self, label: str) -> str:
+        """Return the label of a series: later classes than the first `MAX_LABELS` share one."""
+        if label not in self._labels:
+            if len(self._labels) == MAX_LABELS:
+                return OTHER
+            self._labels.add(label)
+        return label
 
     def response(self, engine: Engine) -> Response:
         """Return the metrics in the format of Prometheus."""

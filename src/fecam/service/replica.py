@@ -87,6 +87,14 @@ class Replica(Engine):
         """Forward to the writer."""
         return await self._forward("forget", *args, **kwargs)
 
+    async def rename(self, *args: Any, **kwargs: Any) -> Any:
+        """Forward to the writer."""
+        return await self._forward("rename", *args, **kwargs)
+
+    async def join(self, *args: Any, **kwargs: Any) -> Any:
+        """Forward to the writer."""
+        return await self._forward("join", *args, **kwargs)
+
     async def undo(self, *args: Any, **kwargs: Any) -> Any:
         """Forward to the writer."""
         return await self._forward("undo", *args, **kwargs)

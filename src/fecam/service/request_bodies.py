@@ -25,13 +25,7 @@ Body = TypeVar("Body", bound=api.Request)
 
 _DECODERS: dict[type[api.Request], Any] = {
     kind: msgspec.json.Decoder(kind, dec_hook=api.decode_image)
-    for kind in (
-        api.PredictRequest,
-        api.ExplainRequest,
-        api.DiscoverRequest,
-        api.LabeledRequest,
-        api.UndoRequest,
-    )
+    for kind in {operation.body for operation in api.OPERATIONS if operation.body is not None}
 }
 _QUERY = {"top", "reject", "min_version"}
 _MAX_FIELDS = 8

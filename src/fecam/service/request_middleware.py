@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fecam.service.access import Access
+from fecam.service.access import AUTHOR, Access
 from fecam.service.headers import headers_for, request_id
 from fecam.service.logs import event
 from fecam.service.metrics import Metrics
@@ -54,7 +54,7 @@ class RequestMiddleware:
         size = self._size(headers)
         self._free_bytes -= size
         try:
-            self._access.check(method, path, headers)
+            scope[AUTHOR] = self._access.check(method, path, headers)
             if self._free_bytes < 0 and size:
                 raise Problem(
                     503, "full", "too many large requests at once. Try again.", Retry_After="1"

@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from fecam import api
 from fecam.api import Operation
-from fecam.results import ClassMap, ForgetResult, ModelInfo, UnreadableItem
+from fecam.results import ChangeResult, ClassMap, ModelInfo, Step, UnreadableItem
+from fecam.service.access import AUTHOR
 from fecam.service.analysis import explanations, groups
 from fecam.service.engine import Engine
 from fecam.service.evaluation import evaluate as evaluate_predictions
@@ -43,6 +44,8 @@ class Routes:
             api.EVALUATE: self.evaluate,
             api.TEACH: self.teach,
             api.FORGET: self.forget,
+            api.RENAME: self.rename,
+            api.JOIN: self.join,
             api.UNDO: self.undo,
             api.MODEL: self.model,
             api.CLASSES: self.classes,
@@ -87,7 +90,7 @@ class Routes:
             await engine.wait_for_version(body.min_version)
         top = 1 if body.top is None else body.top
         encoded = await engine.predict(kind, items, top, body.reject)
-        self._metrics.predicted.inc(len(items))
+        self._metrics.count_answers(len(items), encoded)
         return Raw(encoded.json), encoded.version
 
     async def explain(self, request: Request) -> tuple[Any, int]:
@@ -153,7 +156,8 @@ class Routes:
             )
         kind, items, body = await read_items(request, api.LabeledRequest, engine.limits)
         labels = labels_of(body, len(items))
-        result, version = await engine.learn(kind, items, labels, body.note, key)
+        author = request.scope[AUTHOR]
+        result, version = await engine.learn(kind, items, labels, body.note, key, author)
         count, model = sum(result.n_learned.values()), engine.settings.model
         self._metrics.learned.inc(count)
         event("learned", items=count, new_classes=len(result.new_classes), version=version)
@@ -166,9 +170,25 @@ class Routes:
         if text not in YES + NO:
             raise invalid(f"purge={text[:40]!r} must be true or false.")
         purge = text in YES
-        step, version = await self._engine.forget(request.path_params["label"], purge=purge)
+        label, author = request.path_params["label"], request.scope[AUTHOR]
+        step, version = await self._engine.forget(label, purge=purge, author=author)
         event("forgotten", purge=purge, version=version)
-        return ForgetResult(**vars(step), version=version, step=step.number), version
+        return _change_result(step, version)
+
+    async def rename(self, request: Request) -> tuple[Any, int]:
+        """Give a class another label; this can be undone."""
+        body = await read_json(request, api.RenameRequest, self._engine.limits)
+        label, author = request.path_params["label"], request.scope[AUTHOR]
+        step, version = await self._engine.rename(label, body.label, author)
+        event("renamed", version=version)
+        return _change_result(step, version)
+
+    async def join(self, request: Request) -> tuple[Any, int]:
+        """Combine classes into one, with all their samples; this can be undone."""
+        body = await read_json(request, api.JoinRequest, self._engine.limits)
+        step, version = await self._engine.join(body.labels, body.label, request.scope[AUTHOR])
+        event("joined", classes=len(body.labels), version=version)
+        return _change_result(step, version)
 
     async def undo(self, request: Request) -> tuple[Any, int]:
         """Undo the last steps."""
@@ -243,6 +263,10 @@ class _Endpoint:
             milliseconds = round(1000 * (time.perf_counter() - start), 3)
             response = json_response(self._operation.response(result, version, milliseconds))
         await response(scope, receive, send)
+
+
+def _change_result(step: Step, version: int) -> tuple[ChangeResult, int]:
+    return ChangeResult(**vars(step), version=version, step=step.number), version
 
 
 def _route(operation: Operation, handler: Handler) -> Route:

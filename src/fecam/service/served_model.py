@@ -89,6 +89,10 @@ class EncodedAnswers(NamedTuple):
 
     json: bytes
     version: int
+    nearest: Sequence[Label] = ()
+    """The nearest class of each readable item, for the metrics, and its novelty."""
+    novelty: Sequence[float] = ()
+    n_rejected: int = 0
 
     @classmethod
     def encode(cls, answers: list[Answer], version: int) -> EncodedAnswers:
@@ -146,8 +150,15 @@ def _predict_group(
     for query in queries:
         end = start + len(query.rows)
         try:
-            answers = _answers(query, *(values[start:end] for values in columns))
-            outcomes.append(EncodedAnswers.encode(answers, served.version))
+            names, *_, novelty = own = [values[start:end] for values in columns]
+            answers = _answers(query, *own)
+            outcomes.append(
+                EncodedAnswers.encode(answers, served.version)._replace(
+                    nearest=[row[0] for row in names],
+                    novelty=novelty,
+                    n_rejected=sum(answer["label"] is None for answer in answers),
+                )
+            )
         except FecamError as error:
             outcomes.append(error)
         start = end

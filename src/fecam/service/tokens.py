@@ -40,7 +40,7 @@ class TokenFile:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     tokens = TokenFile(Path(folder) / "tokens.json")
     ...     text = tokens.add("camera", "read")
-    ...     tokens.scope_of(text), tokens.scope_of("guess")
+    ...     tokens.find(text).scope, tokens.find("guess")
     ('read', None)
     """
 
@@ -98,16 +98,13 @@ class TokenFile:
             raise SettingsError(f"a scope in {self.path} is not one of {', '.join(SCOPES)}.")
         return tokens
 
-    def scope_of(self, text: str) -> str | None:
-        """Return the scope of a token; None if it is unknown."""
-        given = _hash(text)
-        scope = None
-        for (
-            token
-        ) in self._current():  # no early exit, so that the time does not depend on the token
+    def find(self, text: str) -> Token | None:
+        """Return the stored token of a text; None if it is unknown."""
+        given, found = _hash(text), None
+        for token in self._current():  # no early exit: the time must not depend on the token
             if hmac.compare_digest(token.sha256, given):
-                scope = token.scope
-        return scope
+                found = token
+        return found
 
     def _current(self) -> list[Token]:
         """Return the tokens, read again if the file has changed; none if it is missing."""

@@ -19,7 +19,7 @@ from fecam.service.engine import Engine
 from fecam.service.problems import Problem, to_problem
 from fecam.service.settings import ServiceSettings
 
-CHANGES = ("learn", "forget", "undo")
+CHANGES = ("learn", "forget", "rename", "join", "undo")
 """Methods of `Engine` that replicas forward."""
 HEARTBEAT_S = 1.0
 """Seconds after which `Writer.status` returns even if nothing changed."""

@@ -13,7 +13,7 @@ from fecam.errors import TrainingError
 from fecam.learners.exemplars.exemplar_learner import ExemplarLearner, OldStatistics
 from fecam.learners.mechanisms.balanced_fine_tuning import fine_tune_balanced
 from fecam.learners.mechanisms.branches import Branches, auxiliary_loss, widen_classifier
-from fecam.learners.mechanisms.weight_alignment import align_weights
+from fecam.learners.mechanisms.weight_alignment import align_weights, norm_ratio
 from fecam.learners.task import LearningTask
 from fecam.training.classifiers import ClassifierName
 from fecam.training.hooks import Hooks, Step
@@ -147,4 +147,8 @@ class DER(ExemplarLearner):
     def align(self, task: LearningTask) -> None:
         """Scale the weights of new classes, if that is the correction."""
         if self.correction == "wa":
-            self.fitted = {"gamma": align_weights(self.classifier, task.n_old)}
+            ratio = norm_ratio(self.classifier, task.n_old)
+            self.fitted = {
+                "gamma": align_weights(self.classifier, task.n_old),
+                "norm ratio": ratio,
+            }

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_args
 from fecam.errors import TrainingError
 from fecam.learners.exemplars.exemplar_learner import ExemplarLearner
 from fecam.learners.mechanisms.logit_distillation import weighted_distillation
-from fecam.learners.mechanisms.weight_alignment import Norm, align_weights
+from fecam.learners.mechanisms.weight_alignment import Norm, align_weights, norm_ratio
 from fecam.learners.task import LearningTask
 from fecam.training.classifiers import ClassifierName
 from fecam.training.hooks import Hooks, Step
@@ -22,8 +22,9 @@ class WA(ExemplarLearner):
     .. math:: L = (1 - \lambda)\, \mathrm{CE}(z, y) + \lambda\, \mathrm{KD}_2(z^{old}, z)
 
     with a linear classifier, where :math:`\lambda` is the share of old classes. Then the weights of
-    new classes are scaled by :math:`\gamma`, the ratio of the mean norms of old and new ones, which
-    the record has under ``fitted``.
+    new classes are scaled by :math:`\gamma`, the ratio of the mean norms of old and new ones. The
+    record has it under ``fitted``, and the ratio before the limit. A ratio above 1 tells that new
+    classes were trained too shortly for their weights to outgrow the old ones.
 
     Parameters
     ----------
@@ -70,8 +71,9 @@ class WA(ExemplarLearner):
 
     def align(self, task: LearningTask) -> None:
         """Scale the weights of new classes."""
+        ratio = norm_ratio(self.classifier, task.n_old, self.norm)
         gamma = align_weights(self.classifier, task.n_old, self.norm, self.limit)
-        self.fitted = {"gamma": gamma}
+        self.fitted = {"gamma": gamma, "norm ratio": ratio}
 
 
 def clamp_weights(step: Step) -> None:

@@ -6,23 +6,55 @@ an index into them in every task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fecam.encoders.torch_runtime import as_features
+from fecam.data.dataset import fingerprint_of
+from fecam.encoders.torch_runtime import as_features, fingerprint_of_tensors
 from fecam.errors import TrainingError
+from fecam.learners.mechanisms.branches import Branches
 from fecam.learners.task import LearningTask
 from fecam.training.images import TrainingImages
 
 Array = NDArray[np.floating]
 
 
+_REMEMBERED: ContextVar[dict[str, Array] | None] = ContextVar("remembered", default=None)
+
+
+@contextmanager
+def remembered_features() -> Iterator[None]:
+    """Within it, the features of the same images by networks with equal weights are computed once.
+
+    For comparisons of learners that are trained alike; all features stay in memory until its end.
+    """
+    token = _REMEMBERED.set({})
+    try:
+        yield
+    finally:
+        _REMEMBERED.reset(token)
+
+
 def features_of(network: nn.Module, images: TrainingImages, device: torch.device) -> Array:
     """Return the features of images without augmentation, in evaluation mode."""
+    if isinstance(network, Branches) and isinstance(network.shared, nn.Identity):
+        return np.concatenate([features_of(x, images, device) for x in network.branches], 1)
+    if (remembered := _REMEMBERED.get()) is None:
+        return _features(network, images, device)
+    weights = fingerprint_of_tensors(network.state_dict())
+    key = fingerprint_of([weights, images.fingerprint, images.rows.numpy()])
+    if key not in remembered:
+        remembered[key] = _features(network, images, device)
+    return remembered[key]
+
+
+def _features(network: nn.Module, images: TrainingImages, device: torch.device) -> Array:
     network = network.to(device, memory_format=torch.channels_last).eval()
     with torch.inference_mode():
         batches = [as_features(network(x)) for _, x in images.eval_batches(256, device)]

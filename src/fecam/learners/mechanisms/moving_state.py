@@ -17,7 +17,7 @@ class MapOptions:
 
     ridge: float | None = None
     """The penalty of `fit_feature_map`; None: by leave-one-class-out."""
-    local: bool = True
+    local: bool = False
     """Whether means also follow the drift of samples near them."""
     residuals: bool = True
     """Whether the residual covariance is added to that of each class."""

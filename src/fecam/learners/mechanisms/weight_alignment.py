@@ -10,6 +10,12 @@ from torch import nn
 Norm = Literal["l2", "l1"]
 
 
+def norm_ratio(classifier: nn.Module, n_old: int, norm: Norm = "l2") -> float:
+    """Return the mean norm of the rows of old classes, divided by that of new ones."""
+    norms = classifier.weight.detach().norm(p=1 if norm == "l1" else 2, dim=1)
+    return float(norms[:n_old].mean() / norms[n_old:].mean().clamp(min=1e-12))
+
+
 def align_weights(
     classifier: nn.Module, n_old: int, norm: Norm = "l2", limit: float | None = 1.0
 ) -> float:
@@ -26,10 +32,8 @@ def align_weights(
     >>> align_weights(classifier, 2)
     0.5
     """
+    gamma = norm_ratio(classifier, n_old, norm)
+    gamma = gamma if limit is None else min(gamma, limit)
     with torch.no_grad():
-        weight = classifier.weight
-        norms = weight.norm(p=1 if norm == "l1" else 2, dim=1)
-        gamma = norms[:n_old].mean() / norms[n_old:].mean().clamp(min=1e-12)
-        gamma = gamma if limit is None else gamma.clamp(max=limit)
-        weight[n_old:] *= gamma
-    return float(gamma)
+        classifier.weight[n_old:] *= gamma
+    return gamma

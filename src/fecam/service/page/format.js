@@ -64,6 +64,6 @@ export function classCounts(counts) {
   return list(others > 0 ? [...texts, plural(others, "more class", "more classes")] : texts);
 }
 
-const VERBS = { learn: "learned", unlearn: "unlearned", forget: "forgot", merge: "merged", save: "saved" };
+const VERBS = { learn: "learned", unlearn: "unlearned", forget: "forgot", rename: "renamed", join: "joined", merge: "merged", save: "saved" };
 
 export const step = ({ what, counts }) => `${VERBS[what] ?? what} ${classCounts(counts)}`.trim();
