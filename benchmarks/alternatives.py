@@ -571,11 +571,12 @@ def table(results: dict[str, Any]) -> str:
 
 
 def merge_text(record: dict[str, Any]) -> str:
-    """Say how many answers stay the same, or that it must be trained again."""
+    """Say how many answers stay the same, or that it must be trained again if that is possible."""
     if "merge" not in record:
         return ""
-    agreement = record["merge"]
-    return "train again" if agreement is None else f"{100 * agreement:.1f} %"
+    if record["merge"] is None:
+        return "train again" if record["samples"] else "no"
+    return f"{100 * record['merge']:.1f} %"
 
 
 def seconds_text(seconds: float | None) -> str:
