@@ -677,7 +677,7 @@ def test_unknown_examples_become_classes(numbers, browser):
         visit["#rows"].fill("6, 1, 0.2")
         visit.expect(visit["#live-answer h3"]).to_have_text("low")
         assert visit["#live-keep"].is_hidden()
-        # Why: the distances, what they consist of, and what is known of the class.
+        # Why: the distances, what they consist of, and the number of examples.
         visit["#live-why"].click()
         dialog = visit["#why-dialog"]
         visit.expect(dialog).to_contain_text("Why low?")
