@@ -25,7 +25,7 @@ from fecam.data.paths import cache_folder
 from fecam.report import Run, summary_table, write_report
 from fecam.report.drawing import as_svg
 from fecam.report.plots import few_shot_curves
-from fecam.report.tables import is_few_shot
+from fecam.report.tables import crossed_tables, is_few_shot
 from records import merged, write_records
 from reporting import options, say, write
 from stamps import EXPERIMENTS, LEARNERS, Stamp
@@ -78,7 +78,9 @@ def main() -> None:
 def show(folders: list[Path], *, quick: bool) -> None:
     """Write the table of the runs of one experiment, and its records if it has learners."""
     run = merged(folders)
-    table, shipped = summary_table(run).as_markdown(), spec.load(run.name)
+    shipped = spec.load(run.name)
+    tables = [f"*{table.caption}*\n\n{table.as_markdown()}" for table in crossed_tables(run)]
+    table = "\n\n".join([*tables, summary_table(run).as_markdown()])
     trained = shipped.learners or shipped.networks
     measures = (*EXPERIMENTS, *LEARNERS) if trained else EXPERIMENTS
     if shipped.learners and not quick:

@@ -44,7 +44,8 @@ def merged(folders: Iterable[Path]) -> Run:
     ranks = {method.label: rank for rank, method in enumerate(shipped.methods)}
     records.sort(key=lambda record: ranks.get(record["head"], len(ranks)))
     about = {**runs[-1].about, "title": shipped.title, "paper": dict(shipped.paper) or None}
-    return replace(runs[-1], about=about, records=tuple(records))
+    toml = shipped.as_toml()  # each folder may have some of its heads
+    return replace(runs[-1], about=about, spec=toml, records=tuple(records))
 
 
 def write_records(folders: Sequence[Path], to: Path = RECORDS) -> list[Path]:

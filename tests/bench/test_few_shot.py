@@ -9,6 +9,8 @@ from fecam.bench import runner, spec
 from fecam.bench.preparation import load_data
 from fecam.data import load
 from fecam.errors import SpecError
+from fecam.report import read_run
+from fecam.report.tables import crossed_tables
 
 SIGNS = """
 seeds = [3]
@@ -142,6 +144,13 @@ def test_every_head_is_run_on_every_network(experiment, tmp_path):
         assert tasks["own", seed, task]["accuracy"] == tasks["plain, ncm", seed, task]["accuracy"]
         # The rule of CLOSER is a cosine to means, as that of this head.
         assert tasks["closer", seed, task]["parts"] == tasks["closer, ncm", seed, task]["parts"]
+    tables = crossed_tables(read_run(tmp_path / "run"))
+    assert [table.header for table in tables] == [("network", "own", "teen", "ncm")] * 5
+    assert [row[0].text for row in tables[0].rows] == ["plain", "closer"]
+    assert tables[0].rows[1][1].text == "\N{EN DASH}"
+    last = np.mean([tasks["closer, teen", seed, 2]["accuracy"] for seed in (3, 4)])
+    assert tables[1].caption == "last, in percent"
+    assert tables[1].rows[1][2].text.startswith(f"{100 * last:.1f}")
 
 
 def test_a_resumed_run_trains_no_network_again(experiment, tmp_path):

@@ -273,6 +273,30 @@ def test_a_batch_must_have_more_images_than_features():
 # -------------------------------------------------------------------------------------- FeCAM, ours
 
 
+def test_features_of_the_first_network_stay_beside_those_of_the_current_one(tmp_path):
+    train_data, test = tasks()
+    learner = learned("fecam-moving", 1)
+    first = learner.features(test)
+    half = first.shape[1] // 2
+    means = {k: v.raw_mean[:half] for k, v in learner.head.state_.classes.items()}
+    for data in train_data[1:]:
+        finish(learner, data)
+    now = learner.features(test)
+    np.testing.assert_allclose(now[:, :half], first[:, :half], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(now[:, half:], first[:, half:], rtol=1e-2)
+    for label, mean in means.items():
+        moved = learner.head.state_.classes[label].raw_mean[:half]
+        np.testing.assert_allclose(moved, mean, rtol=1e-3, atol=1e-4)
+    alone = learned("fecam-moving", 3, first_network=False)
+    np.testing.assert_array_equal(alone.features(test), now[:, half:])
+    assert learner.memory()["first network"] == learner.memory()["network"]
+    assert learner.n_parameters() > 1.9 * alone.n_parameters()
+    learner.save(tmp_path / "state")
+    again = new("fecam-moving")
+    again.load(tmp_path / "state")
+    np.testing.assert_array_equal(again.predict(test), learner.predict(test))
+
+
 def test_a_linear_drift_moves_the_statistics_of_fecam_exactly():
     from fecam import FeCAMClassifier
 

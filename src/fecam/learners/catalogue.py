@@ -203,7 +203,7 @@ _LEARNERS: Registry[Entry] = Registry(
             Entry(
                 "fecam-moving",
                 "FeCAM whose counts, means and covariances follow a network trained as LwF",
-                "statistics of FeCAM; the old network while a task is learned",
+                "statistics of FeCAM, the first network; the old network while a task is learned",
                 "of this package; a linear map by leave-one-class-out and local drift",
                 "statistics of a linear drift exactly; a network that does not move",
                 f"{_MOVING}.fecam_moving:FeCAMMoving",

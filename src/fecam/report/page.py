@@ -14,6 +14,7 @@ from fecam.report.layout import details, figures, page, section
 from fecam.report.reading import Run, read_run
 from fecam.report.tables import (
     cost_table,
+    crossed_tables,
     few_shot_table,
     joint_table,
     more_table,
@@ -124,6 +125,9 @@ def run_sections(
         ("what", "Experiment", facts(run)),
         ("results", "Results", "\n".join(results) if run.heads or run.paper else NO_RECORDS),
     ]
+    if crossed := crossed_tables(run):
+        tables = "\n".join(table.as_html() for table in crossed)
+        parts.append(("networks", "Networks and heads", tables))
     if "curves" in by_section:
         numbers = details("The values of the curves", task_table(run).as_html())
         if (harmonic := few_shot_table(run)) is not None:

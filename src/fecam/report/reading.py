@@ -60,6 +60,15 @@ class Run:
         """The paper's values in percent, by head and metric; empty if there are none."""
         return dict((self.about.get("paper") or {}).get("figures") or {})
 
+    @cached_property
+    def networks(self) -> dict[str, str]:
+        """The network of each head by its label, of an experiment with several networks."""
+        try:
+            heads = tomllib.loads(self.spec).get("heads", [])
+            return {head["label"]: head["network"] for head in heads if "network" in head}
+        except (tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError):
+            return {}  # a spec of another version, or edited by hand
+
     def analysis(self, name: str) -> list[Mapping[str, Any]]:
         """Return the data of an analysis.
 

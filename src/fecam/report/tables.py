@@ -20,6 +20,8 @@ TITLES = {
 MAIN = ("average", "last", "base", "later")
 FEW_SHOT = (*MAIN, "harmonic", "average_later", "performance_drop")
 """The metrics of few-shot papers: the first table of such a run has them."""
+CROSSED = ("average", "last", "base", "later", "harmonic")
+"""The metrics of tables with a row per network."""
 COSTS = ("seconds_to_learn", "seconds_to_predict", "bytes", "parameters")
 MORE = tuple(name for name in TITLES if name not in (*MAIN, *COSTS))
 ALWAYS = MAIN[:2]
@@ -179,6 +181,37 @@ def few_shot_table(run: Run) -> Table | None:
     ]
     header = ("head", *[f"task {i + 1}" for i in range(1, last + 1)])
     return text_table(header, rows, "Harmonic mean of base and later accuracy, in percent")
+
+
+def crossed_tables(run: Run) -> list[Table]:
+    """Return a table per metric with a row per network and a column per head.
+
+    Parameters
+    ----------
+    run : Run
+        A run, from `read_run`.
+
+    Returns
+    -------
+    list of Table
+        Empty unless the experiment runs its heads on several networks. The best head of each
+        network is marked.
+    """
+    summary = {row["head"]: row for row in run.summary}
+    cells: dict[str, dict[str, str]] = {}
+    for label, network in run.networks.items():
+        if label in summary:
+            cells.setdefault(network, {})[label.removeprefix(f"{network}, ")] = label
+    heads = list(dict.fromkeys(head for own in cells.values() for head in own))
+    tables = []
+    for metric in CROSSED if len(cells) > 1 else ():
+        rows = []
+        for network, own in cells.items():
+            values = [summary[own[head]].get(metric) if head in own else None for head in heads]
+            rows.append((Cell(network), *_column(values, metric)))
+        caption = f"{TITLES[metric].removesuffix(' %')}, in percent"
+        tables.append(Table(("network", *heads), tuple(rows), caption))
+    return tables
 
 
 def joint_table(runs: Mapping[str, Run]) -> Table:

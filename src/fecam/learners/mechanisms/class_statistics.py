@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fecam.data.dataset import fingerprint_of
 from fecam.encoders.torch_runtime import as_features, fingerprint_of_tensors
 from fecam.errors import TrainingError
+from fecam.learners.mechanisms.branches import Branches
 from fecam.learners.task import LearningTask
 from fecam.training.images import TrainingImages
 
@@ -42,6 +43,8 @@ def remembered_features() -> Iterator[None]:
 
 def features_of(network: nn.Module, images: TrainingImages, device: torch.device) -> Array:
     """Return the features of images without augmentation, in evaluation mode."""
+    if isinstance(network, Branches) and isinstance(network.shared, nn.Identity):
+        return np.concatenate([features_of(x, images, device) for x in network.branches], 1)
     if (remembered := _REMEMBERED.get()) is None:
         return _features(network, images, device)
     weights = fingerprint_of_tensors(network.state_dict())

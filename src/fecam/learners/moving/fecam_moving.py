@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fecam import heads
 from fecam.classifier import FeCAMClassifier
 from fecam.core.feature_map import fit_feature_map, fit_local_map
 from fecam.errors import TrainingError
 from fecam.heads.head import Floats
+from fecam.learners.mechanisms.branches import Branches
 from fecam.learners.mechanisms.class_statistics import labels_of
 from fecam.learners.mechanisms.moving_means import Drift, Transform
 from fecam.learners.mechanisms.moving_state import MapOptions, move_state
@@ -19,6 +20,9 @@ from fecam.learners.moving.moving_learner import MovingLwF
 from fecam.learners.recipe import Recipe
 from fecam.learners.task import LearningTask
 from fecam.validation import check_number
+
+FIRST = "first network"
+"""What its weights are called in `Learner.kept`, and its bytes in `Learner.memory`."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -35,6 +39,10 @@ class FeCAMMoving(MovingLwF):
     a mean. A class that was moved far, or often, counts as fewer samples, so its distances are
     divided by more (`fecam.core.transport`).
 
+    With ``first_network``, the features of the first network stand beside those of the current one
+    in x. Their part of the map is the identity, without residuals, so that what a strong first
+    network knows is not lost; it also helps to predict how the others moved.
+
     Its statistics are those of the head, `FeCAMClassifier` with default settings unless another
     head is put on the features. Of heads without class covariances only the means move.
 
@@ -44,6 +52,8 @@ class FeCAMMoving(MovingLwF):
         Of the distillation of old outputs.
     temperature : float
         Of the distillation.
+    first_network : bool
+        Whether the network of the first task is kept.
     ridge : float, optional
         The penalty of the map, relative to the mean squared feature; by default estimated.
     local : bool
@@ -55,6 +65,7 @@ class FeCAMMoving(MovingLwF):
         Whether a moved class counts as fewer samples.
     """
 
+    first_network: bool = True
     ridge: float | None = None
     local: bool = False
     residuals: bool = True
@@ -62,6 +73,8 @@ class FeCAMMoving(MovingLwF):
 
     pair: tuple[Floats, Floats] | None = field(init=False, repr=False, default=None)
     """The features of the current images before and after the training."""
+
+    _first: nn.Module | None = field(init=False, repr=False, default=None)
 
     def check_options(self) -> None:
         """Raise for options that are out of range."""
@@ -84,15 +97,43 @@ class FeCAMMoving(MovingLwF):
         FeCAMMoving
             This learner, which has learned nothing.
         """
+        self._first = None
         return super().start(recipe, heads.make("fecam") if head is None else head)
 
     def after_task(self, task: LearningTask) -> None:
-        """Compute the features that the map is estimated from."""
+        """Keep the first network, or compute the features that the map is estimated from."""
         self.pair = None
+        if task.first and self.first_network:
+            weights = self.network.state_dict()
+            self.kept[FIRST] = {name: x.detach().clone() for name, x in weights.items()}
         if self.old is not None:
-            old, new = (self.features_by(x, task) for x in (self.old.network, self.network))
+            networks = (self._beside_first(x) for x in (self.old.network, self.network))
+            old, new = (self.features_by(x, task) for x in networks)
             self.pair = old, new
             self.drift = self.estimate(task, old, new)
+
+    def feature_network(self) -> nn.Module:
+        """Return the network, with the first one beside it."""
+        return self._beside_first(self.network)
+
+    def _beside_first(self, network: nn.Module) -> nn.Module:
+        if not self.first_network:
+            return network
+        if self._first is None:
+            self._first = self.make_network(0)
+            self._first.load_state_dict(self.kept[FIRST])
+        return Branches(nn.Identity(), [self._first, network])
+
+    def n_parameters(self) -> int:
+        """Return the number of weights of both networks and of the classifier.
+
+        Returns
+        -------
+        int
+            Those that are frozen included.
+        """
+        first = sum(x.numel() for x in self.network.parameters()) if self.first_network else 0
+        return super().n_parameters() + first
 
     def estimate(self, task: LearningTask, old: Floats, new: Floats) -> Drift:
         """Return the drift of means alone, for heads without class covariances."""
