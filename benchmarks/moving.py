@@ -30,7 +30,7 @@ from fecam.learners.learner import Learner
 from fecam.learners.mechanisms.class_statistics import remembered_features
 from fecam.learners.oracle_ladder import OracleLadder, features_and_labels
 from fecam.learners.recipe import recipe_for
-from fecam.report.drawing import QUIET, Figure, line_style, new_figure, styled
+from fecam.report.drawing import QUIET, Figure, as_svg, line_style, new_figure, styled
 from fecam.scenarios import build
 from reporting import markdown, options, read, say, write
 from stamps import EXPERIMENTS, LEARNERS
@@ -216,8 +216,9 @@ def main() -> None:
                 text = table(records, order)
                 write(name, text, {"records": records}, quick=args.quick, measures=MEASURES)
     print(text, flush=True)
-    if not args.quick and (figure := draw(records)) is not None:
-        figure.savefig(PICTURES / f"{name}.svg", format="svg", metadata={"Date": None})
+    drawn = {record["label"] for record in records if record.get("drift")}
+    if not args.quick and drawn.issuperset(PICTURED) and (figure := draw(records)) is not None:
+        (PICTURES / f"{name}.svg").write_bytes(as_svg(figure))
 
 
 if __name__ == "__main__":
