@@ -24,7 +24,8 @@ import os
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import solve_triangular
+from scipy.spatial.distance import cdist
 from scipy.special import softmax
 from sklearn.covariance import shrunk_covariance
 from sklearn.metrics import roc_auc_score
@@ -78,13 +79,14 @@ def relative_mahalanobis(
     labels, index = np.unique(y, return_inverse=True)
     means = np.stack([rows[index == i].mean(axis=0) for i in range(len(labels))])
 
-    def squares(covariance: np.ndarray, differences: np.ndarray) -> np.ndarray:
-        factor = cho_factor(shrunk_covariance(covariance, 0.03))
-        return np.sum(differences * cho_solve(factor, differences.T).T, axis=1)
+    def squares(covariance: np.ndarray, centers: np.ndarray) -> np.ndarray:
+        lower = np.linalg.cholesky(shrunk_covariance(covariance, 0.03))
+        x, c = (solve_triangular(lower, z.T, lower=True).T for z in (queries, centers))
+        return cdist(x, c, "sqeuclidean").min(axis=1)
 
     within = np.cov(rows - means[index], rowvar=False)
-    nearest = np.min([squares(within, queries - mean) for mean in means], axis=0)
-    return nearest - squares(np.cov(rows, rowvar=False), queries - rows.mean(axis=0))
+    mean = rows.mean(axis=0, keepdims=True)
+    return squares(within, means) - squares(np.cov(rows, rowvar=False), mean)
 
 
 def measure(data: Data, stream: str, lessons: int, *, others: bool = True) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Statistics that follow a network that goes on learning: methods, oracle ladder, drift.
 
-    python benchmarks/moving.py EXPERIMENT [--root FOLDER] [--learner LABEL ...] [--folder FOLDER]
+    python benchmarks/moving.py EXPERIMENT [--images N] [--root FOLDER] [--learner LABEL ...]
 
 The learners of an experiment such as cifar100-moving-cold, in one process, so that those that are
 trained alike share training and features. Each has FeCAM as its head as well, for the ladder: its
@@ -30,12 +30,13 @@ from fecam.learners.learner import Learner
 from fecam.learners.mechanisms.class_statistics import remembered_features
 from fecam.learners.oracle_ladder import OracleLadder, features_and_labels
 from fecam.learners.recipe import recipe_for
-from fecam.report.drawing import QUIET, Figure, line_style, new_figure, styled
+from fecam.report.drawing import QUIET, Figure, as_svg, line_style, new_figure, styled
 from fecam.scenarios import build
 from reporting import markdown, options, read, say, write
 from stamps import EXPERIMENTS, LEARNERS
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+PICTURED = ("LwF, SDC", "LDC", "FeCAM, moving")
 MEASURES = (*EXPERIMENTS, *LEARNERS)
 GAP = "\N{EN DASH}"
 FROZEN = {"Frozen, NCM": "ncm", "Frozen, FeCAM": "fecam"}
@@ -169,10 +170,9 @@ def _spread(values: Any) -> str:
 def draw(records: list[dict[str, Any]]) -> Figure:
     """Draw the predicted drift of each old class against the true one, per method."""
     figure, axes = new_figure(3.6)
-    last = [record for record in records if record.get("drift")]
     top = 0.0
-    for index, label in enumerate(dict.fromkeys(record["label"] for record in last)):
-        drifts = [d for record in last if record["label"] == label for d in record["drift"]]
+    for index, label in enumerate(PICTURED):
+        drifts = [d for r in records if r["label"] == label for d in r.get("drift", [])]
         true, predicted = ([d[name] for d in drifts] for name in ("true", "predicted"))
         style = {**line_style(index), "linestyle": "none"}
         axes.plot(true, predicted, label=label, markersize=2.5, **style)
@@ -187,23 +187,25 @@ def main() -> None:
     """Run, write records, tables and a picture."""
     parser = options(__doc__)
     parser.add_argument("experiment")
+    parser.add_argument("--images", type=int, metavar="N", help="per class, instead of its own")
     parser.add_argument("--root", help="the folder of the data set")
     parser.add_argument("--learner", action="append", metavar="LABEL", help="default: all")
     parser.add_argument("--seed", type=int, action="append", metavar="N")
     parser.add_argument("--folder", type=Path, default=Path("moving-runs"), help="checkpoints")
     args = parser.parse_args()
-    experiment = spec.load(args.experiment)
+    changes = {"scenario.samples_per_class": args.images} if args.images else {}
+    experiment = spec.load(args.experiment, changes)
     chosen = [
         row
         for row in experiment.learners
         if (row.label in args.learner if args.learner else row.name != "joint")
     ]
-    name = f"moving-{experiment.name}"
+    name = f"moving-{experiment.name}{f'-{args.images}-images' if args.images else ''}"
     records = (read(name, quick=args.quick) or {"records": []})["records"]
     text = ""
     order = [*FROZEN, *(row.label for row in experiment.learners)]
     for seed in args.seed or experiment.seeds:
-        run = Run(experiment, seed, args.root, args.folder / experiment.name)
+        run = Run(experiment, seed, args.root, args.folder / name)
         jobs = [run.frozen(chosen[0]), *(run.records(row) for row in chosen)]
         with remembered_features():
             for record in chain.from_iterable(jobs):
@@ -214,8 +216,9 @@ def main() -> None:
                 text = table(records, order)
                 write(name, text, {"records": records}, quick=args.quick, measures=MEASURES)
     print(text, flush=True)
-    if not args.quick and (figure := draw(records)) is not None:
-        figure.savefig(PICTURES / f"{name}.svg", format="svg", metadata={"Date": None})
+    drawn = {record["label"] for record in records if record.get("drift")}
+    if not args.quick and drawn.issuperset(PICTURED) and (figure := draw(records)) is not None:
+        (PICTURES / f"{name}.svg").write_bytes(as_svg(figure))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ SYMBOLS = {
     r"\varepsilon": "&epsilon;",
     r"\lambda": "&lambda;",
     r"\mu": "&mu;",
+    r"\nu": "&nu;",
     r"\phi": "&phi;",
     r"\rho": "&rho;",
     r"\sigma": "&sigma;",
@@ -33,6 +34,7 @@ SYMBOLS = {
     r"\lVert": "&Vert;",
     r"\|": "&Vert;",
     r"\partial": "&part;",
+    r"\nabla": "&nabla;",
     r"\rVert": "&Vert;",
     r"\kappa": "&kappa;",
     r"\ell": "&#8467;",
@@ -77,6 +79,7 @@ SYMBOLS = {
     r"\Bigl": "",
     r"\Bigr": "",
     r"\,": " ",
+    r"\!": "",
     r"\;": " ",
     r"\ ": " ",
 }
@@ -89,7 +92,7 @@ def formula(latex: str) -> str:
     '<i class="formula">&Sigma;<sub>ij</sub> / &sigma;<sub>i</sub><sup>2</sup></i>'
     """
     html = latex.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
-    html = re.sub(r"\\(?:mathrm|mathbf|text|operatorname)\{([^{}]*)\}", r"\1", html)
+    html = re.sub(r"\\(?:mathrm|mathbf|text|operatorname|overline)\{([^{}]*)\}", r"\1", html)
     html = re.sub(r"\\(?:hat|tilde|bar)[ {]?(\w|\\\w+)\}?", r"\1", html)
     for symbol in sorted(SYMBOLS, key=len, reverse=True):
         html = html.replace(symbol, SYMBOLS[symbol])
@@ -97,8 +100,10 @@ def formula(latex: str) -> str:
     html = re.sub(r"\^(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sup>{m[1] or m[2]}</sup>", html)
     html = html.replace(r"\tfrac", r"\frac")
     html = re.sub(r"\\frac(\w)(\w)", r"\1/\2 ", html)
+    html = re.sub(r"\\frac(\w)\{([^{}]*)\}", r"\1/(\2)", html)
     html = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1) / (\2)", html)
     html = re.sub(r"\\sqrt\{([^{}]*)\}", r"&radic;(\1)", html)
+    html = re.sub(r"\\sqrt (\w)", r"&radic;\1", html)
     if "\\" in html:
         raise ValueError(f"cannot show the formula {latex!r}: add its symbols to {__file__}")
     return f'<i class="formula">{html}</i>'

@@ -32,11 +32,11 @@ from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.compression import compressed
 from fecam.core.compression_loss import CompressionEstimate, estimate_compression
 from fecam.core.distances import Neighbors
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.explanation import explain_query
 from fecam.core.measurement import measured_rows, novelty_scores
 from fecam.core.metric import Metric
 from fecam.core.novelty import MIN_CLASSES, fitted_scale
-from fecam.core.predictor import Predictor
 from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
@@ -88,7 +88,7 @@ class _Ranking(NamedTuple):
     """The checked samples."""
     queries: Array
     """The same, transformed."""
-    predictor: Predictor
+    predictor: CalibratedPredictor
     neighbors: Neighbors
     """The nearest classes, whatever the priors."""
     indices: np.ndarray[Any, Any]
@@ -319,13 +319,13 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return metric
 
     @property
-    def predictor_(self) -> Predictor:
+    def predictor_(self) -> CalibratedPredictor:
         """What predictions need, derived from the state when it is first needed."""
         state, metric = self.state_, self.metric_
         predictor = self._predictor
         if predictor is None or predictor.state is not state or predictor.metric != metric:
             prior = self._prior_under(metric)
-            predictor = self._predictor = Predictor(
+            predictor = self._predictor = CalibratedPredictor(
                 state, metric, previous=predictor, prior=prior, tuning=self._tuning
             )
         return predictor
@@ -350,7 +350,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
     # Class attributes, because scikit-learn's __init__ sets parameters only.
     _state: ClassifierState | None = None
-    _predictor: Predictor | None = None
+    _predictor: CalibratedPredictor | None = None
     _tuning: SearchTuning = TUNING
 
     # ------------------------------------------------------------------ learning
@@ -767,7 +767,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         check_compatible(params, metric, state)
         derived = None if previous is None else previous._predictor
         self._state = state
-        self._predictor = Predictor(
+        self._predictor = CalibratedPredictor(
             state, metric, previous=derived, prior=prior, tuning=self._tuning
         )
         self.n_features_in_ = state.n_features_in
@@ -857,14 +857,16 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         after = before.learn(statistics, average_domains=metric.average_domains)
         previous = self._predictor if before is self._state else None
         old_prior = self._prior_under(metric) if before is self._state else None
-        prior = Predictor(after, metric, prior=old_prior).updated_prior(may_lag=True)
+        prior = CalibratedPredictor(after, metric, prior=old_prior).updated_prior(may_lag=True)
         dof = sum(stats.count - 1 for stats in after.classes.values())
         moments = {
             label: sample_distances(features, after.classes[label], metric, prior, dof)
             for label, features in rows.items()
         }
         after = after.with_measurements(moments, {})
-        predictor = Predictor(after, metric, previous=previous, prior=prior, tuning=self._tuning)
+        predictor = CalibratedPredictor(
+            after, metric, previous=previous, prior=prior, tuning=self._tuning
+        )
         measured = {}
         with suppress(FecamError):  # a singular or damaged matrix: predictions report it
             measured = measured_rows(predictor, rows)
@@ -1138,7 +1140,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return ranking.array, Predictions(labels, ranking.distances, ranking.probabilities, novelty)
 
     def _novelty(
-        self, queries: Array, predictor: Predictor, neighbors: Neighbors
+        self, queries: Array, predictor: CalibratedPredictor, neighbors: Neighbors
     ) -> np.ndarray[Any, Any]:
         """The novelty of queries; NaN while there is no evidence."""
         classes = list(predictor.state.classes.values())
@@ -1194,7 +1196,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         array = self._checked(X)
         return array, predictor.exhaustive(self._queries(array, predictor))
 
-    def _predictor_with_classes(self) -> Predictor:
+    def _predictor_with_classes(self) -> CalibratedPredictor:
         predictor = self.predictor_
         if not predictor.labels:
             raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
@@ -1223,7 +1225,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         validate_data(self, X=X, reset=False, skip_check_array=True)
         return array
 
-    def _queries(self, array: Array, predictor: Predictor, unit: bool | None = None) -> Array:
+    def _queries(
+        self, array: Array, predictor: CalibratedPredictor, unit: bool | None = None
+    ) -> Array:
         """Samples transformed as the prototypes are."""
         state = predictor.state
         queries = to_backend_of(array, state.like)

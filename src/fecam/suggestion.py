@@ -1,11 +1,13 @@
 r"""Suggestion: which items to label next, and which labels look wrong.
 
-**Next labels.** Items are clustered by k-means with the weights :math:`1 - (p_1 - p_2)`, one minus
-the margin between the two most probable classes, in the coordinates of the pooled metric; or in the
-space of `fecam.core.discriminant`, once the model has as many degrees of freedom as features. The
-item nearest to the center of each of the :math:`n` clusters is suggested. So suggested items are
-uncertain, differ from each other, and are typical of many items like them; those of a class that is
-not learned, or learned from few samples, have a small margin.
+**Next labels.** The model is projected on the first principal components of the items, whose
+covariance is better known than that of few labeled samples. Items are clustered by k-means with the
+weights :math:`1 - (p_1 - p_2)`, one minus the margin between the two most probable classes, in the
+coordinates of the pooled metric; or in the space of `fecam.core.discriminant`, once the model has
+as many degrees of freedom as components. The item nearest to the center of each of the :math:`n`
+clusters is suggested. So suggested items are uncertain, differ from each other, and are typical of
+many items like them; those of a class that is not learned, or learned from few samples, have a
+small margin.
 
 **Wrong labels.** Each labeled item is compared with its class and its nearest rivals, as if it had
 not been learned (`fecam.core.leave_one_out`). Its label looks wrong if a rival is far more
@@ -22,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.extmath import randomized_svd
 
-from fecam.classifier import FeCAMClassifier
-from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
+from fecam.classifier import FeCAMClassifier, Predictions
+from fecam.core.arrays import Array, is_array, namespace, to_backend_of, to_numpy
 from fecam.core.calibration import log_softmax, novelty_threshold, softmax_logits
 from fecam.core.calibration_rows import Floats
+from fecam.core.compression import compressed
 from fecam.core.discriminant import in_discriminant_space
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.predictor import Predictor
@@ -39,6 +43,9 @@ __all__ = ["find_mislabeled", "suggest"]
 
 MAX_ITEMS = 20_000
 """Maximum number of items that are clustered; of more, a random subset is."""
+N_COMPONENTS = 96
+"""Number of principal components of the items that are used, if there are more features: along the
+others, the variance within classes is uncertain while labels are few."""
 MAX_RIVALS = 16
 """Number of nearest classes that a labeled item is compared with."""
 BLOCK_ROWS = 512
@@ -47,11 +54,11 @@ UNCERTAIN = 0.3
 """Margin below which an item is said to lie between two classes."""
 FEW_SAMPLES = 10
 """Number of samples below which a class is said to have few."""
-WRONG = 0.1
+WRONG = 0.05
 """Probability of a label, relative to the most probable class, below which it looks wrong."""
 
 
-def suggest(classifier: FeCAMClassifier, X: object, n: int = 20) -> list[Suggestion]:
+def suggest(classifier: FeCAMClassifier, X: Any, n: int = 20) -> list[Suggestion]:
     """Return the samples to label next.
 
     Parameters
@@ -77,40 +84,61 @@ def suggest(classifier: FeCAMClassifier, X: object, n: int = 20) -> list[Suggest
     [2]
     """
     check_int("n", n, error=InputError)
+    X = X if is_array(X) or hasattr(X, "iloc") else np.asarray(X)
     queries = classifier.queries(X)
     number = queries.shape[0]
     rows = np.arange(number)
     if number > MAX_ITEMS:
         rows = np.sort(np.random.default_rng(0).permutation(number)[:MAX_ITEMS])
-        queries = namespace(queries).take(queries, to_backend_of(rows, queries), axis=0)
-        X = namespace(X).take(X, to_backend_of(rows, X), axis=0)
-    n_classes = len(classifier.state_.classes)
-    detailed = classifier.predict_detailed(X, min(2, n_classes))
-    probabilities = np.asarray(detailed.probabilities, np.float64)
-    margins = probabilities[:, 0] - (probabilities[:, 1] if n_classes > 1 else 0.0)
+        queries, X = _taken(queries, rows), _taken(X, rows)
+    projected = _projected(classifier, queries)
+    margins = _margins(projected.predict_detailed(X, min(2, len(projected.state_.classes))))
     weights = np.clip(1 - margins, 1e-6, 1.0)
-    predictor = classifier.predictor_
+    predictor, queries = projected.predictor_, projected.queries(X)
     if predictor.dof < predictor.state.n_features:  # the variance within classes is uncertain
         vectors = predictor.in_pooled_space(queries)
     else:
         _, vectors = in_discriminant_space(predictor, queries)
     chosen = _representatives(vectors, weights, min(n, len(rows)))
-    counts = {label: stats.count for label, stats in classifier.state_.classes.items()}
+    items = _taken(X, np.asarray([row for row, _ in chosen]))
+    detailed = classifier.predict_detailed(items, min(2, len(classifier.state_.classes)))
+    columns = detailed.labels.tolist(), _margins(detailed).tolist(), detailed.novelty.tolist()
     suggestions = []
-    for row, similar in chosen:
-        labels = detailed.labels[row].tolist()
-        novelty = float(detailed.novelty[row])
-        suggestions.append(
-            Suggestion(
-                int(rows[row]),
-                labels[0],
-                float(margins[row]),
-                novelty,
-                similar,
-                _reason(labels, float(margins[row]), novelty, counts[labels[0]], similar),
-            )
-        )
+    for (row, similar), labels, margin, novelty in zip(chosen, *columns, strict=True):
+        count = classifier.state_.classes[labels[0]].count
+        reason = _reason(labels, margin, novelty, count, similar)
+        suggestions.append(Suggestion(int(rows[row]), labels[0], margin, novelty, similar, reason))
     return suggestions
+
+
+def _projected(classifier: FeCAMClassifier, queries: Array) -> FeCAMClassifier:
+    """Return the classifier on the principal components of transformed samples, if it has more."""
+    state = classifier.state_
+    if (
+        state.transform.projection is not None
+        or state.scatter_kind != "full"
+        or classifier.metric_.unit_compare
+        or min(queries.shape) <= N_COMPONENTS
+    ):
+        return classifier
+    rows = np.asarray(to_numpy(queries), np.float64)
+    _, _, axes = randomized_svd(rows - rows.mean(axis=0), N_COMPONENTS, random_state=0)
+    projection = to_backend_of(np.asarray(axes.T, rows.dtype), state.like)
+    return classifier.copy().set_state(compressed(state, projection))
+
+
+def _taken(X: Any, rows: NDArray[np.intp]) -> Any:
+    """Return rows of an array or of a data frame."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return namespace(X).take(X, to_backend_of(rows, X), axis=0)
+
+
+def _margins(detailed: Predictions) -> Floats:
+    """Return the probability of the first class minus that of the second."""
+    probabilities = np.asarray(detailed.probabilities, np.float64)
+    second = probabilities[:, 1] if probabilities.shape[1] > 1 else 0.0
+    return np.asarray(probabilities[:, 0] - second)
 
 
 def _representatives(vectors: Floats, weights: Floats, n: int) -> list[tuple[int, int]]:

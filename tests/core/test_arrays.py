@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fecam import FeCAMClassifier
+from fecam.core.arrays import cholesky_and_inverse, to_numpy
 from fecam.errors import InputError
 from helpers.features import relu_features, signed_features
 
@@ -160,3 +161,17 @@ def test_a_model_moves_to_a_device_by_name():
         with pytest.raises(InputError, match=r"the device .* cannot be used: .*Use 'cpu'"):
             clf.to(device)
     np.testing.assert_array_equal(clf.predict(Q), expected)
+
+
+@pytest.mark.parametrize("to_library", [np.asarray, torch.asarray, array_api_strict.asarray])
+@pytest.mark.parametrize("size", [1, 64, 65, 150])
+def test_a_cholesky_factor_and_its_inverse(size, to_library):
+    rows = np.random.default_rng(size).normal(size=(size + 9, size))
+    matrix = rows.T @ rows + np.eye(size)
+    factors = cholesky_and_inverse(to_library(matrix))
+    assert factors is not None
+    lower, inverse = map(to_numpy, factors)
+    np.testing.assert_allclose(lower, np.linalg.cholesky(matrix), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(inverse @ lower, np.eye(size), atol=1e-10)
+    matrix[-1, -1] = -1
+    assert cholesky_and_inverse(to_library(matrix)) is None

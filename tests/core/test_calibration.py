@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fecam import FeCAMClassifier
 from fecam.core import calibration
 from fecam.core.covariance import normalize, shrink, whiten
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.precision import BlockCholesky, DensePrecision
-from fecam.core.predictor import Predictor
 from fecam.core.prior import make_prior
 from fecam.core.scatter import Scatter, sqrt_rows, to_dense
 from fecam.core.statistics import ClassStatistics, summarize_class
@@ -173,7 +173,7 @@ def test_the_trace_of_a_scatter_under_a_metric(n_features, tolerance, name, in_b
     X, y = relu_features(20, 90, n_features, 0)
     clf = FeCAMClassifier() if name == "default" else FeCAMClassifier.from_preset(name)
     clf.fit(X, y)
-    predictor = Predictor(clf.state_, clf.metric_)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
     if in_basis:
         _ = predictor.precisions
     for i, stats in enumerate(list(clf.state_.classes.values())[:6]):

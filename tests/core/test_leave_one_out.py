@@ -7,8 +7,8 @@ import pytest
 
 from fecam import FeCAMClassifier
 from fecam.core import calibration_rows, leave_one_out
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.leave_one_out import left_out_distances
-from fecam.core.predictor import Predictor
 from helpers.features import relu_features
 
 CASES = {
@@ -26,7 +26,7 @@ CASES = {
 def both(settings, X, y):
     """The distances of samples to all classes without them: by formula, and by fitting again."""
     clf = FeCAMClassifier(dtype="float64", **settings).fit(X, y)
-    predictor = Predictor(clf.state_, clf.metric_)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
     classes = list(clf.state_.classes.values())
     dof = sum(stats.count - 1 for stats in classes)
     precisions = predictor.precisions
@@ -78,7 +78,7 @@ def test_a_lagging_prior_does_not_contain_the_rows():
     before = FeCAMClassifier(dtype="float64").fit(X[y < 5], y[y < 5])
     prior = before.current_prior()
     after = before.copy().partial_fit(X[y == 5], y[y == 5])
-    predictor = Predictor(after.state_, after.metric_, prior=prior)
+    predictor = CalibratedPredictor(after.state_, after.metric_, prior=prior)
     vars(predictor)["prior"] = prior  # it lags
     classes = list(after.state_.classes.values())
     dof = sum(stats.count - 1 for stats in classes)

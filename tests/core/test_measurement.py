@@ -8,9 +8,9 @@ import pytest
 from fecam import FeCAMClassifier
 from fecam.core import measurement
 from fecam.core.calibration_rows import SHARPNESS_GRID, columns_of, row_weights
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.novelty import contrast_scores
-from fecam.core.predictor import Predictor
 from helpers.features import relu_features
 
 
@@ -18,7 +18,7 @@ from helpers.features import relu_features
 def test_rows_of_several_classes_are_measured_as_those_of_one(settings):
     X, y = relu_features(6, 12, 16, 4)
     clf = FeCAMClassifier(dtype="float64", **settings).fit(X, y)
-    predictor = Predictor(clf.state_, clf.metric_)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
     common = (
         list(clf.state_.classes.values()),
         predictor.precisions,
@@ -71,14 +71,14 @@ def test_scores_in_the_pooled_metric_are_those_of_a_model_without_the_row(count)
     X, y = relu_features(6, count, 16, 7)
     X = X.astype(np.float64) + 0.05
     clf = FeCAMClassifier(dtype="float64").fit(X, y)
-    predictor = Predictor(clf.state_, clf.metric_)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
     formula, fitted = [], []
     for i in range(0, len(X), count):
         row, own = clf.state_.transform(X[i : i + 1]), int(y[i])
         formula.append(measurement._left_out_contrasts(predictor, row, own)[0])
         others = np.arange(len(X)) != i
         without = FeCAMClassifier(dtype="float64").fit(X[others], y[others])
-        left = Predictor(without.state_, without.metric_)
+        left = CalibratedPredictor(without.state_, without.metric_)
         space, query = left.pooled_space, left.in_pooled_space(row)
         squares = space._squares(query) * predictor.pooled_space.scales
         squares[:, own] *= (1 + 1 / count) / (1 + 1 / (count - 1))
@@ -91,7 +91,7 @@ def test_samples_that_were_not_learned_are_measured_by_their_distances():
     X, y = relu_features(4, 40, 12, 8)
     clf = FeCAMClassifier(dtype="float64").fit(X[::2], y[::2])
     new, owners = X[1::2][:70].astype(np.float64), y[1::2][:70]
-    predictor = Predictor(clf.state_, clf.metric_)
+    predictor = CalibratedPredictor(clf.state_, clf.metric_)
     queries = clf.state_.transform(new)
     measured = measurement.measured_queries(predictor, queries, owners.tolist())
     assert set(measured) == set(owners.tolist())

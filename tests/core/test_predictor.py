@@ -9,9 +9,9 @@ import pytest
 
 from fecam import FeCAMClassifier
 from fecam.core.distances import ExhaustiveDistances
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.metric import distance_scale
 from fecam.core.precision import BlockCholesky, DensePrecision, LowRankPrecision
-from fecam.core.predictor import Predictor
 from fecam.core.search import PrunedSearch
 from fecam.core.tuning import SearchTuning
 from helpers.search_cases import close_queries, make, samples
@@ -113,7 +113,7 @@ def test_after_warm_up_nothing_is_derived(name, counts, monkeypatch):
         raise AssertionError("it is derived a second time")
 
     for method in ("_derive", "_new_expected", "_shared_precisions", "updated_prior"):
-        monkeypatch.setattr(Predictor, method, refuse)
+        monkeypatch.setattr(CalibratedPredictor, method, refuse)
     for derived in (ExhaustiveDistances, PrunedSearch):
         monkeypatch.setattr(derived, "__init__", refuse)
     for got, expected in zip(clf.predict_detailed(X[:9], 3), want, strict=True):
@@ -165,6 +165,16 @@ def test_up_to_64_classes_share_the_mean_of_all_with_a_variance():
     np.testing.assert_allclose(expected[1::2], 1.5 * np.mean(own[::2]) * scale, rtol=1e-12)
     np.testing.assert_allclose(predictor.expected_distances([5, 4]), expected[5:3:-1])
     assert math.isfinite(clf.novelty(X[:1])[0])
+
+
+def test_marginal_distributions_of_unchanged_classes_are_kept():
+    X, y = samples([40] * 20, 192)
+    clf = make("paper").fit(X, y)
+    before = clf.predictor_.pruned_search.marginals
+    clf.partial_fit(X[y == 3] + np.float32(1), [3] * 40)
+    after = clf.predictor_.pruned_search.marginals
+    kept = [after.get(precision) is marginal for precision, marginal in before.items()]
+    assert kept.count(True) == 19 and len(kept) == 20
 
 
 def test_expected_distances_without_variances_are_scaled_once():

@@ -69,7 +69,7 @@ def test_wrong_labels_are_found(settings):
     suspects = find_mislabeled(clf, X, noisy)
     found = {one.item for one in suspects}
     errors = {*np.flatnonzero(clf.predict(X) != y).tolist()}
-    assert len({*wrong.tolist()} - errors - found) <= 1
+    assert len({*wrong.tolist()} - errors - found) <= 2
     assert len(found - {*wrong.tolist()}) <= 8
     for one in suspects:
         assert one.label == noisy[one.item] != one.suggested

@@ -28,7 +28,7 @@ import numpy as np
 
 from fecam.core.arrays import Array, to_float64, to_numpy
 from fecam.core.calibration_rows import Floats
-from fecam.core.predictor import Predictor
+from fecam.core.expected import CalibratedPredictor
 
 MIN_VARIANCE = 1e-3
 """Variance between classes, relative to that within, below which an axis is left out."""
@@ -60,7 +60,7 @@ class DiscriminantSpace:
         return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
 
 
-def discriminant_space(predictor: Predictor) -> DiscriminantSpace:
+def discriminant_space(predictor: CalibratedPredictor) -> DiscriminantSpace:
     """Return the space of a model; with one class, that of the pooled metric."""
     means = predictor.pooled_space.means
     counts = np.asarray([stats.count for stats in predictor.state.classes.values()], np.float64)
@@ -94,7 +94,9 @@ def discriminant_space(predictor: Predictor) -> DiscriminantSpace:
     )
 
 
-def in_discriminant_space(predictor: Predictor, queries: Array) -> tuple[DiscriminantSpace, Floats]:
+def in_discriminant_space(
+    predictor: CalibratedPredictor, queries: Array
+) -> tuple[DiscriminantSpace, Floats]:
     """Return the space of a model, and transformed samples in it."""
     space, step = discriminant_space(predictor), predictor.tuning.block_rows
     starts = range(0, queries.shape[0], step)
@@ -105,7 +107,7 @@ def in_discriminant_space(predictor: Predictor, queries: Array) -> tuple[Discrim
     return space, np.concatenate(blocks)
 
 
-def _variance_within(predictor: Predictor, axes: Floats) -> tuple[Floats, float]:
+def _variance_within(predictor: CalibratedPredictor, axes: Floats) -> tuple[Floats, float]:
     """Return the variance within classes along axes of the pooled space, and its sum over all."""
     prior = predictor.prior
     n_features = predictor.state.n_features

@@ -26,8 +26,8 @@ import numpy as np
 from fecam.core.arrays import Array, namespace, to_backend_of, to_float64, to_numpy
 from fecam.core.calibration_rows import Floats
 from fecam.core.covariance import rounding_noise, scatter_of, whiten
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.metric import class_covariance, distance_scale
-from fecam.core.predictor import Predictor
 from fecam.core.scatter import diagonal_of, project
 from fecam.core.statistics import ClassStatistics
 from fecam.results import ClassDistance, Direction, Explanation, FeatureContribution
@@ -60,7 +60,7 @@ class Spectrum(NamedTuple):
 
 
 def explain_query(
-    predictor: Predictor,
+    predictor: CalibratedPredictor,
     query: Array,
     indices: Sequence[int],
     probabilities: Sequence[float],
@@ -125,7 +125,7 @@ def explain_query(
     )
 
 
-def distance_parts(predictor: Predictor, difference: Floats, index: int) -> DistanceParts:
+def distance_parts(predictor: CalibratedPredictor, difference: Floats, index: int) -> DistanceParts:
     """Return the squared distance of a difference to a class, by origin and by feature."""
     whitening = np.asarray(whiten(_matrix(predictor, index), _eps(predictor)))
     solved = whitening @ (whitening.T @ difference)
@@ -140,7 +140,7 @@ def distance_parts(predictor: Predictor, difference: Floats, index: int) -> Dist
 
 
 def distance_spectrum(
-    predictor: Predictor, difference: Floats, index: int, n_shares: int
+    predictor: CalibratedPredictor, difference: Floats, index: int, n_shares: int
 ) -> Spectrum:
     """Return the squared distance of a difference to a class by eigenvectors of its matrix.
 
@@ -165,7 +165,7 @@ def distance_spectrum(
     return Spectrum(contributions, deviations * signs, values, shares)
 
 
-def _origins(predictor: Predictor, axes: Floats, index: int) -> tuple[Floats, Floats]:
+def _origins(predictor: CalibratedPredictor, axes: Floats, index: int) -> tuple[Floats, Floats]:
     r"""Return :math:`a^T \Sigma_S a` and :math:`a^T \Sigma_W a` for axes, one per column.
 
     For a class with a matrix of its own; a matrix that all classes share has no such parts.
@@ -186,7 +186,7 @@ def _origins(predictor: Predictor, axes: Floats, index: int) -> tuple[Floats, Fl
     return weight * own, weight * pseudo_count * _square_along(shared, scaled)
 
 
-def _normalizing_std(predictor: Predictor, index: int) -> Floats:
+def _normalizing_std(predictor: CalibratedPredictor, index: int) -> Floats:
     """Return the standard deviations that normalization divided the matrix of a class by."""
     metric, stats = predictor.metric, _stats(predictor, index)
     if metric.normalization is None:
@@ -205,16 +205,16 @@ def _square_along(matrix: Floats, axes: Floats) -> Floats:
     return np.asarray(np.sum(axes * product, axis=0))
 
 
-def _stats(predictor: Predictor, index: int) -> ClassStatistics:
+def _stats(predictor: CalibratedPredictor, index: int) -> ClassStatistics:
     return predictor.state.classes[predictor.labels[index]]
 
 
-def _matrix(predictor: Predictor, index: int) -> Floats:
+def _matrix(predictor: CalibratedPredictor, index: int) -> Floats:
     """Return the matrix of a class, with the factor of `distance_scale`."""
     covariance = predictor.covariance_of(predictor.labels[index])
     return np.asarray(to_numpy(covariance), np.float64)
 
 
-def _eps(predictor: Predictor) -> float:
+def _eps(predictor: CalibratedPredictor) -> float:
     like = predictor.state.like
     return float(namespace(like).finfo(like.dtype).eps)

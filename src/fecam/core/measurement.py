@@ -21,9 +21,9 @@ from fecam.core.calibration_rows import (
     pack_rows,
 )
 from fecam.core.distances import Neighbors
+from fecam.core.expected import CalibratedPredictor
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.novelty import MIN_CLASSES, distance_scores
-from fecam.core.predictor import Predictor
 from fecam.core.prior import CHEAP
 from fecam.core.statistics import MAX_CALIBRATION_ROWS, CalibrationRows
 from fecam.core.transforms import unit_length
@@ -44,7 +44,7 @@ COSTLY_GROWTH = 1.25
 """The same where precisions would be derived for it: large matrices, few new classes among many."""
 
 
-def novelty_scores(predictor: Predictor, queries: Array, nearest: Neighbors) -> Floats:
+def novelty_scores(predictor: CalibratedPredictor, queries: Array, nearest: Neighbors) -> Floats:
     """Return the four scores of `fecam.core.novelty` for queries with these nearest classes."""
     indices = to_numpy(nearest.indices)[:, 0]
     unique, inverse = np.unique(indices, return_inverse=True)
@@ -61,7 +61,7 @@ def novelty_scores(predictor: Predictor, queries: Array, nearest: Neighbors) -> 
 
 
 def measured_rows(
-    predictor: Predictor, batch: Mapping[Hashable, Array]
+    predictor: CalibratedPredictor, batch: Mapping[Hashable, Array]
 ) -> dict[Hashable, CalibrationRows]:
     """Return measurements of some rows of a batch that was learned, by class.
 
@@ -124,7 +124,7 @@ def measured_rows(
 
 
 def measured_queries(
-    predictor: Predictor, queries: Array, owners: Sequence[Hashable]
+    predictor: CalibratedPredictor, queries: Array, owners: Sequence[Hashable]
 ) -> dict[Hashable, CalibrationRows]:
     """Return measurements of transformed samples that the model has not learned, by class.
 
@@ -153,12 +153,12 @@ def _union(own: Mapping[Hashable, int], rivals: Mapping[Hashable, list[int]]) ->
     return sorted({*own.values(), *(i for indices in rivals.values() for i in indices)})
 
 
-def _is_cheap(predictor: Predictor) -> bool:
+def _is_cheap(predictor: CalibratedPredictor) -> bool:
     """Return whether the precisions of a class and its rivals are derived in no time."""
     return (MAX_RIVALS + 1) * predictor.state.n_features**3 < CHEAP
 
 
-def _has_grown(predictor: Predictor, growth: float) -> bool:
+def _has_grown(predictor: CalibratedPredictor, growth: float) -> bool:
     """Return whether the model has grown by a factor since rows were last measured."""
     rows = [stats.calibration for stats in predictor.state.classes.values()]
     last_dof, last_n_classes = last_model(rows)
@@ -174,7 +174,7 @@ def _evenly_spaced(features: Array, n_classes: int) -> Array:
     return features[: number * step : step, :]
 
 
-def _rivals(predictor: Predictor, index: int) -> list[int]:
+def _rivals(predictor: CalibratedPredictor, index: int) -> list[int]:
     """Return the classes whose prototypes are nearest to that of a class in the pooled metric."""
     means = predictor.pooled_space.means
     squares = np.sum((means - means[index]) ** 2, axis=1)
@@ -182,7 +182,7 @@ def _rivals(predictor: Predictor, index: int) -> list[int]:
     return [int(i) for i in np.argsort(squares, kind="stable")[:MAX_RIVALS] if i != index]
 
 
-def _left_out_contrasts(predictor: Predictor, rows: Array, index: int) -> Floats:
+def _left_out_contrasts(predictor: CalibratedPredictor, rows: Array, index: int) -> Floats:
     """Return the last two novelty scores of rows of a class, each as if it were not learned."""
     stats = predictor.state.classes[predictor.labels[index]]
     prior, dof = predictor.prior, predictor.dof

@@ -23,7 +23,7 @@ A class is stored in the cheapest of three forms:
 """
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -162,8 +162,6 @@ class LowRankPrecision:
     eigenvectors: Array | None
     """Those of the prior; the same object for all classes."""
     scale: float = 1.0
-    _marginals: dict[int, BlockCholesky] = field(default_factory=dict, repr=False)
-    """Marginal distributions in the shared basis, derived when a search needs them."""
 
     def squared_mahalanobis(self, differences: Array) -> Array:
         """Squared distances of rows of differences from the center, without the scale."""
@@ -185,11 +183,8 @@ class LowRankPrecision:
     def marginal(self, axes: NDArray[Any], size: int) -> BlockCholesky:
         """The marginal distribution along the first axes, in two blocks of ``size``.
 
-        For a class without a prior, on NumPy; kept for as long as the axes are the same object.
+        For a class without a prior, on NumPy.
         """
-        last = self._marginals.get(size)
-        if last is not None and last.axes is axes:
-            return last
         scaled = axes[:, : 2 * size] / (self.std.astype(np.float64) * self.weights)[:, None]
         rows = self.rows.astype(np.float64)
         signs = np.ones(len(rows)) if self.signs is None else self.signs
@@ -202,7 +197,7 @@ class LowRankPrecision:
         second = triangle[:, size:].astype(self.rows.dtype)
         noise = 4 * float(np.finfo(second.dtype).eps * np.linalg.norm(second)) * len(second) ** 0.5
         tail = self.squared_mahalanobis(axes[:, size:].T)
-        self._marginals[size] = BlockCholesky(
+        return BlockCholesky(
             self.center,
             (triangle[:size, :size], second),
             tail_floor=0.0,
@@ -210,7 +205,6 @@ class LowRankPrecision:
             tail_mean=float(np.sum(tail)) / max(len(tail), 1),
             noise=noise,
         )
-        return self._marginals[size]
 
     @cached_property
     def low_rank_share(self) -> float:

@@ -8,28 +8,18 @@ lag behind the statistics (`fecam.core.prior`); otherwise each batch would deriv
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.arrays import Array, add_to_diagonal, eye, is_cpu, namespace, to_numpy
+from fecam.core.arrays import Array, eye, is_cpu, namespace, to_numpy
 from fecam.core.bounds import CGBounds
-from fecam.core.calibration import (
-    SOFTMAX_CUTOFF,
-    expected_distances,
-    has_variance,
-    mean_square_length,
-    own_distance,
-    pooled_distance,
-    softmax_sum,
-    strided_subset,
-)
-from fecam.core.calibration_rows import Floats
-from fecam.core.covariance import apply_whitening, pooled, scatter_of, whiten
+from fecam.core.calibration import SOFTMAX_CUTOFF, mean_square_length, softmax_sum
+from fecam.core.covariance import pooled, scatter_of, whiten
 from fecam.core.distances import ExhaustiveDistances, Neighbors, k_smallest
 from fecam.core.metric import (
     Metric,
@@ -39,8 +29,8 @@ from fecam.core.metric import (
     prototype_of,
     shared_covariance,
 )
-from fecam.core.novelty import PooledSpace
 from fecam.core.precision import (
+    BlockCholesky,
     DensePrecision,
     LowRankPrecision,
     Precision,
@@ -71,7 +61,7 @@ class _Derived(NamedTuple):
 
 
 class Predictor:
-    """Precisions, bounds and expected distances of all classes, derived when first needed."""
+    """Precisions and bounds of all classes, derived when first needed."""
 
     def __init__(
         self,
@@ -87,11 +77,10 @@ class Predictor:
         self._stats = list(state.classes.values())
         self._last_prior = prior  # it may lag behind the state
         self._derived: dict[Hashable, _Derived] = {}
-        self._own: dict[Hashable, tuple[Precision, float | None]] = {}
-        self._expected: dict[int, float] = {}
         self._last_spectrum: PriorSpectrum | None = None
         self._basis: tuple[Array, int] | None = None
         self._inherited: tuple[ExhaustiveDistances, PrunedSearch | None] | None = None
+        self._marginals: Mapping[Precision, BlockCholesky] = {}
         self._cg_spent = 0.0
         if (
             previous is None
@@ -107,14 +96,15 @@ class Predictor:
             for label, derived in previous._derived.items()
             if classes.get(label) is derived.stats
         }
-        self._own = {label: own for label, own in previous._own.items() if label in self._derived}
         if "exhaustive" in vars(previous):
-            self._inherited = previous.exhaustive, vars(previous).get("pruned_search")
+            search = vars(previous).get("pruned_search")
+            self._inherited = previous.exhaustive, search
+            self._marginals = previous._marginals if search is None else search.marginals
             self._cg_spent = 0.0
 
-    def refreshed(self) -> Predictor:
+    def refreshed(self) -> Self:
         """A predictor of the same state whose prior and basis are computed again."""
-        fresh = Predictor(self.state, self.metric, tuning=self.tuning)
+        fresh = type(self)(self.state, self.metric, tuning=self.tuning)
         fresh._derived = {
             k: derived for k, derived in self._derived.items() if derived.axes is None
         }
@@ -154,14 +144,6 @@ class Predictor:
     def class_prior(self) -> Prior | None:
         """The prior that the covariances of single classes are pulled to, if any."""
         return self.prior if self.metric.has_prior else None
-
-    @cached_property
-    def _classes_in_prior(self) -> set[Hashable]:
-        """The classes whose samples a prior contains: if it lags, the first ones up to its size."""
-        prior = self.class_prior
-        ordered = sorted(self.labels, key=self.state.tasks.__getitem__)
-        dof = np.cumsum([self.state.classes[label].count - 1 for label in ordered])
-        return {k for k, n in zip(ordered, dof, strict=True) if prior is None or n <= prior.dof}
 
     @cached_property
     def _spectrum(self) -> PriorSpectrum | None:
@@ -374,7 +356,7 @@ class Predictor:
             return None
         if inherited is not None and inherited[1] is not None:
             return inherited[1]
-        return PrunedSearch(exhaustive, self.axes, self.tuning)
+        return PrunedSearch(exhaustive, self.axes, self.tuning, self._marginals)
 
     def nearest(
         self, queries: Array, k: int, temperature: float = 0.0, search: str = "auto"
@@ -457,89 +439,7 @@ class Predictor:
         """The rank of the matrix of a class, which the cost of its precision grows with."""
         return stats.count - 1 if is_low_rank(stats, self.metric) else self.state.n_features
 
-    # ------------------------------------------------------------------ expected distances
-
-    def expected_distances(self, indices: Sequence[int] | None = None) -> list[float]:
-        """The squared distance expected of a new sample of some classes.
-
-        By default of classes evenly spread over all.
-        """
-        wanted = strided_subset(range(len(self.labels))) if indices is None else indices
-        missing = [i for i in wanted if i not in self._expected]
-        if missing:
-            self._expected.update(self._new_expected(missing))
-        return [self._expected[i] for i in wanted]
-
-    def _new_expected(self, indices: Sequence[int]) -> dict[int, float]:
-        reference = strided_subset([i for i, s in enumerate(self._stats) if has_variance(s)])
-        return self.expected_among(indices, reference)
-
-    def expected_among(self, indices: Sequence[int], reference: Sequence[int]) -> dict[int, float]:
-        """The expected squared distances of some classes, pulled to the mean of others.
-
-        It needs the precisions of these classes only.
-        """
-        stats = self._stats
-        reference = [i for i in reference if has_variance(stats[i])]
-        if reference:
-            wanted = sorted({*reference, *indices})
-            self._derive_shared(self.labels[i] for i in wanted)
-            own = dict(zip(wanted, in_parallel(self._own_distance, wanted), strict=True))
-        else:  # while no class has enough samples
-            own = dict(enumerate(_half_way(self.exhaustive)))
-            reference = list(own)
-        usual = pooled_distance([stats[i] for i in reference], [own[i] for i in reference])
-        subset = [stats[i] for i in indices]
-        values = expected_distances(subset, [own[i] for i in indices], usual)
-        return {
-            i: value * distance_scale(stats[i], self.metric)
-            for i, value in zip(indices, values, strict=True)
-        }
-
-    def measured_before(self) -> list[int]:
-        """The classes whose expected distances need no new precision."""
-        return [
-            i
-            for i, label in enumerate(self.labels)
-            if label in self._own and self._valid(label) is not None
-        ]
-
-    def _own_distance(self, index: int) -> float | None:
-        stats, label = self._stats[index], self.labels[index]
-        if not has_variance(stats):
-            return None
-        precision = self.precision_of(index)
-        cached = self._own.get(label)
-        if cached is None or cached[0] is not precision:
-            prior = self.class_prior
-            contained = label in self._classes_in_prior
-            value = own_distance(stats, precision, self.metric, prior, self.dof, contained)
-            cached = self._own[label] = (precision, value)
-        return cached[1]
-
-    # ------------------------------------------------------------------ the pooled metric
-
-    @cached_property
-    def pooled_space(self) -> PooledSpace:
-        """The prototypes in the coordinates of the pooled metric."""
-        counts = np.asarray([stats.count for stats in self._stats], dtype=np.float64)
-        return PooledSpace(self.in_pooled_space(self.prototypes), counts)
-
-    def in_pooled_space(self, rows: Array) -> Floats:
-        """Rows in coordinates in which the pooled matrix is the identity."""
-        prior = self.prior
-        if prior is None or prior.whitening is None:
-            scale = (self.state.n_features / self.mean_expected) ** 0.5
-            return np.asarray(scale * to_numpy(rows), np.float64)
-        scaled = namespace(rows).astype(rows / prior.std, prior.whitening.dtype, copy=False)
-        return np.asarray(to_numpy(apply_whitening(scaled, prior.whitening)), np.float64)
-
-    @property
-    def mean_expected(self) -> float:
-        """The mean expected distance over classes."""
-        return float(np.mean(self.expected_distances()))
-
-    def with_state(self, state: ClassifierState) -> Predictor:
+    def with_state(self, state: ClassifierState) -> Self:
         """The predictor of a state that differs in measurements of samples only."""
         other = copy(self)
         other.state, other._stats = state, list(state.classes.values())
@@ -552,8 +452,6 @@ class Predictor:
     def warm_up(self) -> None:
         """Derive all that predictions need."""
         _ = self.exhaustive, self.pruned_search
-        self.expected_distances()
-        self.expected_distances(range(len(self.labels)))
 
 
 def _neighbors(
@@ -598,17 +496,6 @@ def _has_variance(stats: ClassStatistics, metric: Metric, prior: Prior | None) -
         return True
     diagonal = diagonal_of(scatter_of(stats, average_domains=metric.average_domains))
     return bool(namespace(diagonal).any(diagonal != 0))
-
-
-def _half_way(exhaustive: ExhaustiveDistances) -> list[float | None]:
-    """While no class has enough samples: half way to the nearest other class, squared."""
-    if len(exhaustive.precisions) < 2:
-        return [None]
-    xp = namespace(exhaustive.origin)
-    centers = xp.stack([precision.center for precision in exhaustive.precisions])
-    distances = exhaustive(centers) / exhaustive.scales  # each class has its own factor
-    apart = add_to_diagonal(distances, float(xp.max(distances)) + 1)
-    return [float(value) / 4 for value in xp.min(apart, axis=1)]
 
 
 def _explained(what: str, metric: Metric, error: SingularMatrixError) -> SingularMatrixError:

@@ -13,7 +13,7 @@ nearest class is too high, relative to the others, by more than the fraction ``1
 lies between its bound and its estimate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -114,7 +114,11 @@ class PrunedSearch:
     """Filter and refine over the precisions of a model, in NumPy."""
 
     def __init__(
-        self, exhaustive: ExhaustiveDistances, axes: Any, tuning: SearchTuning = TUNING
+        self,
+        exhaustive: ExhaustiveDistances,
+        axes: Any,
+        tuning: SearchTuning = TUNING,
+        previous: Mapping[Precision, BlockCholesky] | None = None,
     ) -> None:
         self.exhaustive, self._tuning = exhaustive, tuning
         axes = to_numpy(axes)
@@ -128,6 +132,7 @@ class PrunedSearch:
         size = min(block_ends(axes.shape[1], tuning)[0], tuning.low_rank_prefix)
         self.in_basis: dict[int, BlockCholesky] = {}
         marginals: dict[int, BlockCholesky] = {}
+        previous = previous or {}
         with_prior: dict[int, LowRankPrecision] = {}
         direct: dict[int, Precision] = {}
         with np.errstate(all="ignore"):  # tiny features overflow: their bounds are zero
@@ -139,7 +144,10 @@ class PrunedSearch:
                 elif precision.eigenvectors is not None:
                     with_prior[i] = precision
                 elif len(precision.rows) > tuning.max_direct_rank:
-                    marginals[i] = precision.marginal(axes, size)
+                    marginal = previous.get(precision)
+                    if marginal is None or marginal.axes is not axes:
+                        marginal = precision.marginal(axes, size)
+                    marginals[i] = marginal
                 else:
                     direct[i] = precision
             centers = self.rotated_centers
@@ -151,7 +159,16 @@ class PrunedSearch:
             self.prior_bounds = None
             if with_prior:
                 self.prior_bounds = PriorBounds(with_prior, self.centers, self.scales, tuning)
-        self._blocks = self.in_basis | marginals
+        self.marginals = {self.precisions[i]: marginal for i, marginal in marginals.items()}
+        """What another search may reuse, as its argument ``previous``."""
+        blocks = {i: precision.blocks for i, precision in (self.in_basis | marginals).items()}
+        n_levels = max(map(len, blocks.values()), default=1)
+        self._levels = [
+            {i: columns[level] for i, columns in blocks.items() if level < len(columns)}
+            for level in range(1, n_levels)
+        ]
+        self._noise = np.zeros(len(self.precisions))
+        self._noise[list(marginals)] = [marginal.noise for marginal in marginals.values()]
         self._prior_column = np.full(len(self.precisions), -1)
         self._prior_column[list(with_prior)] = np.arange(len(with_prior))
         self.direct = list(direct)
@@ -275,31 +292,35 @@ class PrunedSearch:
         the lower ``bound``.
         """
         left, sums = np.arange(len(rows)), np.zeros(len(rows))
-        for level in range(1, max((len(p.blocks) for p in self._blocks.values()), default=1)):
-            sums += self._block_terms(rotated, norms, level, rows[left], classes[left])
+        for blocks in self._levels:
+            sums += self._block_terms(rotated, norms, blocks, rows[left], classes[left])
             keep = ~(bound[left] + sums > threshold[left])  # an overflow prunes nothing
             left, sums = left[keep], sums[keep]
         return left, sums
 
     def _block_terms(
-        self, rotated: Matrix, norms: Matrix, level: int, rows: Matrix, classes: Matrix
+        self,
+        rotated: Matrix,
+        norms: Matrix,
+        blocks: Mapping[int, Matrix],
+        rows: Matrix,
+        classes: Matrix,
     ) -> Matrix:
         """What a block of coordinates adds at least to the squared distance of each pair."""
-        terms = np.zeros(len(rows))
+        squares = np.zeros(len(rows))
         for i, run in group_runs(classes):
-            precision = self._blocks.get(i)
-            if precision is None or level >= len(precision.blocks):
-                continue
-            columns = precision.blocks[level]
-            differences = rotated[:, : len(columns)][rows[run]]
-            differences -= self.rotated_centers[i, : len(columns)]
-            white = differences @ columns
-            square = np.vecdot(white, white)
-            if precision.noise:
-                noise = precision.noise * (norms[rows[run]] + self._center_norms[i])
-                square = np.maximum(np.sqrt(square) - noise, 0) ** 2
-            terms[run] = self.scales[i] * square
-        return terms
+            columns = blocks.get(i)
+            if columns is not None:
+                end = len(columns)
+                differences = rotated[:, :end][rows[run]]
+                differences -= self.rotated_centers[i, :end]
+                white = differences @ columns
+                squares[run] = np.vecdot(white, white)
+        noise = self._noise[classes]
+        if noise.any():
+            noise *= norms[rows] + self._center_norms[classes]
+            squares = np.maximum(np.sqrt(squares) - noise, 0) ** 2
+        return squares * self.scales[classes]
 
 
 def _evaluate_class(precision: Precision, rows: Matrix, center: Matrix, scale: float) -> Matrix:

@@ -15,6 +15,8 @@ from fecam.validation import check_keys, unknown
 
 TABLE_SUFFIXES = (".npz", ".parquet", ".csv", ".tsv", ".npy", ".txt")
 """Suffixes of files of features or texts."""
+COLLECTIONS = ("lancedb", "qdrant", "huggingface")
+"""Programs whose collections can be read, by addresses such as ``lancedb:folder/table``."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def load(
     ----------
     what : str or Path
         A name of `available`, or a path. A name takes precedence: write ``./digits`` for a folder
-        of that name.
+        of that name. Or the address of a collection, such as ``lancedb:FOLDER/TABLE``: see
+        `fecam.data.collections.load_collection`.
     root : path, optional
         The folder of a public data set. Default: a folder in `fecam.data.paths.data_folder`.
     download : bool
@@ -123,8 +126,10 @@ def load(
     return loader(**options)
 
 
-def _path_loader(name: str) -> tuple[Callable[..., Dataset], Path]:
-    """Return the loader of a path, and the path."""
+def _path_loader(name: str) -> tuple[Callable[..., Dataset], Path | str]:
+    """Return the loader of a path or of a collection, and the path or address."""
+    if name.partition(":")[0] in COLLECTIONS and not os.path.exists(name):
+        return _import("collections", "load_collection"), name
     # Unlike pathlib, these functions accept names that no file can have.
     path = os.path.expanduser(name)
     if os.path.isdir(path):

@@ -13,7 +13,7 @@ from fecam.data._files import enumerated, files_dataset, listed, positions
 from fecam.data._listing import File
 from fecam.data.catalogue import TABLE_SUFFIXES
 from fecam.data.dataset import Dataset, fingerprint_of
-from fecam.data.images import ImageArrays
+from fecam.data.images import ImageArrays, Images
 from fecam.data.table_columns import Options, Rows
 from fecam.data.table_csv import read_csv, read_lines
 from fecam.data.table_npz import read_npy, read_npz
@@ -59,16 +59,29 @@ def load_table(
     """
     table = existing_table(path)
     given = Options(label, text, image, features, split, domain, as_label is None)
-    rows = _read(table, given, delimiter)
+    return dataset_of(table, _read(table, given, delimiter), name or table.stem, as_label)
+
+
+def dataset_of(path: Path | str, rows: Rows, name: str, as_label: str | None = None) -> Dataset:
+    """Return rows as a data set; ``as_label`` replaces their labels."""
     if as_label is not None:
         labels = [as_label] * len(rows.items)
         rows = replace(rows, labels=labels, label_names=None, label_kind="strings")
     elif rows.labels is None:
         raise DatasetError(
-            f"{table} has no labels. Remedy: name the class of all rows with "
+            f"{path} has no labels. Remedy: name the class of all rows with "
             "as_label (--as LABEL), or give a .csv or .npz with labels"
         )
-    return _dataset(table, rows, name or table.stem)
+    check_rows(path, rows)
+    return _dataset(path, rows, name)
+
+
+def check_rows(path: Path | str, rows: Rows) -> None:
+    """Raise if there are no rows, or no features in them."""
+    if not len(rows.items):
+        raise DatasetError(f"{path} has no rows. Remedy: one row per item")
+    if rows.kind == "features" and not rows.items.shape[1]:
+        raise DatasetError(f"{path} has no features in its rows. Remedy: one number or more")
 
 
 def table_items(
@@ -84,6 +97,7 @@ def table_items(
     table = existing_table(path)
     given = Options(label, text, image, features, labeled=False)
     rows = _read(table, given, delimiter)
+    check_rows(table, rows)
     if rows.kind == "images" and not isinstance(rows.items, np.ndarray):
         rows.items = [table.parent / str(item) for item in rows.items]
     return rows
@@ -115,14 +129,10 @@ def _read(path: Path, given: Options, delimiter: str | None) -> Rows:
                 f"{path} ends in {suffix!r}, which is not the suffix of a table. "
                 f"Remedy: give one of {listed(TABLE_SUFFIXES)}"
             )
-    if not len(rows.items):
-        raise DatasetError(f"{path} has no rows. Remedy: one row per item")
-    if rows.kind == "features" and not rows.items.shape[1]:
-        raise DatasetError(f"{path} has no features in its rows. Remedy: one number or more")
     return rows
 
 
-def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
+def _dataset(path: Path | str, rows: Rows, name: str) -> Dataset:
     labels, label_names = _labels(path, rows, rows.labels or ())
     notes = list(rows.notes)
     is_test, keep = _test_rows(path, rows, notes)
@@ -133,16 +143,19 @@ def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
         domains, domain_names = enumerated(rows.domains)
     is_array = isinstance(rows.items, np.ndarray)
     options: dict[str, Any] = {"is_test": is_test, "domains": domains, "domain_names": domain_names}
-    if rows.kind == "images" and not is_array:
-        files = _files(path, rows, notes)
-        data = files_dataset(name, path.parent, files, labels, label_names, notes=notes, **options)
+    if rows.kind == "images" and not is_array and not isinstance(rows.items[0], bytes):
+        folder = Path(path).parent
+        files = _files(folder, path, rows, notes)
+        data = files_dataset(name, folder, files, labels, label_names, notes=notes, **options)
     else:
         if rows.kind == "texts":
             _check_filled(path, rows, rows.items, "text")
         about = [*label_names, labels, is_test, *domain_names]
         about += [] if domains is None else [domains]
         fingerprint = fingerprint_of([*about, *([rows.items] if is_array else rows.items)])
-        items: Any = ImageArrays(rows.items) if rows.kind == "images" else rows.items
+        items: Any = rows.items
+        if rows.kind == "images":
+            items = ImageArrays(rows.items) if is_array else Images(rows.items)
         data = Dataset(
             name, rows.kind, items, labels, label_names, fingerprint, notes=tuple(notes), **options
         )
@@ -151,7 +164,7 @@ def _dataset(path: Path, rows: Rows, name: str) -> Dataset:
 
 
 def _labels(
-    path: Path, rows: Rows, labels: Sequence[str]
+    path: Path | str, rows: Rows, labels: Sequence[str]
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     _check_filled(path, rows, labels, "label")
     if rows.label_names is None:
@@ -163,7 +176,7 @@ def _labels(
 
 
 def _test_rows(
-    path: Path, rows: Rows, notes: list[str]
+    path: Path | str, rows: Rows, notes: list[str]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return a mask of the test rows and a mask of the rows to keep."""
     count = len(rows.items)
@@ -186,7 +199,7 @@ def _test_rows(
     return parts == "test", ~validation
 
 
-def _check_filled(path: Path, rows: Rows, values: Sequence[Any], what: str) -> None:
+def _check_filled(path: Path | str, rows: Rows, values: Sequence[Any], what: str) -> None:
     for row, value in enumerate(values):
         if not str(value).strip():
             raise DatasetError(
@@ -194,16 +207,16 @@ def _check_filled(path: Path, rows: Rows, values: Sequence[Any], what: str) -> N
             )
 
 
-def _files(path: Path, rows: Rows, notes: list[str]) -> list[File]:
+def _files(folder: Path, path: Path | str, rows: Rows, notes: list[str]) -> list[File]:
     _check_filled(path, rows, rows.items, "path")
-    files = [File.from_path(path.parent / str(item)) for item in rows.items]
+    files = [File.from_path(folder / str(item)) for item in rows.items]
     missing = [
         f"{file.path} ({rows.where(row)})" for row, file in enumerate(files) if not file.exists
     ]
     if len(missing) == len(files):
         raise DatasetError(
             f"{path}: no image of {counted(len(files), 'row')} exists, such as {missing[0]}. "
-            f"Remedy: write the paths relative to {path.parent}"
+            f"Remedy: write the paths relative to {folder}"
         )
     if missing:
         notes.append(f"{counted(len(missing), 'missing image')}: {listed(missing)}")

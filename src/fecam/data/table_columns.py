@@ -93,7 +93,7 @@ class Columns:
 
 
 def choose(
-    path: Path,
+    path: Path | str,
     names: Sequence[str],
     given: Options,
     *,
@@ -168,7 +168,7 @@ def _guess(
 
 
 def as_features(
-    path: Path, parts: Sequence[NDArray[Any]], where: Callable[[int], str]
+    path: Path | str, parts: Sequence[NDArray[Any]], where: Callable[[int], str]
 ) -> NDArray[np.float32]:
     """Return the rows of all parts as float32, or raise if a number is not finite."""
     try:

@@ -1,5 +1,6 @@
-"""Rows of ``.parquet`` files."""
+"""Rows of ``.parquet`` files and of other tables of Arrow."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,28 @@ def read_parquet(path: Path, given: Options) -> Rows:
         import pyarrow.parquet as pq
     try:
         schema = pq.read_schema(path)
-        kinds = {
-            name: kind.value_type if pa.types.is_dictionary(kind) else kind
-            for name, kind in zip(schema.names, schema.types, strict=True)
-        }
-        lists = [n for n, kind in kinds.items() if is_list(kind) and is_number(kind.value_type)]
-        numbers = [name for name, kind in kinds.items() if is_number(kind)]
-        columns = choose(path, schema.names, given, lists=lists, numbers=numbers)
-        _check_types(path, kinds, columns)
-        table = pq.read_table(path, columns=[*columns.values, *columns.about])
+        return rows_of_arrow(path, schema, given, lambda names: pq.read_table(path, columns=names))
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(
             f"{path} cannot be read as parquet: {error}. Remedy: write the file again"
         ) from error
+
+
+def rows_of_arrow(
+    path: Path | str, schema: Any, given: Options, read: Callable[[list[str]], Any]
+) -> Rows:
+    """Return the rows of a table of Arrow; ``read`` returns the columns of these names."""
+    from pyarrow import types
+
+    kinds = {
+        name: kind.value_type if types.is_dictionary(kind) else kind
+        for name, kind in zip(schema.names, schema.types, strict=True)
+    }
+    lists = [n for n, kind in kinds.items() if is_list(kind) and is_number(kind.value_type)]
+    numbers = [name for name, kind in kinds.items() if is_number(kind)]
+    columns = choose(path, schema.names, given, lists=lists, numbers=numbers)
+    _check_types(path, kinds, columns)
+    table = read([*columns.values, *columns.about])
     is_vector = columns.kind == "features"
     # A missing value is an empty text.
     texts = {
@@ -72,7 +82,7 @@ def _label_kind(kinds: dict[str, Any], columns: Columns) -> LabelKind:
     return "booleans" if types.is_boolean(kind) else "integers"
 
 
-def _check_types(path: Path, kinds: dict[str, Any], columns: Columns) -> None:
+def _check_types(path: Path | str, kinds: dict[str, Any], columns: Columns) -> None:
     from pyarrow import types
 
     def is_name(kind: Any) -> bool:
@@ -91,7 +101,7 @@ def _check_types(path: Path, kinds: dict[str, Any], columns: Columns) -> None:
             )
 
 
-def _features(path: Path, table: Any, columns: Columns) -> NDArray[np.float32]:
+def _features(path: Path | str, table: Any, columns: Columns) -> NDArray[np.float32]:
     import pyarrow.compute as pc
 
     arrays = [table.column(name).combine_chunks() for name in columns.values]
