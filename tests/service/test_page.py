@@ -402,7 +402,7 @@ def test_teach_predict_correct_undo_and_reload(sketches, browser):
 def test_screenshot_of_a_model_with_several_classes(sketches, browser):
     url, _ = sketches
     with Visit(browser, url) as visit:
-        for _ in range(4):
+        for _ in range(6):
             for shape in SHAPES:
                 visit.draw(shape)
                 visit.teach(shape)
