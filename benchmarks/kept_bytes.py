@@ -104,7 +104,7 @@ def draw(rows: list[Point]) -> None:
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(loc="upper left", frameon=False)
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=8)
         figure.tight_layout()
         figure.savefig(PICTURE, metadata={"Date": None})
 

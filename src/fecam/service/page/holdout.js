@@ -3,6 +3,7 @@
 import { toStorable } from "./examples.js";
 
 const EVERY = 5;
+const MIN_LEARNED = 2; // per held-out example of a class
 const MAX_ITEMS = 200;
 
 export class Holdout {
@@ -44,14 +45,16 @@ export class Holdout {
     this.store.removeItem(this.storageKey);
   }
 
-  // Every fifth example is held out, but never the first of a class.
-  split(examples, classExists) {
+  // Every fifth example is held out; a class with `known` examples keeps two for each of them.
+  split(examples, label, known) {
+    const nHeldOut = this.items.filter((item) => item.label === label).length;
     const learn = [];
     const heldOut = [];
     let counter = this.counter;
     for (const example of examples) {
       counter += 1;
-      if (counter < EVERY || !(classExists || learn.length)) learn.push(example);
+      const enough = known + learn.length >= MIN_LEARNED * (nHeldOut + heldOut.length + 1);
+      if (counter < EVERY || !enough) learn.push(example);
       else {
         heldOut.push(example);
         counter = 0;

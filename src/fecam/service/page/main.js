@@ -12,6 +12,8 @@ import { Holdout } from "./holdout.js";
 import { Live } from "./live.js";
 import { showMap } from "./map.js";
 import { Queue } from "./queue.js";
+import { Unknowns } from "./unknowns.js";
+import { showWhy } from "./why.js";
 import { Thumbnails } from "./thumbnails.js";
 import { classCounts, plural, step } from "./format.js";
 
@@ -22,6 +24,7 @@ const MAX_CHIPS = 8; // classes with a button below the field
 const SETTLED_MS = 1000; // after which an answer is read out
 
 let settled = null; // timer
+let shown = null; // example of the answer that is shown, and whether it was rejected
 const state = { model: null, classes: [], steps: [], map: null };
 const holdout = new Holdout();
 const thumbnails = new Thumbnails();
@@ -29,6 +32,7 @@ const queue = new Queue(showQueue, (error) => showError(error.message));
 const live = new Live({ current: currentExample, ask: askLive, show: showLive, hide: hideLive });
 const input = new ExampleInput({ showError, onChange: () => live.changed(), onTake: () => live.clear() });
 const guide = new Guide(input);
+const unknowns = new Unknowns({ discover, teach: teachGroup, classNames: labels });
 
 function showStatus(text) {
   byId("status").textContent = text;
@@ -45,7 +49,11 @@ function showQueue(count) {
   else document.body.removeAttribute("aria-busy");
 }
 
-const labels = () => state.classes.map(({ label }) => String(label));
+const countOf = (label) => state.classes.find((record) => String(record.label) === label)?.count ?? 0;
+
+function labels() {
+  return state.classes.map(({ label }) => String(label));
+}
 
 async function refresh() {
   const [model, { classes }, { steps }, map] = await Promise.all(
@@ -74,6 +82,7 @@ function show() {
   showClasses(classes, hues, thumbnails.byClass(steps), forget);
   showChips();
   showHistory(steps);
+  unknowns.update(steps);
   showCharts();
   guide.offer(classes.length);
 }
@@ -160,7 +169,9 @@ function predict() {
     showStatus("Predicting …");
     const { examples } = taken;
     const answers = await orRestore(taken, ask(examples));
-    showPredictions(examples, answers, labels(), correct);
+    showPredictions(examples, answers, labels(), { correct, why });
+    const rejected = examples.filter((_, i) => !answers[i].error && answers[i].label === null);
+    if (rejected.length) unknowns.add(rejected);
     showStatus(answers.length === 1 ? describe(answers[0]) : `${plural(answers.length, "prediction")} below.`);
     if (answers.length > 1) byId("tab-answers").click();
     guide.onPredicted();
@@ -188,6 +199,9 @@ async function askLive(example) {
 
 function showLive(example, answer) {
   byId("live-none").hidden = true;
+  shown = answer.error ? null : [example, answer.label === null];
+  byId("live-why").hidden = shown === null;
+  byId("live-keep").hidden = shown === null || answer.label !== null;
   byId("live-answer").className = answerClass(answer);
   byId("live-answer").replaceChildren(
     element("div", {}, ...answerParts(answer)),
@@ -201,6 +215,7 @@ function showLive(example, answer) {
 function hideLive() {
   clearTimeout(settled);
   byId("live-none").hidden = false;
+  byId("live-why").hidden = byId("live-keep").hidden = true;
   byId("live-answer").replaceChildren();
 }
 
@@ -217,9 +232,9 @@ function teach(label) {
     queue.add(async () => {
       showStatus("Learning …");
       const split = byId("holdout").checked
-        ? holdout.split(examples, labels().includes(label))
+        ? holdout.split(examples, label, countOf(label))
         : { learn: examples, heldOut: [], counter: holdout.counter };
-      const message = await orRestore(taken, learn(split.learn, label, note)).catch((error) => {
+      const { message } = await orRestore(taken, learn(split.learn, label, note)).catch((error) => {
         takeBack();
         throw error;
       });
@@ -232,19 +247,21 @@ function teach(label) {
 }
 
 async function learn(examples, label, note = "") {
-  const total = { learned: {}, duplicates: 0, unreadable: [] };
+  const total = { learned: {}, duplicates: 0, unreadable: [], step: null };
   for (const batch of batches(examples)) {
     const result = await server.teach(batch[0].kind, payloads(batch), label, note);
     for (const [name, count] of Object.entries(result.learned)) total.learned[name] = (total.learned[name] ?? 0) + count;
     total.duplicates += Object.values(result.duplicates).reduce((sum, count) => sum + count, 0);
     total.unreadable.push(...result.unreadable);
+    total.step = result.step ?? total.step;
     if (result.step !== null) await thumbnails.add(batch, label, result.step);
   }
-  return [
+  const message = [
     Object.keys(total.learned).length ? `Learned ${classCounts(total.learned)}.` : "",
     total.duplicates ? `Skipped ${plural(total.duplicates, "duplicate")}.` : "",
     total.unreadable.length ? `Not readable: ${total.unreadable.join("; ")}` : "",
   ].filter(Boolean).join(" ");
+  return { message, step: total.step };
 }
 
 // A correction is never held out.
@@ -252,9 +269,45 @@ function correct(example, label) {
   showError("");
   return queue.add(async () => {
     showStatus("Learning …");
-    showStatus(await learn([example], label));
+    showStatus((await learn([example], label)).message);
     await measure(`${label} (1), corrected`);
   });
+}
+
+// An example that fits no class goes to the tray of unknown ones.
+function keep() {
+  withExamples("keep", () => {}, ({ examples }) => unknowns.add(examples));
+}
+
+function discover(examples) {
+  showError("");
+  queue.add(async () => {
+    showStatus("Grouping …");
+    unknowns.showGroups(examples, await server.discover(examples[0].kind, payloads(examples)));
+    showStatus("");
+  });
+}
+
+// Resolves to the step of the history, or null if the lesson failed.
+async function teachGroup(examples, label) {
+  let learned = null;
+  showError("");
+  await queue.add(async () => {
+    showStatus("Learning …");
+    const { message, step: number } = await learn(examples, label);
+    learned = number;
+    showStatus(message);
+    await measure(`${label} (${examples.length}), a group`);
+  });
+  return learned;
+}
+
+async function why(example, rejected) {
+  try {
+    showWhy(example, await server.explain(example.kind, example.payload), rejected);
+  } catch (error) {
+    showError(error.message);
+  }
 }
 
 async function forget(label, count) {
@@ -298,6 +351,8 @@ byId("teach-form").addEventListener("submit", (event) => {
   event.preventDefault();
   teach(byId("label").value.trim());
 });
+byId("live-why").addEventListener("click", () => why(...shown));
+byId("live-keep").addEventListener("click", keep);
 byId("undo").addEventListener("click", () => queued(undo));
 byId("download").addEventListener("click", () => queued(download));
 byId("holdout-clear").addEventListener("click", () => queued(() => {

@@ -9,11 +9,12 @@ const MAX_CORRECTIONS = 4; // classes with a button
 
 let nextId = 0;
 
-// `correct(example, label)` teaches the label and resolves to whether that succeeded.
-export function showPredictions(examples, answers, classNames, correct) {
+// `correct(example, label)` teaches the label and resolves to whether that succeeded; `why(example,
+// rejected)` explains the answer.
+export function showPredictions(examples, answers, classNames, { correct, why }) {
   const list = byId("predictions");
   byId("predictions-card").hidden = false;
-  list.prepend(...examples.map((example, i) => card(example, answers[i], classNames, correct)));
+  list.prepend(...examples.map((example, i) => card(example, answers[i], classNames, correct, why)));
   while (list.children.length > MAX_CARDS) list.lastElementChild.remove();
   byId("predictions-status").textContent = answers.map((answer) => describe(answer)).join(" ");
 }
@@ -45,10 +46,11 @@ export function answerParts(answer) {
 
 export const answerClass = (answer) => (answer.error || hasPercentages(answer) ? "sure" : "unsure");
 
-function card(example, answer, classNames, correct) {
+function card(example, answer, classNames, correct, why) {
   const parts = element("div", {}, ...answerParts(answer));
   if (answer.error) return element("li", {}, preview(example), parts);
   const nearest = answer.nearest.map(({ label }) => String(label));
+  parts.append(element("button", { type: "button", class: "plain", onclick: () => why(example, label === null) }, "Why?"));
   const label = answer.label === null ? null : String(answer.label);
   return element("li", { class: answerClass(answer) }, preview(example), parts, corrections(example, label, nearest, classNames, correct));
 }
