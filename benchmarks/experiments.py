@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,11 @@ def show(folders: list[Path], *, quick: bool) -> None:
     """Write the table of the runs of one experiment, and its records if it has learners."""
     run = merged(folders)
     shipped = spec.load(run.name)
-    tables = [f"*{table.caption}*\n\n{table.as_markdown()}" for table in crossed_tables(run)]
-    table = "\n\n".join([*tables, summary_table(run).as_markdown()])
+    crossed = crossed_tables(run)
+    tables = [f"*{table.caption}*\n\n{table.as_markdown()}" for table in crossed]
+    if rest := _not_crossed(run) if crossed else run:
+        tables.append(summary_table(rest).as_markdown())
+    table = "\n\n".join(tables)
     trained = shipped.learners or shipped.networks
     measures = (*EXPERIMENTS, *LEARNERS) if trained else EXPERIMENTS
     if shipped.learners and not quick:
@@ -97,6 +101,13 @@ def show(folders: list[Path], *, quick: bool) -> None:
     if is_few_shot(run) and not quick:
         draw_few_shot(run)
     print(f"{run.title}\n{table}\n{page}", flush=True)
+
+
+def _not_crossed(run: Run) -> Run | None:
+    """Return the run with learners, and with heads that the paper has figures of, alone."""
+    kept = [head for head in run.heads if head not in run.networks or head in run.paper]
+    records = tuple(record for record in run.records if record.get("head") in kept)
+    return replace(run, records=records) if kept else None
 
 
 def draw_few_shot(run: Run) -> None:

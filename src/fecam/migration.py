@@ -4,8 +4,9 @@ It needs the same items under both encoders; their labels are not needed. Statis
 map of transformed features (`fecam.core.transport`). Then each mean moves by what the map leaves of
 the items of its class, which the old classifier's probabilities weigh (`corrected`). Probabilities
 and novelty are fitted to items that were left out. Measured on CIFAR-100 (benchmarks/migration.py),
-this is better than the map alone, than learning the items under the old classifier's labels, and
-than both together; effective counts make it worse.
+this is better than learning the items under the old classifier's labels and than the map followed
+by that; from about twenty items per class on, also than the map alone. Effective counts make it
+worse.
 """
 
 from __future__ import annotations

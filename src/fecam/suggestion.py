@@ -44,8 +44,8 @@ __all__ = ["find_mislabeled", "suggest"]
 MAX_ITEMS = 20_000
 """Maximum number of items that are clustered; of more, a random subset is."""
 N_COMPONENTS = 96
-"""Number of principal components of the items, if there are more features. With all 1,280 features
-of glyphs, half as many labels are saved."""
+"""Number of principal components of the items that are used, if there are more features: along the
+others, the variance within classes is uncertain while labels are few."""
 MAX_RIVALS = 16
 """Number of nearest classes that a labeled item is compared with."""
 BLOCK_ROWS = 512

@@ -190,6 +190,8 @@ class PriorBounds:
         self._omega = omegas.mean(axis=1)
         self._low_rank_share = np.asarray([p.low_rank_share for p in precisions])
         self._rows = rows
+        pairs = zip(self._centers, rows, strict=True)
+        self._projected_centers = [center @ matrix.T for center, matrix in pairs]
         mismatch = np.abs(omegas - shares[:, None] * mean_omega) / weights
         self._weight_mismatch = np.max(mismatch, axis=1)
         # Rounding of each term before anything is subtracted, per unit of length.
@@ -243,10 +245,12 @@ class PriorBounds:
         near = (whole - result) * self._scales <= threshold * (1 + self._rtol)
         classes, rows = np.nonzero(near.T)
         for i, run in group_runs(classes):
-            projected = (queries[rows[run]] - self._centers[i]) @ self._rows[i].T
+            chosen = rows[run]
+            nearby = queries if len(chosen) == len(queries) else queries[chosen]
+            projected = nearby @ self._rows[i].T - self._projected_centers[i]
             signs = self._precisions[i].signs
             signed = projected if signs is None else projected * signs
-            result[rows[run], i] = np.vecdot(projected, signed)
+            result[chosen, i] = np.vecdot(projected, signed)
         return result
 
     def evaluate(self, queries: Matrix, rows: Matrix, columns: Matrix) -> Matrix:
