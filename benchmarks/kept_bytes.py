@@ -89,9 +89,11 @@ def draw(rows: list[Point]) -> None:
             )  # fmt: skip
         for row in rows:
             name = f"{row.family}, {row.exemplars:,}" if row.exemplars else row.family
+            left = row.kind == "head"  # beside each other, heads and learners often overlap
             axis.annotate(
-                name, (row.kept / 1e6, row.last), xytext=(4, 3), textcoords="offset points",
-                fontsize=7.5, color=COLORS[row.kind],
+                name, (row.kept / 1e6, row.last), xytext=(-4 if left else 4, -2.5),
+                textcoords="offset points", fontsize=7.5, color=COLORS[row.kind],
+                horizontalalignment="right" if left else "left",
             )  # fmt: skip
         for kind in COLORS:
             axis.plot([], [], color=COLORS[kind], marker="o", markersize=4, label=LEGEND[kind])
@@ -99,7 +101,8 @@ def draw(rows: list[Point]) -> None:
             xscale="log", xlabel="kept between tasks after the last one, MB",
             ylabel="accuracy after the last task, %",
         )  # fmt: skip
-        axis.set_xlim(right=axis.get_xlim()[1] * 1.3)
+        low, high = axis.get_xlim()
+        axis.set_xlim(low / 1.2, high * 1.25)
         axis.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())

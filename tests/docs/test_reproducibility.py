@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 
+import kept_bytes  # noqa: E402
 import records  # noqa: E402
 from fecam.bench import spec  # noqa: E402
 from fecam.bench.metrics import group_by_run, is_complete, summarize  # noqa: E402
@@ -94,3 +95,18 @@ def test_runs_of_different_experiments_are_not_merged(runs):
     about.write_text(about.read_text().replace("cifar100-learners", "digits-learners"))
     with pytest.raises(SystemExit, match="give those of one experiment"):
         records.merged(runs)
+
+
+def test_the_bytes_that_are_kept_are_those_of_the_records():
+    contents = [
+        one
+        for name in kept_bytes.EXPERIMENTS
+        for one in records.read_records(records.RECORDS / name)
+    ]
+    rows = list(kept_bytes.points(contents))
+    text = (ROOT / "docs/tables/kept_bytes.md").read_text(encoding="utf-8")
+    assert text.startswith(kept_bytes.table(rows)), "run `python benchmarks/kept_bytes.py`"
+    kept = {row.label: row.kept for row in rows}
+    assert kept["BiC"] - kept["Replay"] == 2 * 4 * 100, "two numbers per class, no old network"
+    assert kept["Replay"] - kept["FT"] >= 400 * 3 * 16**2
+    assert kept["FeCAM"] - kept["NCM"] == pytest.approx(100 * 128 * 129 / 2 * 4, rel=0.1)
