@@ -53,7 +53,7 @@ from fecam.inputs import (
 )
 from fecam.labels import check_same_kind
 from fecam.presets import preset
-from fecam.relabeling import joining, renaming
+from fecam.relabeling import joining, relabeled_priors, renaming
 from fecam.results import Explanation
 from fecam.settings import (
     PARAMETERS,
@@ -495,7 +495,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     def _relabel(self, names: Mapping[Hashable, Hashable]) -> Self:
         self._state = self.state_.relabel(names)
         if isinstance(self.priors, Mapping):
-            self.priors = {names.get(name, name): weight for name, weight in self.priors.items()}
+            self.priors = relabeled_priors(self.priors, names)
         return self.refresh()
 
     def merge(self, other: FeCAMClassifier) -> Self:

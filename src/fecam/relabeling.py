@@ -38,6 +38,24 @@ def joining(
     return joined
 
 
+def relabeled_priors(
+    priors: Mapping[Hashable, float], names: Mapping[Hashable, Hashable]
+) -> dict[Hashable, float]:
+    """Return prior weights by new labels; a joined class has the weights of its classes together.
+
+    A class without a weight has the weight 1.
+
+    >>> relabeled_priors({"crow": 3.0}, {"crow": "corvid", "raven": "corvid"})
+    {'corvid': 4.0}
+    """
+    weights = {label: weight for label, weight in priors.items() if label not in names}
+    if not names.keys() & priors.keys():
+        return weights
+    for label, name in names.items():
+        weights[name] = weights.get(name, 0.0) + priors.get(label, 1.0)
+    return weights
+
+
 def _check_label(state: ClassifierState, replaced: Sequence[Hashable], new: Hashable) -> None:
     """Raise unless the label can stand beside those of the other classes."""
     if kind_of_label(new) is None:

@@ -47,6 +47,12 @@ def test_priors_follow_their_labels():
     clf = learned(NAMES[Y], priors={"ant": 3.0, "bee": 2.0})
     clf.rename("ant", "wasp")
     assert clf.priors == {"wasp": 3.0, "bee": 2.0}
+    before = clf.predict_proba(X)
+    clf.join(["wasp", "cow"], "animal")
+    assert clf.priors == {"animal": 4.0, "bee": 2.0}
+    clf.rename("dog", "hound")
+    assert clf.priors == {"animal": 4.0, "bee": 2.0}, "a class without a weight has none"
+    assert before.shape[1] == clf.predict_proba(X).shape[1] + 1
 
 
 def test_labels_of_numpy_and_one_class_of_another_type():

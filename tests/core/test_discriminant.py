@@ -63,3 +63,10 @@ def test_one_or_two_classes_are_enough(n_classes):
     space = discriminant_space(FeCAMClassifier(**PLAIN).fit(X, y).predictor_)
     assert 0 < space.similarity <= 1
     assert np.all(np.isfinite(space(np.zeros((2, 6)))))
+
+
+def test_features_that_tell_nothing():
+    X = np.random.default_rng(0).normal(size=(3000, 2)) + 10
+    clf = FeCAMClassifier(**PLAIN).fit(X, np.arange(3000) % 5)
+    space = discriminant_space(clf.predictor_)
+    assert np.isfinite(space(clf.predictor_.in_pooled_space(clf.queries(X[:20])))).all()

@@ -367,3 +367,9 @@ def test_arrays_that_do_not_belong_together_are_rejected():
         fit_feature_map(before, after[:, :3], toward_identity=True)
     with pytest.raises(InputError, match="groups has 3 entries"):
         fit_feature_map(before, after, groups=[1, 2, 3])
+
+
+def test_a_single_sample_has_no_neighbors():
+    before, after, _, _ = samples(3, n=1)
+    base = fit_feature_map(before, after, ridge=1.0)
+    assert np.isfinite(fit_local_map(base, before, after, 0.3)(before)).all()

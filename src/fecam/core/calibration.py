@@ -23,6 +23,7 @@ from numbers import Real
 from statistics import NormalDist
 
 import numpy as np
+from array_api_compat import device
 
 from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64, to_numpy
 from fecam.core.covariance import apply_whitening, shrink, with_prior
@@ -308,7 +309,8 @@ def _traces(precision: Precision, scatter: Scatter, std: Array | None) -> tuple[
     fixed random signs.
     """
     xp = namespace(scatter.data)
-    divisor = xp.ones(scatter.n_features, dtype=xp.float64) if std is None else std
+    place = device(scatter.data)
+    divisor = xp.ones(scatter.n_features, dtype=xp.float64, device=place) if std is None else std
     if scatter.storage == "diagonal":
         weights = to_float64(scatter.data)
         if isinstance(precision, DensePrecision) and precision.whitening is not None:

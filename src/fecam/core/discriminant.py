@@ -78,8 +78,8 @@ def discriminant_space(predictor: CalibratedPredictor) -> DiscriminantSpace:
     other = 0.0
     if n_others:
         other = max(_altitude(centered) / (n_others + 1) / other_within - noise, 0.0)
-    if n_classes < 3 or not between.any():  # too few to estimate it: all axes alike
-        other = 1.0
+    if n_classes < 3 or max(between.max(), other) <= MIN_VARIANCE:  # it cannot be estimated
+        other = 1.0  # all axes alike
     between = between + other
     usable = between > MIN_VARIANCE
     between, within, axes = between[usable], within[usable], axes[usable]

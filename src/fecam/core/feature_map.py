@@ -197,7 +197,7 @@ def check_same_samples(before: Array, after: Array) -> None:
 
 def _kernel_weights(squares: Array, width: float) -> Array:
     xp = namespace(squares)
-    exponents = squares * (-0.5 / width**2 if width != float("inf") else 0.0)
+    exponents = squares * (-0.5 / width**2 if width not in (0.0, float("inf")) else 0.0)
     weights = xp.exp(exponents - xp.max(exponents, axis=1, keepdims=True))
     return weights / xp.sum(weights, axis=1, keepdims=True)
 
