@@ -500,7 +500,10 @@ def test_invalid_names_and_options_are_rejected_with_a_remedy(name, message):
         ("onnx:file", "preprocessing", "PIL", "pillow", "onnx"),
     ],
 )
-def test_a_missing_package_names_its_extra(monkeypatch, name, module, missing, package, extra):
+def test_a_missing_package_names_its_extra(
+    monkeypatch, tmp_path, name, module, missing, package, extra
+):
+    monkeypatch.setenv("FECAM_CACHE", str(tmp_path))  # without a network that needs no torch
     for imported in [key for key in sys.modules if key.startswith("fecam.encoders.")]:
         if imported != "fecam.encoders.catalogue":
             monkeypatch.delitem(sys.modules, imported)

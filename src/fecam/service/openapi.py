@@ -62,9 +62,11 @@ _OCTETS = {
     "schema": {**_TEXT, "format": "binary"},
     "example": "rows of little-endian 32-bit floats",
 }
+_LABEL: Schema = {"name": "label", "in": "path", "required": True, "schema": _TEXT}
 _PARAMETERS: dict[Operation, list[Schema]] = {
+    api.RENAME: [_LABEL],
     api.FORGET: [
-        {"name": "label", "in": "path", "required": True, "schema": _TEXT},
+        _LABEL,
         {"name": "purge", "in": "query", "schema": {"type": "boolean", "default": False}},
     ],
     api.TEACH: [
@@ -164,7 +166,7 @@ def _attribute_docs() -> dict[str, dict[str, str]]:
 
 def _variants(kind: type[api.Request], schema: Schema) -> dict[str, Schema]:
     """Return a schema for each kind of items and of labels, which exclude each other."""
-    if kind is api.UndoRequest:
+    if not _has_items(schema):
         return {kind.__name__: schema}
     label_fields = [name for name in ("label", "labels") if name in schema["properties"]]
     variants = {}
@@ -182,6 +184,10 @@ def _variants(kind: type[api.Request], schema: Schema) -> dict[str, Schema]:
     return variants
 
 
+def _has_items(schema: Schema) -> bool:
+    return any(kind in schema["properties"] for kind in api.KINDS)
+
+
 def _form_fields(schema: Schema) -> Schema:
     """Return the fields of a request that are no items."""
     fields = schema["properties"].items()
@@ -191,7 +197,7 @@ def _form_fields(schema: Schema) -> Schema:
 def _body(op: Operation, schema: Schema, variants: list[str]) -> Schema:
     references = [{"$ref": _REFERENCE.format(name=name)} for name in variants]
     content: Schema = {"application/json": {"schema": {"anyOf": references}}}
-    if op.body is not api.UndoRequest:
+    if _has_items(schema):
         form = {"files": _FILES, **_form_fields(schema)}
         required = [name for name in ("files", "label") if name in form]
         content["multipart/form-data"] = {

@@ -50,6 +50,7 @@ def pixels_of(images: TrainingImages, rows: Tensor) -> Tensor:
 def drift_loss(features: Tensor, before: Tensor) -> Tensor:
     """Return the mean square of the change of anchors at unit length, over all their features.
 
+    >>> import torch
     >>> float(drift_loss(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])))
     1.0
     """
@@ -67,6 +68,7 @@ def pull_loss(features: Tensor, labels: Tensor) -> Tensor:
 def push_loss(features: Tensor, others: Tensor, margin: float) -> Tensor:
     """Return the mean square by which features are nearer than a margin to other classes' anchors.
 
+    >>> import torch
     >>> float(push_loss(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), 0.5))
     0.0
     """
