@@ -68,7 +68,7 @@ class Metrics:
             "fecam_drift_alarm", "1 if the last window of a class gave an alarm.", ("label",)
         )
         self._drift = DriftMonitor()
-        self._labels: set[str] = set()
+        self._series_of: dict[str, Counter] = {}  # a look-up by label takes a lock
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def count(self, path: str, method: str, status: int, seconds: float) -> None:
@@ -87,7 +87,7 @@ class Metrics:
             self._rejected.inc(answers.n_rejected)
         labels = [self._series(str(label)) for label in answers.nearest]
         for label, count in CountOf(labels).items():
-            self._answers.labels(label).inc(count)
+            self._series_of[label].inc(count)
         for novelty in answers.novelty:
             if not math.isnan(novelty):
                 self._novelty.observe(novelty)
@@ -97,10 +97,10 @@ class Metrics:
 
     def _series(self, label: str) -> str:
         """Return the label of a series: later classes than the first `MAX_LABELS` share one."""
-        if label not in self._labels:
-            if len(self._labels) == MAX_LABELS:
-                return OTHER
-            self._labels.add(label)
+        if label not in self._series_of:
+            if len(self._series_of) >= MAX_LABELS:
+                label = OTHER
+            self._series_of[label] = self._answers.labels(label)
         return label
 
     def response(self, engine: Engine) -> Response:
