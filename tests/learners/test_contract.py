@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -53,6 +54,16 @@ def test_a_learner_is_told_one_task_after_another(name):
     memory = learner.memory()
     assert memory["network"] > 0 and all(isinstance(size, int) for size in memory.values())
     assert learner.n_parameters() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_learner_trains_in_bfloat16(name):
+    plan = replace(RECIPE.later, epochs=1, mixed_precision="everywhere")
+    wide = partial(tiny, 16)  # oneDNN's gradients of fewer channels may be NaN
+    learner = learned(name, 2, replace(RECIPE, network=wide, first=plan, later=plan))
+    values = tensors(learner).values()
+    assert all(bool(value.isfinite().all()) for value in values)
+    assert not any(value.dtype == torch.bfloat16 for value in values)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -460,8 +460,9 @@ def _seeded(seed: int, device: Any) -> Iterator[None]:
 
 
 def _mixed_precision(plan: TrainingPlan, device: Any) -> AbstractContextManager[object]:
-    """Return a bfloat16 context if possible; its range is that of float32, so nothing is scaled."""
-    if plan.mixed_precision and device.type == "cuda" and torch.cuda.is_bf16_supported():
-        context: AbstractContextManager[object] = torch.autocast("cuda", dtype=torch.bfloat16)
+    """Return a bfloat16 context if asked for; its range is that of float32, so nothing is scaled."""
+    on_gpu = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if plan.mixed_precision == "everywhere" or (plan.mixed_precision and on_gpu):
+        context: AbstractContextManager[object] = torch.autocast(device.type, dtype=torch.bfloat16)
         return context
     return nullcontext()

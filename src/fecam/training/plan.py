@@ -54,8 +54,9 @@ class TrainingPlan:
         Adam ignores ``momentum``; its weight decay is added to the gradient.
     clip : float, optional
         The largest norm of the gradient of all weights; a longer one is scaled down to it.
-    mixed_precision : bool, default=True
-        Compute in bfloat16 on GPUs that support it.
+    mixed_precision : bool or "everywhere", default=True
+        Compute in bfloat16 on GPUs that support it, or "everywhere": also on the CPU, which is
+        faster if the CPU has instructions for it (avx512_bf16 or amx_bf16).
     seed : int, default=0
         Determines the initial weights, the order of the images and the augmentation.
 
@@ -84,7 +85,7 @@ class TrainingPlan:
     augmentation: Augmentation = field(default_factory=Augmentation)
     optimizer: OptimizerName = "sgd"
     clip: float | None = None
-    mixed_precision: bool = True
+    mixed_precision: bool | Literal["everywhere"] = True
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -117,8 +118,10 @@ class TrainingPlan:
             )
         if not isinstance(self.augmentation, Augmentation):
             raise TrainingError(f"augmentation={self.augmentation!r} must be an Augmentation.")
-        if not isinstance(self.mixed_precision, bool):
-            raise TrainingError(f"mixed_precision={self.mixed_precision!r} must be a bool.")
+        if not isinstance(self.mixed_precision, bool) and self.mixed_precision != "everywhere":
+            raise TrainingError(
+                f"mixed_precision={self.mixed_precision!r} must be true, false or 'everywhere'."
+            )
 
     def changed(self, changes: Mapping[str, Any]) -> TrainingPlan:
         """Return the plan with other settings.
