@@ -9,7 +9,8 @@ holds the official ``cifar-100-python``, by default that of the environment vari
 ``docs/tables/experiment-NAME.md``, and with learners also ``docs/records/NAME``. A few-shot run
 also writes ``docs/pictures/experiment-NAME.svg``, the accuracy per session. No number in them
 is typed by hand. ``--read`` writes them from folders that runs of one experiment have written, also
-unfinished ones, with the commit and date of these runs.
+unfinished ones, with the commit and date of these runs. Methods and seeds that the folders do not
+have are those of ``docs/records/NAME``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fecam.report import Run, summary_table, write_report
 from fecam.report.drawing import as_svg
 from fecam.report.plots import few_shot_curves
 from fecam.report.tables import crossed_tables, is_few_shot
-from records import merged, write_records
+from records import RECORDS, merged, write_records
 from reporting import options, say, write
 from stamps import EXPERIMENTS, LEARNERS, Stamp
 
@@ -80,7 +81,7 @@ def main() -> None:
 
 def show(folders: list[Path], *, quick: bool) -> None:
     """Write the table of the runs of one experiment, and its records if it has learners."""
-    run = merged(folders)
+    run = merged(folders, RECORDS)
     shipped = spec.load(run.name)
     crossed = crossed_tables(run)
     tables = [f"*{table.caption}*\n\n{table.as_markdown()}" for table in crossed]

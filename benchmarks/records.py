@@ -29,17 +29,18 @@ RESULT = (
 )  # fmt: skip
 
 
-def merged(folders: Iterable[Path]) -> Run:
+def merged(folders: Iterable[Path], stored: Path | None = None) -> Run:
     """Return the runs of one experiment as one run, with the figures of the shipped experiment.
 
-    Of two folders with the same method and seed, the later one counts. Seeds without all their
-    tasks are left out.
+    Of two folders with the same method and seed, the later one counts; ``stored`` is a folder of
+    records that count if no folder has them. Seeds without all their tasks are left out.
     """
     runs = [read_run(folder) for folder in folders]
     names = sorted({run.name for run in runs})
     if len(names) != 1:
         raise SystemExit(f"the folders hold {', '.join(names)}: give those of one experiment.")
-    records = [record for run in runs for record in _complete(run)]
+    records = [] if stored is None else [*_stored(stored / names[0])]
+    records += [record for run in runs for record in _complete(run)]
     shipped = spec.load(names[0])
     ranks = {method.label: rank for rank, method in enumerate(shipped.methods)}
     records.sort(key=lambda record: ranks.get(record["head"], len(ranks)))
@@ -51,16 +52,19 @@ def merged(folders: Iterable[Path]) -> Run:
 def write_records(folders: Sequence[Path], to: Path = RECORDS) -> list[Path]:
     """Write a file per method of the runs of one experiment, and return their paths.
 
-    Of an experiment that runs all heads on several networks, only learners have files.
+    Seeds that the runs do not have stay in the file; the environment is that of the last run. Of an
+    experiment that runs all heads on several networks, only learners have files.
     """
     environments = {
-        head: {key: run.about.get(key) for key in ENVIRONMENT}
+        record["head"]: {key: run.about.get(key) for key in ENVIRONMENT}
         for run in map(read_run, folders)
-        for head in run.heads
+        for record in _complete(run)
     }
-    run, paths = merged(folders), []
+    run, paths = merged(folders, to), []
     crossed = bool(spec.load(run.name).networks)
     for head, seeds in run.heads.items():
+        if head not in environments:
+            continue
         last = [*seeds.values()][-1][-1]
         if crossed and last.get("learner") is None:
             continue  # too many: the table has them
@@ -92,6 +96,12 @@ def read_records(folder: Path) -> Iterator[dict[str, Any]]:
 def task_records(content: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the results of a file as the records of a run, for `fecam.bench.metrics`."""
     return [{"kind": "task", "head": content["head"], **result} for result in content["results"]]
+
+
+def _stored(folder: Path) -> Iterator[dict[str, Any]]:
+    for content in read_records(folder):
+        method = {key: content[key] for key in METHOD if key in content}
+        yield from ({**method, **record} for record in task_records(content))
 
 
 def _complete(run: Run) -> Iterator[Any]:

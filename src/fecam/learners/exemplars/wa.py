@@ -30,18 +30,19 @@ class WA(ExemplarLearner):
     ----------
     weight : float, optional
         :math:`\lambda`; by default the share of old classes.
-    norm : {"l2", "l1"}
-        Of a row of the classifier.
+    norm : {"l1", "l2"}
+        Of a row of the classifier: the authors' code has l1, PyCIL l2.
     limit : float, optional
         The largest :math:`\gamma`, 1 in the authors' code; None for none, as in PyCIL.
     clamp : bool
-        Whether negative weights are set to 0 after each update, as in the authors' code.
+        Whether negative weights are set to 0 after each update, as in the authors' code; in PyCIL
+        they are not. Without it the norm of a row does not tell the size of its logits.
     """
 
     weight: float | None = None
-    norm: Norm = "l2"
+    norm: Norm = "l1"
     limit: float | None = 1.0
-    clamp: bool = False
+    clamp: bool = True
 
     needs_old_network: ClassVar[bool] = True
     classifier_name: ClassVar[ClassifierName | None] = "linear"
