@@ -25,7 +25,7 @@ METHOD = ("learner", "approximation", "options", "head_options", "settings")
 RESULT = (
     "seed", "task", "tasks", "name", "classes", "train_rows", "test_rows", "accuracy", "parts",
     "bytes", "bytes_by_kind", "parameters", "seconds_to_learn", "seconds_to_predict",
-    "calibration_error", "novelty_auroc", "fitted",
+    "calibration_error", "novelty_auroc", "fitted", "other_accuracy",
 )  # fmt: skip
 
 

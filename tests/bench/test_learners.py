@@ -17,6 +17,7 @@ from fecam.bench.results import read_records
 from fecam.cli.app import app
 from fecam.errors import FecamError, SpecError
 from fecam.report import read_run, write_report
+from fecam.report.tables import other_predictors_table
 from helpers.small_models import write_vision
 
 SIGNS = """
@@ -127,6 +128,17 @@ def test_learners_write_the_records_of_heads_and_more(experiment, tmp_path):
     assert [row["head"] for row in result.summary] == labels
     page = write_report([tmp_path / "run"]).read_text("utf-8")
     assert "LwF, FeCAM" in page and "weights" in page
+
+
+def test_records_have_the_accuracy_of_other_predictors(experiment, tmp_path):
+    text = SIGNS + '[[learners]]\nname = "icarl"\nlabel = "iCaRL"\nexemplars = 6\n'
+    records = run(experiment(text), tmp_path / "run")
+    tasks = tasks_of(records, "iCaRL")
+    assert [set(record["other_accuracy"]) for record in tasks] == [{"outputs"}] * 3
+    table = other_predictors_table(read_run(tmp_path / "run"))
+    expected = [f"{100 * record['other_accuracy']['outputs']:.1f}" for record in tasks]
+    assert table.text_rows() == [["iCaRL: outputs", *expected]]
+    assert "iCaRL: outputs" in write_report([tmp_path / "run"]).read_text("utf-8")
 
 
 def test_learners_that_train_alike_share_later_tasks(experiment, tmp_path):

@@ -95,14 +95,20 @@ def test_seeds_and_methods_that_a_run_lacks_stay_in_the_records(runs, tmp_path):
     lines = task_records(heads=("FT",), seeds=(2, 3))
     changed = [{**line, "accuracy": 0.5} for line in lines]
     (runs[0] / "records.jsonl").write_text("".join(json.dumps(x) + "\n" for x in changed))
-    assert [path.name for path in records.write_records(runs[:1], tmp_path / "records")] == ["FT.json"]
+    assert [path.name for path in records.write_records(runs[:1], tmp_path / "records")] == [
+        "FT.json"
+    ]
     (content,) = (
         content
         for content in records.read_records(tmp_path / "records/cifar100-learners")
         if content["head"] == "FT"
     )
     seeds = group_by_run(records.task_records(content))["FT"]
-    assert [{row["accuracy"] for row in seeds[seed]} == {0.5} for seed in (1, 2, 3)] == [False, True, True]
+    assert [{row["accuracy"] for row in seeds[seed]} == {0.5} for seed in (1, 2, 3)] == [
+        False,
+        True,
+        True,
+    ]
     assert set(records.merged(runs[:1], tmp_path / "records").heads) == {"FT", "LwF", "EWC"}
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 from fecam.errors import TrainingError
 from fecam.learners import make
 from fecam.learners.exemplars.exemplar_learner import ExemplarLearner, is_new
+from fecam.learners.exemplars.foster import FOSTER
 from fecam.learners.mechanisms.balanced_fine_tuning import balanced_rows
 from fecam.learners.mechanisms.bias_correction import corrected, fit_bias
 from fecam.learners.mechanisms.class_balance import balanced_distillation, class_weights
@@ -672,6 +673,26 @@ def test_foster_boosts_beside_the_frozen_network_and_leaves_one_network():
     assert set(record.losses) == {"second", "distillation"}
     assert learner.n_parameters() == learned("replay", 2).n_parameters() < seen["boosted"]
     assert not equal_weights(learner, learned("replay", 2))
+
+
+def test_other_predictors_answer_beside_the_methods_own():
+    train_data, test = tasks()
+    icarl = learned("icarl", 2)
+    with torch.no_grad():
+        outputs = icarl.classifier(torch.from_numpy(icarl.features(test))).argmax(1)
+    answers = icarl.other_predictions(icarl.features(test), test)
+    assert answers["outputs"].tolist() == np.asarray(icarl.classes)[outputs].tolist()
+    foster, phase, both = learned("foster", 1), FOSTER.second_phase, []
+    assert foster.other_predictions(foster.features(test), test) == {}
+
+    def spying(self, task):
+        both.append(self.predict(test))
+        phase(self, task)
+
+    foster.second_phase = spying.__get__(foster)
+    finish(foster, train_data[1])
+    answers = foster.other_predictions(foster.features(test), test)
+    assert answers["teacher"].tolist() == both[0].tolist()
 
 
 # -- Coil ------------------------------------------------------------------------------------------

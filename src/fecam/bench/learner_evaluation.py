@@ -202,6 +202,7 @@ def _record(
     labels = learner.classify(X)
     predicted = time.perf_counter()
     memory = learner.memory()
+    others = learner.other_predictions(X, test_features.data.subset(task.test))
     return {
         **task_record(spec.label, scenario, task, y, labels),
         "classes": len(learner.classes),
@@ -211,6 +212,9 @@ def _record(
         "bytes_by_kind": memory,
         "parameters": learner.n_parameters(),
         "fitted": learner.fitted_values(),
+        "other_accuracy": {
+            name: float(np.mean(answers == y[task.test])) for name, answers in others.items()
+        },
         "calibration_error": calibration(learner.head, X, y[task.test]),
         "novelty_auroc": _novelty(learner, X, test_features),
         "options": dict(spec.options),

@@ -296,6 +296,26 @@ class Learner:
         """
         return {}
 
+    def other_predictions(
+        self, features: NDArray[np.float32], images: Dataset
+    ) -> dict[str, NDArray[np.int64]]:
+        """Return what predictors beside the method's own answer after the last task.
+
+        Parameters
+        ----------
+        features : array of shape (n, n_features)
+            As `features` returns them for the images.
+        images : Dataset
+            The images.
+
+        Returns
+        -------
+        dict
+            Labels by the name of the predictor, such as the teacher of a compression; by default
+            empty.
+        """
+        return {}
+
     # ------------------------------------------------------------------ learning
 
     def start(self, recipe: Recipe, head: Any = None) -> Self:
@@ -467,11 +487,30 @@ class Learner:
         self._check_learned()
         if self.head is not None:
             return np.asarray(self.head.predict(features), np.int64)
+        self.classifier.to(self.device)
+        return self.largest(self.scores, features)
+
+    def largest(
+        self, scores: Callable[[Tensor], Tensor], features: NDArray[np.float32]
+    ) -> NDArray[np.int64]:
+        """Return the label of the largest score of each row of features.
+
+        Parameters
+        ----------
+        scores : callable
+            Features to a score per class, in the order of `classes`.
+        features : array of shape (n, n_features)
+            Features.
+
+        Returns
+        -------
+        array of shape (n,)
+            Labels.
+        """
         with torch.inference_mode():
-            self.classifier.to(self.device)
-            scores = self.scores(torch.from_numpy(features).to(self.device))
-            labels: NDArray[np.int64] = np.asarray(self.classes)[scores.argmax(1).cpu().numpy()]
-            return labels
+            indices = scores(torch.from_numpy(features).to(self.device)).argmax(1)
+        labels: NDArray[np.int64] = np.asarray(self.classes)[indices.cpu().numpy()]
+        return labels
 
     def predict(self, images: Dataset | TrainingImages) -> NDArray[np.int64]:
         """Return the labels of images.

@@ -18,6 +18,7 @@ from fecam.report.tables import (
     few_shot_table,
     joint_table,
     more_table,
+    other_predictors_table,
     summary_table,
     task_table,
 )
@@ -121,6 +122,8 @@ def run_sections(
     results = [summary_table(run).as_html(), f"<p>{RESULTS}{_paper_source(run)}</p>"]
     if len(more.header) > 1 and more.rows:
         results.append(more.as_html())
+    if (others := other_predictors_table(run)) is not None:
+        results.append(details("Other predictors of the same learners", others.as_html()))
     parts = [
         ("what", "Experiment", facts(run)),
         ("results", "Results", "\n".join(results) if run.heads or run.paper else NO_RECORDS),

@@ -1,10 +1,11 @@
 """Tables of runs as rows, Markdown and HTML. Every format escapes the labels of an experiment."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fecam.bench.metrics import METRICS, base_later_curves, mean_over_seeds
+from fecam.bench.metrics import METRICS, base_later_curves, mean_over_seeds, mean_std
 from fecam.report.reading import Run
 from fecam.report.text import duration, markdown, markup, percent, size
 
@@ -145,6 +146,31 @@ def more_table(run: Run) -> Table:
     """Return accuracy on old and new classes, forgetting, calibration and novelty per head."""
     metrics = [name for name in MORE if not (is_few_shot(run) and name in FEW_SHOT)]
     return _metrics_table(run, metrics, "More metrics in percent")
+
+
+def other_predictors_table(run: Run) -> Table | None:
+    """Return the accuracy of predictors beside a learner's own, per task; None without any."""
+    rows: list[tuple[str, ...]] = []
+    for head, seeds in run.heads.items():
+        values: dict[str, dict[int, list[float]]] = {}
+        for record in itertools.chain(*seeds.values()):
+            for name, accuracy in (record.get("other_accuracy") or {}).items():
+                values.setdefault(name, {}).setdefault(record["task"], []).append(accuracy)
+        for name, tasks in values.items():
+            cells = [
+                percent(*mean_std(tasks[i])) if i in tasks else GAP for i in range(_count(run))
+            ]
+            rows.append((f"{head}: {name}", *cells))
+    if not rows:
+        return None
+    header = ("head", *[f"task {i + 1}" for i in range(_count(run))])
+    return text_table(header, rows, "Accuracy of other predictors in percent, after each task")
+
+
+def _count(run: Run) -> int:
+    """Return the number of tasks that any head has finished."""
+    tasks = itertools.chain.from_iterable(seeds.values() for seeds in run.heads.values())
+    return max(map(len, tasks), default=0)
 
 
 def cost_table(run: Run) -> Table:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fecam.data.dataset import Dataset
 from fecam.errors import TrainingError
 from fecam.learners.exemplars.exemplar_learner import ExemplarLearner
 from fecam.learners.mechanisms.branches import Branches, widen_classifier
 from fecam.learners.mechanisms.class_balance import balanced_distillation, class_weights
+from fecam.learners.mechanisms.class_statistics import features_of
 from fecam.learners.mechanisms.logit_distillation import softmax_distillation
 from fecam.learners.mechanisms.old_network import OldNetwork
 from fecam.learners.task import LearningTask
 from fecam.training.classifiers import ClassifierName, expand_classifier
 from fecam.training.hooks import Hooks, Step
+from fecam.training.images import TrainingImages
 from fecam.training.loop import train
 from fecam.validation import check_int, check_number
 
@@ -35,7 +40,8 @@ class FOSTER(ExemplarLearner):
     In each later task a second network is trained beside the frozen first one; z are the logits of
     both, :math:`z_\phi` those of a classifier on the second alone, and w are weights of classes by
     their numbers of images. Then a single network, which starts as the old one, is trained towards
-    the probabilities of both, weighted by class. It is what remains, and what predicts.
+    the probabilities of both, weighted by class. It is what remains, and what predicts; records
+    have the accuracy of both networks as another one, ``teacher``.
 
     Parameters
     ----------
@@ -53,6 +59,8 @@ class FOSTER(ExemplarLearner):
 
     needs_old_network: ClassVar[bool] = True
     classifier_name: ClassVar[ClassifierName | None] = "linear"
+    _teacher: OldNetwork | None = field(init=False, repr=False, default=None)
+    """Both networks, from the compression until the next task starts."""
 
     def check_options(self) -> None:
         """Raise for options that are out of range."""
@@ -64,6 +72,7 @@ class FOSTER(ExemplarLearner):
 
     def before_task(self, task: LearningTask) -> None:
         """Add a second network and its columns in the classifier."""
+        self._teacher = None
         if task.first:
             return
         network = Branches(nn.Identity(), [self.network])
@@ -106,7 +115,7 @@ class FOSTER(ExemplarLearner):
     def second_phase(self, task: LearningTask) -> None:
         """Compress both networks into one."""
         assert self.old is not None
-        teacher = OldNetwork(self.network, self.classifier)
+        teacher = self._teacher = OldNetwork(self.network, self.classifier)
         network = copy.deepcopy(self.old.network).requires_grad_(True)
         with torch.random.fork_rng([]):
             torch.manual_seed(task.plan.seed)
@@ -124,6 +133,16 @@ class FOSTER(ExemplarLearner):
         ):  # fmt: skip
             pass
         self.network, self.classifier = network, classifier
+
+    def other_predictions(
+        self, features: NDArray[np.float32], images: Dataset
+    ) -> dict[str, NDArray[np.int64]]:
+        """Return the labels of both networks, after a later task."""
+        if (teacher := self._teacher) is None:
+            return {}
+        prepared = TrainingImages(images, self.recipe.preprocessing)
+        theirs = features_of(teacher.network, prepared, self.device)
+        return {"teacher": self.largest(teacher.classifier, theirs)}
 
 
 def image_counts(task: LearningTask) -> Tensor:

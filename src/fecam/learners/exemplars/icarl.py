@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fecam.data.dataset import Dataset
 from fecam.errors import TrainingError
 from fecam.learners.exemplars.exemplar_learner import ExemplarLearner
 from fecam.learners.mechanisms.exemplar_means import nearest_mean_scores, unit_means
@@ -84,6 +86,12 @@ class ICaRL(ExemplarLearner):
             labels = np.asarray(data.labels)
             means = unit_means(self.features(data), labels, self.classes)
             self.kept["means"] = {"exemplars": means}
+
+    def other_predictions(
+        self, features: NDArray[np.float32], images: Dataset
+    ) -> dict[str, NDArray[np.int64]]:
+        """Return the labels of the largest outputs."""
+        return {"outputs": self.largest(self.classifier.eval(), features)}
 
     def scores(self, features: Tensor) -> Tensor:
         """Return the cosine to the means of exemplars."""
