@@ -278,6 +278,7 @@ class MahalanobisClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from fecam import FeCAMClassifier
         >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
         >>> clf.predict_detailed([[0.1, 0.9]], 2).labels.tolist()
         [['cat', 'dog']]
@@ -307,6 +308,7 @@ class MahalanobisClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from fecam import FeCAMClassifier
         >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["cat", "cat", "dog"])
         >>> why = clf.explain([0.1, 0.9])
         >>> why.label, [near.label for near in why.nearest], why.explained
@@ -391,6 +393,7 @@ class MahalanobisClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from fecam import FeCAMClassifier
         >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
         >>> clf.transform([[0.0, 1.0]]).round(3).tolist(), clf.get_feature_names_out().tolist()
         ([[0.0, 1.0]], ['fecamclassifier_cat', 'fecamclassifier_dog'])
