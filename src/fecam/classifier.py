@@ -21,7 +21,7 @@ from fecam.core.metric import Metric
 from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
-from fecam.core.transforms import Transform
+from fecam.core.transforms import Transform, auto_power
 from fecam.errors import SettingsError
 from fecam.inputs import check_features, check_range, check_samples
 from fecam.labels import check_same_kind, plain_label
@@ -477,9 +477,7 @@ class FeCAMClassifier(MahalanobisClassifier):
         array = device_or_array
         if not (isinstance(array, np.ndarray) or is_array(array)):
             array = empty_on(array, self.state_.like)
-        xp = namespace(array)
-        like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
-        return self.set_state(self.state_.to(like))
+        return self.set_state(self.state_.to(_empty(array, self.dtype)))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state to a ``.fecam`` file, which `fecam.load` opens again.
@@ -527,15 +525,10 @@ class FeCAMClassifier(MahalanobisClassifier):
             A state without classes.
         """
         array = check_features(X)
-        xp = namespace(array)
-        power = self.tukey
-        if power == "auto":
-            power = 0.5 if float(xp.min(array)) >= 0 else None
+        power = auto_power(array) if self.tukey == "auto" else self.tukey
         transform = Transform(None if power is None else float(power), self.l2 == "features")
-        like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
-        return ClassifierState(
-            transform, read_metric(self._params()).scatter_kind, array.shape[1], like
-        )
+        scatter_kind = read_metric(self._params()).scatter_kind
+        return ClassifierState(transform, scatter_kind, array.shape[1], _empty(array, self.dtype))
 
     def set_state(
         self,
@@ -691,6 +684,12 @@ class FeCAMClassifier(MahalanobisClassifier):
         state: dict[str, Any] = dict(super().__getstate__())  # it may be our own
         state.pop("_predictor", None)  # derived again when it is needed
         return state
+
+
+def _empty(array: Array, dtype: str) -> Array:
+    """Return an empty array of the library and the device of another."""
+    xp = namespace(array)
+    return xp.zeros((0,), dtype=getattr(xp, dtype), device=device(array))
 
 
 def _grouped(
