@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "docs" / "tables"
 
-CLASSIFIER = ("src/fecam/core", "src/fecam/classifier.py")
+CLASSIFIER = ("src/fecam/core", "src/fecam/mahalanobis.py", "src/fecam/classifier.py")
 EXPERIMENTS = (
     *CLASSIFIER,
     "src/fecam/encoders",

@@ -3,101 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from contextlib import suppress
 from copy import copy as shallow_copy
 from os import PathLike
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import device
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import _check_feature_names_in, validate_data
+from sklearn.utils.validation import validate_data
 
-from fecam.core.arrays import Array, empty_on, is_array, namespace, to_backend_of, to_numpy
+from fecam.core.arrays import Array, empty_on, is_array, namespace, to_backend_of
 from fecam.core.batches import ClassRows, group_by_label, summarize_batch
-from fecam.core.calibration import (
-    has_variance,
-    log_softmax,
-    novelty_threshold,
-    novelty_zscore,
-    reference_sharpness,
-    relative_variance,
-    sample_distances,
-    softmax_logits,
-    softmax_numerators,
-    softmax_temperature,
-)
-from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.compression import compressed
 from fecam.core.compression_loss import CompressionEstimate, estimate_compression
-from fecam.core.distances import Neighbors
 from fecam.core.expected import CalibratedPredictor
-from fecam.core.explanation import explain_query
-from fecam.core.measurement import measured_rows, novelty_scores
+from fecam.core.learning import learn_batch
 from fecam.core.metric import Metric
-from fecam.core.novelty import MIN_CLASSES, fitted_scale
 from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
-from fecam.core.transforms import Transform, unit_length
-from fecam.core.tuning import TUNING, SearchTuning
-from fecam.errors import FecamError, InputError, SettingsError
-from fecam.inputs import (
-    check_features,
-    check_labels,
-    check_range,
-    kind_of,
-    repeated_rows,
-    single_row,
-)
-from fecam.labels import check_same_kind
+from fecam.core.transforms import Transform, auto_power
+from fecam.errors import SettingsError
+from fecam.inputs import check_features, check_range, check_samples
+from fecam.labels import check_same_kind, plain_label
+from fecam.mahalanobis import MahalanobisClassifier
 from fecam.presets import preset
 from fecam.relabeling import joining, relabeled_priors, renaming
-from fecam.results import Explanation
 from fecam.settings import (
-    PARAMETERS,
     check_compatible,
     check_components,
     check_compressible,
     check_mergeable,
     check_same_transform,
-    log_priors,
     read_metric,
 )
-from fecam.validation import check_int
 
 
-class Predictions(NamedTuple):
-    """Detailed predictions as NumPy arrays: (n, k), and (n,) for the novelty."""
-
-    labels: np.ndarray[Any, Any]
-    """The most probable classes first, which without ``priors`` are the nearest."""
-    distances: np.ndarray[Any, Any]
-    """Squared distances."""
-    probabilities: np.ndarray[Any, Any]
-    """Probabilities among all classes that are not negligible."""
-    novelty: np.ndarray[Any, Any]
-    """See `FeCAMClassifier.novelty`."""
-
-
-class _Ranking(NamedTuple):
-    """Samples with the most probable classes of each, as NumPy arrays (n, k)."""
-
-    array: Array
-    """The checked samples."""
-    queries: Array
-    """The same, transformed."""
-    predictor: CalibratedPredictor
-    neighbors: Neighbors
-    """The nearest classes, whatever the priors."""
-    indices: np.ndarray[Any, Any]
-    distances: np.ndarray[Any, Any]
-    probabilities: np.ndarray[Any, Any]
-    """NaN if they were not asked for."""
-
-
-class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
+class FeCAMClassifier(MahalanobisClassifier):
     """Nearest class by Mahalanobis distance, learned one class after another.
 
     A class is stored as its count, its means and the scatter of its transformed features: sums
@@ -182,9 +123,6 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
     ['dog']
     """
 
-    n_features_in_: int
-    feature_names_in_: np.ndarray[Any, Any]
-
     def __init__(
         self,
         *,
@@ -238,120 +176,6 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         (100.0, 100.0)
         """
         return cls(**{**preset(name), **changes})
-
-    # ------------------------------------------------------------------ fitted attributes
-
-    @property
-    def classes_(self) -> np.ndarray[Any, Any]:
-        """The labels learned so far, sorted."""
-        return _labels(self.state_)
-
-    @property
-    def class_count_(self) -> np.ndarray[Any, Any]:
-        """Samples per class, in the order of `classes_`."""
-        return np.asarray([stats.count for stats in self.state_.classes.values()])
-
-    @property
-    def means_(self) -> np.ndarray[Any, Any]:
-        """The prototypes that distances are measured from, in the order of `classes_`.
-
-        They are prototypes of transformed features, which ``state_.transform(X)`` returns.
-        """
-        return to_numpy(self._predictor_with_classes().prototypes)
-
-    def covariance_(self, label: Hashable) -> np.ndarray[Any, Any]:
-        r"""Return the matrix :math:`\Sigma` with which distances to a class are measured.
-
-        It is the covariance of the transformed features after pooling, shrinkage and
-        normalization, times :math:`1 + u / n` (``mean_uncertainty``). So the squared distance is
-        :math:`(z - m)^T \Sigma^{-1} (z - m)` with the row :math:`m` of `means_`. To see it without
-        normalization, use ``set_params(normalization=None)``.
-
-        Parameters
-        ----------
-        label : Hashable
-            A label that was learned.
-
-        Returns
-        -------
-        ndarray of shape (n_features, n_features)
-            The matrix, also if it is diagonal or common to all classes.
-
-        Raises
-        ------
-        UnknownLabelError
-            If there is no such class.
-        """
-        predictor = self._predictor_with_classes()
-        return to_numpy(predictor.covariance_of(_plain_label(label)))
-
-    @property
-    def temperature_(self) -> float:
-        """What `predict_proba` divides distances by, before the softmax."""
-        predictor = self._predictor_with_classes()
-        classes = predictor.state.classes.values()
-        reference = reference_sharpness(relative_variance(classes))
-        sharpness = fitted_sharpness((stats.calibration for stats in classes), reference)
-        return softmax_temperature(predictor.expected_distances(), sharpness)
-
-    @property
-    def tukey_(self) -> float | None:
-        """The Tukey power in use, as decided at the first fit; None for no power."""
-        return self.state_.transform.power
-
-    @property
-    def state_(self) -> ClassifierState:
-        """All statistics, as one immutable value."""
-        state = self._state
-        if state is None:
-            raise NotFittedError(
-                f"This {type(self).__name__} has no classes yet: call partial_fit(X, y) first."
-            )
-        return state
-
-    @property
-    def metric_(self) -> Metric:
-        """The distance that the parameters describe, checked against the state."""
-        params = self._params()
-        metric = read_metric(params)
-        if self._state is not None:
-            check_compatible(params, metric, self._state)
-        return metric
-
-    @property
-    def predictor_(self) -> CalibratedPredictor:
-        """What predictions need, derived from the state when it is first needed."""
-        state, metric = self.state_, self.metric_
-        predictor = self._predictor
-        if predictor is None or predictor.state is not state or predictor.metric != metric:
-            prior = self._prior_under(metric)
-            predictor = self._predictor = CalibratedPredictor(
-                state, metric, previous=predictor, prior=prior, tuning=self._tuning
-            )
-        return predictor
-
-    @property
-    def prior_(self) -> Prior | None:
-        """The pooled prior in use; None before it is needed. See `current_prior`."""
-        return None if self._predictor is None else self._predictor.last_prior
-
-    def _prior_under(self, metric: Metric) -> Prior | None:
-        """The prior in use, if it was computed for this metric."""
-        predictor = self._predictor
-        return predictor.last_prior if predictor and predictor.metric == metric else None
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._state is not None
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = []  # the parameter dtype decides, not that of X
-        return tags
-
-    # Class attributes, because scikit-learn's __init__ sets parameters only.
-    _state: ClassifierState | None = None
-    _predictor: CalibratedPredictor | None = None
-    _tuning: SearchTuning = TUNING
 
     # ------------------------------------------------------------------ learning
 
@@ -438,7 +262,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         UnknownLabelError
             If there is no such class.
         """
-        self._state = self.state_.forget(_plain_label(label))
+        self._state = self.state_.forget(plain_label(label))
         return self.refresh()
 
     def rename(self, label: Hashable, new: Hashable) -> Self:
@@ -463,7 +287,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         InputError
             If another class has the new label; `join` combines two classes.
         """
-        return self._relabel(renaming(self.state_, _plain_label(label), _plain_label(new)))
+        return self._relabel(renaming(self.state_, plain_label(label), plain_label(new)))
 
     def join(self, labels: Iterable[Hashable], new: Hashable) -> Self:
         """Combine classes into one, exactly as if their samples had been learned with one label.
@@ -489,8 +313,8 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         SettingsError
             If ``domains="average"`` averaged the matrices of a class.
         """
-        plain = [_plain_label(label) for label in labels]
-        return self._relabel(joining(self.state_, plain, _plain_label(new)))
+        plain = [plain_label(label) for label in labels]
+        return self._relabel(joining(self.state_, plain, plain_label(new)))
 
     def _relabel(self, names: Mapping[Hashable, Hashable]) -> Self:
         self._state = self.state_.relabel(names)
@@ -529,7 +353,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
                 self.feature_names_in_ = other.feature_names_in_
         else:
             if ours.classes and theirs.classes:
-                _check_kind(_labels(theirs), ours)
+                check_same_kind(list(theirs.classes), list(ours.classes))
             theirs = theirs.to(ours.like)
             self._state = ours.merge(theirs, average_domains=metric.average_domains)
         return self.refresh()
@@ -653,9 +477,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         array = device_or_array
         if not (isinstance(array, np.ndarray) or is_array(array)):
             array = empty_on(array, self.state_.like)
-        xp = namespace(array)
-        like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
-        return self.set_state(self.state_.to(like))
+        return self.set_state(self.state_.to(_empty(array, self.dtype)))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state to a ``.fecam`` file, which `fecam.load` opens again.
@@ -687,28 +509,7 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         other._predictor = self._predictor  # a value, which pickling leaves out
         return other
 
-    def warm_up(self) -> Self:
-        """Derive what predictions need, so that the first one is as fast as all others.
-
-        Returns
-        -------
-        FeCAMClassifier
-            The classifier itself.
-        """
-        self._predictor_with_classes().warm_up()
-        return self
-
     # ------------------------------------------------------------------ state in and out
-
-    def current_prior(self) -> Prior | None:
-        """Return the pooled prior, computed again if it lags too far behind.
-
-        Returns
-        -------
-        Prior or None
-            None if no scatter is stored.
-        """
-        return self.predictor_.prior
 
     def empty_state(self, X: Any) -> ClassifierState:
         """Return the state without classes that a first fit starts from.
@@ -724,15 +525,10 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             A state without classes.
         """
         array = check_features(X)
-        xp = namespace(array)
-        power = self.tukey
-        if power == "auto":
-            power = 0.5 if float(xp.min(array)) >= 0 else None
+        power = auto_power(array) if self.tukey == "auto" else self.tukey
         transform = Transform(None if power is None else float(power), self.l2 == "features")
-        like = xp.zeros((0,), dtype=getattr(xp, self.dtype), device=device(array))
-        return ClassifierState(
-            transform, read_metric(self._params()).scatter_kind, array.shape[1], like
-        )
+        scatter_kind = read_metric(self._params()).scatter_kind
+        return ClassifierState(transform, scatter_kind, array.shape[1], _empty(array, self.dtype))
 
     def set_state(
         self,
@@ -788,15 +584,9 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         dict
             Statistics per label, for `learn_statistics`.
         """
-        array = check_features(X)
-        labels = check_labels(y, array.shape[0])
-        state = self._state
-        if state is None:
-            state = self.empty_state(array)
-        else:
-            _check_kind(labels, state)
-        rows = self._rows(array, labels, state)
-        return summarize_batch(rows, state.scatter_kind, state.like.dtype)
+        array, labels = check_samples(X, y)
+        state = self.empty_state(array) if self._state is None else self._state
+        return _summarized(_grouped(array, labels, state), state)
 
     def learn_statistics(
         self,
@@ -817,31 +607,23 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         FeCAMClassifier
             The classifier itself.
         """
-        check_same_kind(list(statistics)[:1], list(self.state_.classes)[:1])
+        check_same_kind(list(statistics), list(self.state_.classes))
         return self._learned(self.state_, self.metric_, statistics, dict(rows))
 
     def _learn(
         self, X: Any, y: Any, before: ClassifierState | None, sample_weight: Any = None
     ) -> Self:
         metric = read_metric(self._params())
-        array = check_features(X)
-        labels = check_labels(y, array.shape[0])
-        if sample_weight is not None:
-            rows = repeated_rows(sample_weight, array.shape[0])
-            xp = namespace(array)
-            array = xp.take(array, xp.asarray(rows, device=device(array)), axis=0)
-            labels = labels[rows]
+        array, labels = check_samples(X, y, sample_weight)
         is_first = before is None
         if before is None:
             before = self.empty_state(array)
         else:
             check_compatible(self._params(), metric, before)
             validate_data(self, X=X, reset=False, skip_check_array=True)
-            _check_kind(labels, before)
-        grouped = self._rows(array, labels, before)
-        statistics = summarize_batch(grouped, before.scatter_kind, before.like.dtype)
-        features = {label: class_rows.features for label, class_rows in grouped.items()}
-        self._learned(before, metric, statistics, features)
+        grouped = _grouped(array, labels, before)
+        features = {label: rows.features for label, rows in grouped.items()}
+        self._learned(before, metric, _summarized(grouped, before), features)
         if is_first:
             validate_data(self, X=X, reset=True, skip_check_array=True)
         return self
@@ -854,387 +636,18 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         rows: Mapping[Hashable, Array],
     ) -> Self:
         """Add a batch to a state, measure some of its rows, and use the result."""
-        after = before.learn(statistics, average_domains=metric.average_domains)
-        previous = self._predictor if before is self._state else None
-        old_prior = self._prior_under(metric) if before is self._state else None
-        prior = CalibratedPredictor(after, metric, prior=old_prior).updated_prior(may_lag=True)
-        dof = sum(stats.count - 1 for stats in after.classes.values())
-        moments = {
-            label: sample_distances(features, after.classes[label], metric, prior, dof)
-            for label, features in rows.items()
-        }
-        after = after.with_measurements(moments, {})
-        predictor = CalibratedPredictor(
-            after, metric, previous=previous, prior=prior, tuning=self._tuning
+        in_use = before is self._state
+        predictor = learn_batch(
+            before,
+            metric,
+            statistics,
+            rows,
+            previous=self._predictor if in_use else None,
+            prior=self._prior_under(metric) if in_use else None,
+            tuning=self._tuning,
         )
-        measured = {}
-        with suppress(FecamError):  # a singular or damaged matrix: predictions report it
-            measured = measured_rows(predictor, rows)
-        # Nothing below can fail, so an error above leaves the classifier unchanged.
-        self._state = after.with_measurements({}, measured)
-        self._predictor = predictor.with_state(self._state)
+        self._state, self._predictor = predictor.state, predictor
         return self
-
-    def _rows(
-        self, array: Array, labels: np.ndarray[Any, Any], state: ClassifierState
-    ) -> dict[Hashable, ClassRows]:
-        array = to_backend_of(array, state.like)
-        check_range(array, state.transform, state.like.dtype)
-        return group_by_label(array, labels, state.transform)
-
-    # ------------------------------------------------------------------ predicting
-
-    def predict(self, X: Any, *, reject: float | None = None, unknown: Any = None) -> Any:
-        """Return the nearest class of each sample, or with ``priors`` the most probable one.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-        reject : float, optional
-            Share of samples of known classes that may be rejected, such as 0.05. Samples that fit
-            no class get the label ``unknown``; see `novelty`.
-        unknown : Any, optional
-            The label of rejected samples.
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Labels. With ``reject`` an array of objects, unless ``unknown`` is of the same kind as
-            the labels, such as -1 or "none".
-        """
-        if reject is None:
-            return self.predict_top_k(X, 1)[:, 0]
-        threshold = novelty_threshold(reject)
-        array, result = self._detailed(X, 1, probabilities=False)
-        labels = result.labels[:, 0]
-        strings = kind_of(labels) == "strings" and isinstance(unknown, str)
-        integers = kind_of(labels) == "integers" and type(unknown) in (int, np.int64)
-        if strings or integers:
-            labels = labels.astype(np.result_type(labels, np.asarray(unknown)))
-        else:
-            labels = labels.astype(object)
-        for i in np.flatnonzero(result.novelty > threshold):
-            labels[i] = unknown  # one by one: it may be a list
-        return to_backend_of(labels, array) if integers else labels
-
-    def predict_proba(self, X: Any) -> Any:
-        r"""Return the probability of each class.
-
-        It is the softmax of :math:`-\kappa \sqrt{d / E}`, with the squared distance :math:`d` and
-        the mean :math:`E` of the expected ones. The sharpness :math:`\kappa` has the smallest loss
-        on rows that were left out while they were learned. ``priors`` multiply the probabilities.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`.
-        """
-        log_proba = self.predict_log_proba(X)
-        return namespace(log_proba).exp(log_proba)
-
-    def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithm of `predict_proba`, also of probabilities that underflow.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            Log-probabilities, in the order of `classes_`.
-        """
-        array, logits = self._logits(X)
-        return to_backend_of(log_softmax(logits), array)
-
-    def novelty(self, X: Any) -> Any:
-        """Return how little each sample fits the classes, in standard deviations.
-
-        The scale is the same for all models and encoders: about half of the samples of known
-        classes lie above 0, and one in twenty above 1.64.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Novelty scores; NaN while the model has too few samples to tell.
-        """
-        array, result = self._detailed(X, 1, probabilities=False)
-        return to_backend_of(result.novelty, array)
-
-    def predict_detailed(self, X: Any, k: int = 1, *, probabilities: bool = True) -> Predictions:
-        """Return labels, distances, probabilities and novelty in one pass.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-        k : int, default=1
-            Number of classes per sample, the most probable first.
-        probabilities : bool, default=True
-            Whether to compute probabilities; without them, fewer classes are evaluated and they
-            are NaN. Classes less than 1/148 as likely as the nearest are left out of the sum, so
-            a probability is slightly larger than that of `predict_proba`.
-
-        Returns
-        -------
-        Predictions
-            NumPy arrays.
-
-        Examples
-        --------
-        >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
-        >>> clf.predict_detailed([[0.1, 0.9]], 2).labels.tolist()
-        [['cat', 'dog']]
-        """
-        return self._detailed(X, k, probabilities=probabilities)[1]
-
-    def explain(
-        self, x: Any, *, k: int = 3, label: Hashable = None, n_parts: int = 5
-    ) -> Explanation:
-        """Return why a sample is predicted as its class.
-
-        Parameters
-        ----------
-        x : array of shape (n_features,) or (1, n_features)
-            Features of one sample.
-        k : int, default=3
-            Number of nearest classes to describe; all of them if there are fewer.
-        label : Hashable, optional
-            Class whose distance is decomposed by direction and feature. Default: the nearest.
-        n_parts : int, default=5
-            Number of directions and of features, those with the largest contributions.
-
-        Returns
-        -------
-        Explanation
-            Distances, novelty, and what they consist of; all parts sum to the squared distance.
-
-        Examples
-        --------
-        >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["cat", "cat", "dog"])
-        >>> why = clf.explain([0.1, 0.9])
-        >>> why.label, [near.label for near in why.nearest], why.explained
-        ('cat', ['cat', 'dog'], 'cat')
-        """
-        check_int("k", k, error=InputError)
-        check_int("n_parts", n_parts, 0, error=InputError)
-        n_classes = len(self._predictor_with_classes().labels)
-        if label is not None:
-            self.state_.stats_of(_plain_label(label))
-        ranking = self._ranked(
-            single_row(x), min(k, n_classes) if label is None else n_classes, probabilities=True
-        )
-        predictor = ranking.predictor
-        indices = ranking.indices[0].tolist()
-        explained = indices[0] if label is None else predictor.labels.index(_plain_label(label))
-        shown = [i for i, index in enumerate(indices) if i < k or index == explained]
-        names = getattr(self, "feature_names_in_", None)
-        return explain_query(
-            predictor,
-            ranking.queries[0, :],
-            [indices[i] for i in shown],
-            ranking.probabilities[0, shown].tolist(),
-            float(self._novelty(ranking.queries, predictor, ranking.neighbors)[0]),
-            explained=explained,
-            n_parts=n_parts,
-            feature_names=None if predictor.state.transform.projection is not None else names,
-        )
-
-    def predict_top_k(self, X: Any, k: int) -> Any:
-        """Return the nearest classes of each sample, or with ``priors`` the most probable ones.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-        k : int
-            Number of classes per sample.
-
-        Returns
-        -------
-        array of shape (n_samples, k)
-            Labels, nearest or most probable first.
-        """
-        ranking = self._ranked(X, k)
-        labels = _labels(ranking.predictor.state)[ranking.indices]
-        return labels if kind_of(labels) == "strings" else to_backend_of(labels, ranking.array)
-
-    def decision_function(self, X: Any) -> Any:
-        """Return minus the squared distance to each class, also for two classes.
-
-        With ``priors`` it is the logarithm of the prior times the likelihood, as in scikit-learn's
-        `LinearDiscriminantAnalysis`: the arguments of the softmax of `predict_proba`.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            Scores, in the order of `classes_`.
-        """
-        if log_priors(self.priors, self.state_) is not None:
-            array, logits = self._logits(X)
-            return to_backend_of(logits, array)
-        array, distances = self._distances(X)
-        return to_backend_of(-distances, array)
-
-    def transform(self, X: Any) -> Any:
-        """Return the Mahalanobis distance to each class, not squared.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            Distances, in the order of `classes_`.
-
-        Examples
-        --------
-        >>> clf = FeCAMClassifier().fit([[0.0, 1.0], [1.0, 0.0]], ["cat", "dog"])
-        >>> clf.transform([[0.0, 1.0]]).round(3).tolist(), clf.get_feature_names_out().tolist()
-        ([[0.0, 1.0]], ['fecamclassifier_cat', 'fecamclassifier_dog'])
-        """
-        array, distances = self._distances(X)
-        return to_backend_of(namespace(distances).sqrt(distances), array)
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray[Any, Any]:
-        """Return the names of the columns of `transform`.
-
-        Parameters
-        ----------
-        input_features : array of str, optional
-            Names of the features. They are checked and not used.
-
-        Returns
-        -------
-        ndarray of str objects
-            The lowercase name of this class and a label each.
-        """
-        _check_feature_names_in(self, input_features, generate_names=False)
-        prefix = type(self).__name__.lower()
-        return np.asarray([f"{prefix}_{label}" for label in self.classes_.tolist()], dtype=object)
-
-    def _detailed(self, X: Any, k: int, *, probabilities: bool) -> tuple[Array, Predictions]:
-        """The checked samples, and their predictions."""
-        ranking = self._ranked(X, k, probabilities=probabilities)
-        novelty = self._novelty(ranking.queries, ranking.predictor, ranking.neighbors)
-        labels = _labels(ranking.predictor.state)[ranking.indices]
-        return ranking.array, Predictions(labels, ranking.distances, ranking.probabilities, novelty)
-
-    def _novelty(
-        self, queries: Array, predictor: CalibratedPredictor, neighbors: Neighbors
-    ) -> np.ndarray[Any, Any]:
-        """The novelty of queries; NaN while there is no evidence."""
-        classes = list(predictor.state.classes.values())
-        distances = to_numpy(neighbors.distances)[:, 0]
-        scale = fitted_scale(stats.calibration for stats in classes)
-        if scale is not None and len(classes) >= MIN_CLASSES:
-            scores = novelty_scores(predictor, queries, neighbors)
-            return scale(scores).astype(distances.dtype)
-        if not any(map(has_variance, classes)):
-            return np.full_like(distances, np.nan)
-        nearest, inverse = np.unique(to_numpy(neighbors.indices)[:, 0], return_inverse=True)
-        expected = np.asarray(predictor.expected_distances(nearest.tolist()))[inverse]
-        variance = relative_variance(classes)
-        return np.asarray(novelty_zscore(distances, expected.astype(distances.dtype), variance))
-
-    def _ranked(self, X: Any, k: int, *, probabilities: bool = False) -> _Ranking:
-        """The most probable classes of each sample: the nearest ones, if all priors are equal."""
-        predictor = self._predictor_with_classes()
-        n_classes = len(predictor.labels)
-        check_int("k", k, 1, n_classes, note=" (the number of classes)", error=InputError)
-        priors = log_priors(self.priors, predictor.state)
-        uses_softmax = probabilities or priors is not None
-        temperature = self.temperature_ if uses_softmax else 0.0
-        array = self._checked(X)
-        queries = self._queries(array, predictor)
-        n_nearest = int(k) if priors is None else n_classes
-        neighbors = predictor.nearest(queries, n_nearest, temperature, self.search)
-        indices, distances, softmax_sum = map(to_numpy, neighbors)
-        shares = np.full_like(distances, np.nan)
-        if priors is not None:
-            logits = softmax_logits(distances, temperature)
-            logits += priors.astype(logits.dtype)[indices]
-            order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
-            shares = np.exp(log_softmax(logits)) if probabilities else shares
-            indices, distances, shares = (
-                np.take_along_axis(values, order, axis=1) for values in (indices, distances, shares)
-            )
-        elif probabilities:
-            shares = softmax_numerators(distances, temperature) / softmax_sum[:, None]
-        return _Ranking(array, queries, predictor, neighbors, indices, distances, shares)
-
-    def _logits(self, X: Any) -> tuple[Array, Array]:
-        """The checked samples, and the logarithms of unnormalized probabilities."""
-        array, distances = self._distances(X)
-        logits = softmax_logits(distances, self.temperature_)
-        priors = log_priors(self.priors, self.state_)
-        if priors is not None:
-            logits = logits + namespace(logits).astype(to_backend_of(priors, logits), logits.dtype)
-        return array, logits
-
-    def _distances(self, X: Any) -> tuple[Array, Array]:
-        predictor = self._predictor_with_classes()
-        array = self._checked(X)
-        return array, predictor.exhaustive(self._queries(array, predictor))
-
-    def _predictor_with_classes(self) -> CalibratedPredictor:
-        predictor = self.predictor_
-        if not predictor.labels:
-            raise NotFittedError("every class was forgotten: call partial_fit(X, y) first.")
-        return predictor
-
-    def queries(self, X: Any, *, unit: bool | None = None) -> Array:
-        """Return checked and transformed samples, as ``predictor_`` takes them.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features)
-            Features.
-        unit : bool, optional
-            Whether to scale them to unit length after the transform. Default: with
-            ``l2="compare"``.
-
-        Returns
-        -------
-        array of shape (n_samples, n_transformed_features)
-            Samples in the space of ``means_``.
-        """
-        return self._queries(self._checked(X), self._predictor_with_classes(), unit)
-
-    def _checked(self, X: Any) -> Array:
-        array = check_features(X)
-        validate_data(self, X=X, reset=False, skip_check_array=True)
-        return array
-
-    def _queries(
-        self, array: Array, predictor: CalibratedPredictor, unit: bool | None = None
-    ) -> Array:
-        """Samples transformed as the prototypes are."""
-        state = predictor.state
-        queries = to_backend_of(array, state.like)
-        check_range(queries, state.transform, state.like.dtype)
-        queries = state.transform(queries)
-        unit = predictor.metric.unit_compare if unit is None else unit
-        return unit_length(queries) if unit else queries
 
     # ------------------------------------------------------------------ parameters
 
@@ -1267,25 +680,29 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
             raise
         return self
 
-    def _params(self) -> dict[str, Any]:
-        """What get_params returns, without inspecting signatures: this is on every path."""
-        return {name: getattr(self, name) for name in PARAMETERS}
-
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())  # it may be our own
         state.pop("_predictor", None)  # derived again when it is needed
         return state
 
 
-def _plain_label(label: Any) -> Hashable:
-    """Return a label of NumPy or torch as a Python object."""
-    plain: Hashable = label.item() if hasattr(label, "item") else label
-    return plain
+def _empty(array: Array, dtype: str) -> Array:
+    """Return an empty array of the library and the device of another."""
+    xp = namespace(array)
+    return xp.zeros((0,), dtype=getattr(xp, dtype), device=device(array))
 
 
-def _labels(state: ClassifierState) -> np.ndarray[Any, Any]:
-    return np.asarray(list(state.classes))
+def _grouped(
+    array: Array, labels: np.ndarray[Any, Any], state: ClassifierState
+) -> dict[Hashable, ClassRows]:
+    """Return the rows of each label, transformed as in this state."""
+    check_same_kind(labels[:1].tolist(), list(state.classes))
+    array = to_backend_of(array, state.like)
+    check_range(array, state.transform, state.like.dtype)
+    return group_by_label(array, labels, state.transform)
 
 
-def _check_kind(labels: np.ndarray[Any, Any], state: ClassifierState) -> None:
-    check_same_kind(labels[:1].tolist(), _labels(state)[:1].tolist())
+def _summarized(
+    rows: Mapping[Hashable, ClassRows], state: ClassifierState
+) -> dict[Hashable, ClassStatistics]:
+    return summarize_batch(rows, state.scatter_kind, state.like.dtype)

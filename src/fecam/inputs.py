@@ -8,6 +8,7 @@ row and column, and a remedy.
 from typing import Any
 
 import numpy as np
+from array_api_compat import device
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
@@ -133,6 +134,16 @@ def check_labels(y: Any, n_rows: int, *, name: str = "y") -> np.ndarray[Any, Any
     if labels.dtype.kind == "f":
         labels = labels.astype(np.int64)  # floats are integers: others were rejected above
     return labels
+
+
+def check_samples(X: Any, y: Any, sample_weight: Any = None) -> tuple[Array, np.ndarray[Any, Any]]:
+    """Return features and labels, with a row as often as its weight, a whole number, says."""
+    array = check_features(X)
+    labels = check_labels(y, array.shape[0])
+    if sample_weight is None:
+        return array, labels
+    rows, xp = repeated_rows(sample_weight, array.shape[0]), namespace(array)
+    return xp.take(array, xp.asarray(rows, device=device(array)), axis=0), labels[rows]
 
 
 def repeated_rows(sample_weight: Any, n_rows: int) -> np.ndarray[Any, Any]:

@@ -31,6 +31,15 @@ def kind_of_label(label: object) -> LabelKind | None:
     return "integers" if isinstance(label, Integral) else None
 
 
+def plain_label(label: Any) -> Any:
+    """Return a label of NumPy or torch as a Python object.
+
+    >>> plain_label(np.int64(7)), plain_label("7")
+    (7, '7')
+    """
+    return label.item() if hasattr(label, "item") else label
+
+
 def first_kind(labels: Iterable[object]) -> LabelKind | None:
     """Return the kind of the first label; None if there is none."""
     return next((kind_of_label(label) for label in labels), None)

@@ -26,13 +26,14 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import randomized_svd
 
-from fecam.classifier import FeCAMClassifier, Predictions
+from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import Array, is_array, namespace, to_backend_of, to_numpy
 from fecam.core.calibration import log_softmax, novelty_threshold, softmax_logits
 from fecam.core.calibration_rows import Floats
 from fecam.core.compression import compressed
 from fecam.core.discriminant import in_discriminant_space
 from fecam.core.leave_one_out import left_out_distances
+from fecam.core.predictions import Predictions
 from fecam.core.predictor import Predictor
 from fecam.core.transforms import unit_length
 from fecam.errors import InputError

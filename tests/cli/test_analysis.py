@@ -139,10 +139,10 @@ def test_suggestions_and_wrong_labels(fecam, answer, files):
 def test_a_folder_of_images(fecam, answer, place, monkeypatch):
     from PIL import Image, ImageDraw
 
-    from fecam.model import model as model_module
+    from fecam.model import readable
     from helpers.small_encoders import load
 
-    monkeypatch.setattr(model_module, "load_encoder", load)
+    monkeypatch.setattr(readable, "load_encoder", load)
     rng = random.Random(0)
     for name, color in {
         "red": (220, 30, 30),

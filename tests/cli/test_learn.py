@@ -23,7 +23,7 @@ WIDTH = 12
 @pytest.fixture
 def place(place, monkeypatch):
     """A folder to work in, and small encoders."""
-    monkeypatch.setattr("fecam.model.model.load_encoder", small_encoders.load)
+    monkeypatch.setattr("fecam.model.readable.load_encoder", small_encoders.load)
     return place
 
 
@@ -172,7 +172,7 @@ FeatureWriter.add = stop
 sys.path.insert(0, {tests!r})
 import fecam.model
 from helpers import small_encoders
-fecam.model.model.load_encoder = small_encoders.load
+fecam.model.readable.load_encoder = small_encoders.load
 from fecam.cli.app import main
 sys.argv = ["fecam", *{arguments!r}]
 main()

@@ -23,7 +23,7 @@ def picture(path, colour, seed):
 @pytest.fixture
 def place(place, monkeypatch, fecam):
     """A taught model, unlabeled pictures and labeled ones."""
-    monkeypatch.setattr("fecam.model.model.load_encoder", small_encoders.load)
+    monkeypatch.setattr("fecam.model.readable.load_encoder", small_encoders.load)
     for name, colour in COLOURS.items():
         for i in range(4):
             picture(place / "taught" / name / f"{i}.png", colour, i)
@@ -69,7 +69,7 @@ def test_texts_migrate_too(place, fecam, monkeypatch):
     (place / "taught.csv").write_text("text,label\naab,early\nbaab,early\nzzy,late\nzxyz,late\n")
     fecam("learn", "taught.csv", "-m", "t.fecam", "-e", "letters")
     monkeypatch.setattr(
-        "fecam.model.model.load_encoder",
+        "fecam.model.readable.load_encoder",
         lambda name, **options: (
             _Pairs() if name == "pairs" else small_encoders.load(name, **options)
         ),

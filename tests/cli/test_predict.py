@@ -28,7 +28,7 @@ LABELS = np.asarray(["ant", "bee", "cow"])
 @pytest.fixture
 def place(place, monkeypatch):
     """A folder to work in, and small encoders."""
-    monkeypatch.setattr("fecam.model.model.load_encoder", small_encoders.load)
+    monkeypatch.setattr("fecam.model.readable.load_encoder", small_encoders.load)
     return place
 
 
@@ -63,7 +63,7 @@ def photos(tmp_path_factory):
             Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{at}.png")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FECAM_CACHE", str(folder / "cache"))
-        patch.setattr("fecam.model.model.load_encoder", small_encoders.load)
+        patch.setattr("fecam.model.readable.load_encoder", small_encoders.load)
         with package.open(folder / "p.fecam", encoder="colours") as model:
             paths = [folder / name / f"{at}.png" for name in ("blue", "red") for at in range(4)]
             model.learn(paths, ["blue"] * 4 + ["red"] * 4)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fecam import FeCAMClassifier, classifier
+from fecam import FeCAMClassifier
+from fecam.core import learning
 from fecam.core import predictor as predictor_module
 from fecam.core.predictor import Predictor, _neighbors
 from fecam.core.scatter import Scatter
@@ -196,7 +197,7 @@ def for_small_models(monkeypatch):
     No rows are measured while learning, as that derives precisions: models read from a file are
     cold.
     """
-    monkeypatch.setattr(classifier, "measured_rows", lambda predictor, batch: {})
+    monkeypatch.setattr(learning, "measured_rows", lambda predictor, batch: {})
     monkeypatch.setattr(FeCAMClassifier, "_tuning", SearchTuning(cg_min_flops=0, cg_cost=1.0))
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fecam import FeCAMClassifier, classifier
-from fecam.core import calibration
+from fecam import FeCAMClassifier
+from fecam.core import calibration, predictions
 from fecam.core import search as search_module
 from fecam.core.precision import BlockCholesky, LowRankPrecision
 from fecam.core.search import PrunedSearch
@@ -75,7 +75,7 @@ def test_answers_are_those_of_exhaustive_search(name, counts):
 
 def make_less_certain(monkeypatch):
     """Lower the sharpness of the softmax, so that several classes are likely."""
-    monkeypatch.setattr(classifier, "fitted_sharpness", lambda rows, reference: reference / 10)
+    monkeypatch.setattr(predictions, "fitted_sharpness", lambda rows, reference: reference / 10)
 
 
 @pytest.mark.parametrize("k", [1, 4])

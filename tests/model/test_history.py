@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fecam
-from fecam import FeCAMClassifier, classifier, load
+from fecam import FeCAMClassifier, load
+from fecam.core import learning
 from fecam.errors import InputError, ModelFileError, UndoError, UnknownLabelError
 from fecam.model_file import lazy_matrices
 from fecam.model_file.descriptors import Connection
@@ -317,7 +318,7 @@ def test_compact_drops_the_history_and_free_pages(path):
 
 def test_matrices_stay_in_the_file(path, lazily, monkeypatch):
     learn(path)
-    monkeypatch.setattr(classifier, "measured_rows", lambda predictor, batch: {})  # reads neighbors
+    monkeypatch.setattr(learning, "measured_rows", lambda predictor, batch: {})  # reads neighbors
     read = []
     fetch = lazy_matrices.fetch
     monkeypatch.setattr(

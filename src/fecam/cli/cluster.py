@@ -86,7 +86,7 @@ def learn_on(
     """Learn data sets on a cluster, each as one batch; without ``columns`` none is of Parquet."""
     from fecam import FeCAMClassifier
     from fecam.distributed import cluster, learn
-    from fecam.model.model import DEFAULT_ENCODERS
+    from fecam.model.readable import DEFAULT_ENCODERS
 
     cluster.require_ray()  # raise the error of a missing package before data is loaded
     parquet = [path for path in paths if columns is not None and _is_parquet(path)]

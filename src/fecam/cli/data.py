@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -27,6 +27,10 @@ Options = Annotated[
     list[str] | None,
     Option("--option", metavar="NAME=VALUE", help="Option of the data set; repeatable."),
 ]
+TableOptions = Annotated[
+    list[str] | None,
+    Option("--option", metavar="NAME=VALUE", help="Option of a table: text=review; repeatable."),
+]
 EncoderOptions = Annotated[
     list[str] | None,
     Option(
@@ -37,6 +41,11 @@ Device = Annotated[
     str | None, Option(help="Device: cpu, cuda or mps. Default: the fastest available.")
 ]
 Strict = Annotated[bool, Option("--strict", help="Stop at the first unreadable item.")]
+
+
+def encoder_name_option(help_text: str) -> Any:
+    """Return the option that names an encoder."""
+    return Option("--encoder", "-e", help=help_text, autocompletion=completion.encoders)
 
 
 def load_dataset(

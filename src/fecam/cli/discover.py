@@ -10,7 +10,7 @@ import numpy as np
 from typer import Option
 
 from fecam.cli.confirmation import Replace, confirm_replacing
-from fecam.cli.data import Device
+from fecam.cli.data import Device, TableOptions
 from fecam.cli.edit import Note
 from fecam.cli.model import (
     ModelPath,
@@ -65,12 +65,7 @@ def discover(
     ] = 0.2,
     note: Note = "",
     yes: Replace = False,
-    option: Annotated[
-        list[str] | None,
-        Option(
-            "--option", metavar="NAME=VALUE", help="Option of a table: text=review; repeatable."
-        ),
-    ] = None,
+    option: TableOptions = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:

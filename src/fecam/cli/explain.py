@@ -11,7 +11,7 @@ from typer import Option
 
 from fecam.cli import completion
 from fecam.cli.confirmation import Replace, confirm_replacing
-from fecam.cli.data import Device
+from fecam.cli.data import Device, TableOptions
 from fecam.cli.model import (
     ModelPath,
     exit_if_unreadable,
@@ -52,12 +52,7 @@ def explain(
         Option("--output", "-O", help="Also write bar charts: .html, or .png or .svg of one item."),
     ] = None,
     yes: Replace = False,
-    option: Annotated[
-        list[str] | None,
-        Option(
-            "--option", metavar="NAME=VALUE", help="Option of a table: text=review; repeatable."
-        ),
-    ] = None,
+    option: TableOptions = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:

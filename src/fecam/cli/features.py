@@ -7,7 +7,6 @@ from typing import Annotated
 import numpy as np
 from typer import Option
 
-from fecam.cli import completion
 from fecam.cli.confirmation import Replace, confirm_replacing
 from fecam.cli.data import (
     Device,
@@ -17,6 +16,7 @@ from fecam.cli.data import (
     Options,
     Root,
     Strict,
+    encoder_name_option,
     load_dataset,
 )
 from fecam.cli.model import encoding_bar, print_unreadable
@@ -33,13 +33,7 @@ from fecam.validation import counted
 def features(
     dataset: Name,
     encoder: Annotated[
-        str,
-        Option(
-            "--encoder",
-            "-e",
-            help="Name, as listed by `fecam encoders`.",
-            autocompletion=completion.encoders,
-        ),
+        str, encoder_name_option("Name, as listed by `fecam encoders`.")
     ] = "efficientnet-lite0",
     output: Annotated[
         Path | None, Option("--output", "-O", help="Also write a .npz or .parquet file.")

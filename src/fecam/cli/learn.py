@@ -12,7 +12,15 @@ from typer import Argument, Option
 
 import fecam
 from fecam.cli import cluster, completion
-from fecam.cli.data import Device, Download, EncoderOptions, Options, Root, Strict
+from fecam.cli.data import (
+    Device,
+    Download,
+    EncoderOptions,
+    Options,
+    Root,
+    Strict,
+    encoder_name_option,
+)
 from fecam.cli.edit import Note
 from fecam.cli.items import check_n_features, load_labeled
 from fecam.cli.model import (
@@ -66,13 +74,7 @@ def learn(
     model: ModelPath,
     as_label: AsLabel = None,
     encoder: Annotated[
-        str | None,
-        Option(
-            "--encoder",
-            "-e",
-            help="Encoder of a new model, as listed by `fecam encoders`.",
-            autocompletion=completion.encoders,
-        ),
+        str | None, encoder_name_option("Encoder of a new model, as listed by `fecam encoders`.")
     ] = None,
     encoder_option: EncoderOptions = None,
     preset: Annotated[

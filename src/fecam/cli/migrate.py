@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from fecam.cli import completion
-from fecam.cli.data import Device, Download, Options, Root, Strict, load_dataset
+from fecam.cli.data import (
+    Device,
+    Download,
+    Options,
+    Root,
+    Strict,
+    encoder_name_option,
+    load_dataset,
+)
 from fecam.cli.items import load_labeled
 from fecam.cli.model import (
     encoding_bar,
@@ -32,15 +40,7 @@ MANY_NOVEL = 0.3
 
 def migrate(
     model: Annotated[Path, Argument(metavar="MODEL", help="Model file, such as birds.fecam.")],
-    encoder: Annotated[
-        str,
-        Option(
-            "--encoder",
-            "-e",
-            help="The new encoder, as listed by `fecam encoders`.",
-            autocompletion=completion.encoders,
-        ),
-    ],
+    encoder: Annotated[str, encoder_name_option("The new encoder, as listed by `fecam encoders`.")],
     on: Annotated[
         str,
         Option(

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from fecam.cli import cluster
 from fecam.cli.confirmation import Replace, confirm_replacing
-from fecam.cli.data import Device
+from fecam.cli.data import Device, TableOptions
 from fecam.cli.items import NamedItem, iter_items
 from fecam.cli.model import ModelPath, exit_if_unreadable, open_existing, require_classes
 from fecam.cli.output import AsJson, parse_options, print_note
@@ -58,12 +58,7 @@ def predict(
         Option("--output", "-O", help="File for the predictions; with --ray, a folder."),
     ] = None,
     yes: Replace = False,
-    option: Annotated[
-        list[str] | None,
-        Option(
-            "--option", metavar="NAME=VALUE", help="Option of a table: text=review; repeatable."
-        ),
-    ] = None,
+    option: TableOptions = None,
     device: Device = None,
     ray: cluster.Ray = None,
     as_json: AsJson = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from fecam.cli.data import Device
+from fecam.cli.data import Device, TableOptions
 from fecam.cli.model import (
     ModelPath,
     exit_if_unreadable,
@@ -35,12 +35,7 @@ def suggest(
             help="The items have labels, as for `fecam learn`: list those that look wrong.",
         ),
     ] = False,
-    option: Annotated[
-        list[str] | None,
-        Option(
-            "--option", metavar="NAME=VALUE", help="Option of a table: text=review; repeatable."
-        ),
-    ] = None,
+    option: TableOptions = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:

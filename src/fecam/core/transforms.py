@@ -23,6 +23,11 @@ def tukey(x: Array, power: float) -> Array:
     return xp.log(x) if power == 0 else x**power
 
 
+def auto_power(x: Array) -> float | None:
+    """Return the power of ``tukey="auto"``: 0.5 if no value is negative, otherwise none."""
+    return 0.5 if float(namespace(x).min(x)) >= 0 else None
+
+
 def outside_domain(x: Array, power: float) -> Array:
     """Return a mask of the values for which Tukey's transform is undefined."""
     return x <= 0 if power <= 0 else x < 0

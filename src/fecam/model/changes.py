@@ -5,7 +5,7 @@ which samples it has learned, so that none counts twice.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,24 @@ def copy_provenance(working: WorkingCopy, rows: Mapping[Label, ClassRow]) -> Non
         working.notes[label], working.learned[label] = row.provenance.note, row.provenance.learned
 
 
-def move_provenance(working: WorkingCopy, labels: Sequence[Label], new: Label) -> None:
+def forget(working: WorkingCopy, label: Hashable) -> None:
+    """Remove a class."""
+    working.classifier.forget(label)
+
+
+def rename(working: WorkingCopy, label: Label, new: Label) -> None:
+    """Give a class another label."""
+    working.classifier.rename(label, new)
+    _move_provenance(working, [label], new)
+
+
+def join(working: WorkingCopy, labels: Sequence[Label], new: Label) -> None:
+    """Combine classes into one."""
+    working.classifier.join(labels, new)
+    _move_provenance(working, labels, new)
+
+
+def _move_provenance(working: WorkingCopy, labels: Sequence[Label], new: Label) -> None:
     """Give a renamed or joined class the hashes of its classes, the earliest time and its note."""
     rows = [
         working.rows[label]

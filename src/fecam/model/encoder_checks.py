@@ -27,12 +27,10 @@ def check_encoder(encoder: Any) -> None:
     )
 
 
-def load_recorded(
-    path: Path, record: EncoderRecord, load: Callable[..., Encoder], device: Any
-) -> Encoder:
+def load_recorded(path: Path, record: EncoderRecord, load: Callable[[str], Encoder]) -> Encoder:
     """Return the encoder of a file by its name; raise if it was made by `wrap`."""
     try:
-        encoder = load(record.name, device=device)
+        encoder = load(record.name)
     except UnknownEncoderError as error:
         raise EncoderError(
             f"{path} was learned with an encoder of your own, {record.name!r}, which a file does "

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.data.content_hashes import ContentHashes
+from fecam.data.content_hashes import ContentHashes, content_hashes
 from fecam.data.dataset import Dataset
-from fecam.data.items import as_rows
+from fecam.data.items import as_rows, as_sequence, kind_of
 from fecam.encoders.encoder import Encoder
 from fecam.errors import InputError
 from fecam.features.extraction import Encoded, Report, encode_dataset, encode_readable
+from fecam.labels import LabelKind, check_same_kind, parse_label
 from fecam.model_rows import LABEL_RULE
+from fecam.results import Label
+from fecam.validation import counted
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,10 @@ class LabeledItems:
         labels = [self.labels[i] for i in rows]
         return LabeledItems(self.kind, items, labels, self.content_hashes[rows], dataset)
 
+    def labels_of(self, mask: NDArray[np.bool_]) -> list[Any]:
+        """Return the labels of a mask."""
+        return [self.labels[i] for i in np.flatnonzero(mask)]
+
     def encode(
         self, encoder: Encoder | None, strict: bool, report: Report | None, width: int | None
     ) -> tuple[NDArray[Any], LabeledItems, list[str]]:
@@ -65,6 +73,39 @@ class LabeledItems:
         # The features replace the items: those are not read again.
         readable = replace(self, items=None, labels=labels, content_hashes=hashes, dataset=None)
         return encoded.features, readable, list(encoded.failed.values())
+
+
+def label_items(
+    items: Any,
+    labels: Any,
+    kind: str | None,
+    learned: Sequence[Label],
+    width: int | None,
+) -> LabeledItems:
+    """Return items with their labels, which must be of the kind of the learned ones.
+
+    The default ``kind`` is that of the items; rows of features must have the given width.
+    """
+    kind = kind or kind_of(items)
+    items = as_rows(items, width) if kind == "features" else as_sequence(items)
+    plain = as_labels(labels)
+    check_same_kind(plain, learned)
+    if len(plain) != len(items):
+        raise InputError(
+            f"{counted(len(items), 'item')} but {counted(len(plain), 'label')}: give one "
+            "label per item."
+        )
+    if not plain:
+        raise InputError("there are no items. Give at least one.")
+    return LabeledItems(kind, items, plain, content_hashes(items, kind))
+
+
+def label_dataset(dataset: Dataset, kind: LabelKind | None, owner: str) -> LabeledItems:
+    """Return the training part of a data set, with labels of this kind."""
+    part = dataset.subset(dataset.train) if len(dataset.test) else dataset
+    classes = [parse_label(name, kind or part.label_kind, owner) for name in part.label_names]
+    labels = [classes[i] for i in part.labels]
+    return LabeledItems(part.kind, part.items, labels, content_hashes(part.items, part.kind), part)
 
 
 def require_readable(encoded: Encoded) -> Encoded:

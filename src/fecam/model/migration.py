@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +16,10 @@ from fecam.encoders.encoder import Encoder
 from fecam.errors import EncoderError, InputError
 from fecam.features.extraction import Encoded, Progress, Report, encode_dataset, encode_readable
 from fecam.migration import MigrationEstimate, check_migratable, migrate
-from fecam.model.changes import copy_provenance, mark_carried_over
+from fecam.model.changes import mark_carried_over
+from fecam.model.copies import check_free, write_copy
 from fecam.model.encoder_checks import record_of
 from fecam.model.labeled_items import LabeledItems, require_readable
-from fecam.model_file.creation import create_file
-from fecam.model_file.file import translate_errors
-from fecam.model_file.writing import WorkingCopy
 from fecam.validation import counted
 
 if TYPE_CHECKING:
@@ -81,13 +78,16 @@ def migrate_file(
         labels=labels,
     )
     if path is not None:
-        working = WorkingCopy(migration.classifier, encoder=record_of(encoder), needs_prior=True)
-        assert model.snapshot is not None, "the model has classes"
-        copy_provenance(working, model.snapshot.rows)
-        mark_carried_over(working)
         note = f"migrated from {model.path.name} ({before.name}) to {encoder.name}"
-        with translate_errors(path):
-            create_file(Path(os.path.realpath(path)), working, "save", note, replace=replace)
+        write_copy(
+            model,
+            migration.classifier,
+            record_of(encoder),
+            path,
+            note,
+            replace=replace,
+            change=mark_carried_over,
+        )
     shown = None if path is None else str(path)
     return MigrationResult(shown, encoder.name, migration.estimate, unreadable)
 
@@ -113,10 +113,8 @@ def _check(
             f"{model.path} was learned from {record.kind}, but the encoder {encoder.name} is for "
             f"{encoder.kind}. `fecam encoders` lists the encoders of each kind."
         )
-    if path is not None and os.path.lexists(path) and not replace:
-        raise InputError(
-            f"{path} exists already. Remedy: another name with --output, or --force to replace it"
-        )
+    if path is not None:
+        check_free(path, replace)
     check_migratable(model.classifier)
     before = model.encoder
     assert before is not None, "the file names one"

@@ -21,7 +21,7 @@ from fecam.errors import FecamError, InputError, MissingPackageError
 from fecam.features.extraction import Encoded
 from fecam.labels import parse_label
 from fecam.model import LearnResult, Model
-from fecam.model.model import DEFAULT_ENCODERS
+from fecam.model.readable import DEFAULT_ENCODERS
 from fecam.model_file.snapshot import Snapshot
 from fecam.results import Label, Step
 from fecam.service.analysis import AnalysisThread
