@@ -1033,19 +1033,25 @@ class FeCAMClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         n_classes = len(self._predictor_with_classes().labels)
         if label is not None:
             self.state_.stats_of(_plain_label(label))
-        ranking = self._ranked(
-            single_row(x), min(k, n_classes) if label is None else n_classes, probabilities=True
-        )
+        ranking = self._ranked(single_row(x), min(k, n_classes), probabilities=True)
         predictor = ranking.predictor
-        indices = ranking.indices[0].tolist()
+        indices, shares = ranking.indices[0].tolist(), ranking.probabilities[0].tolist()
         explained = indices[0] if label is None else predictor.labels.index(_plain_label(label))
-        shown = [i for i, index in enumerate(indices) if i < k or index == explained]
+        if explained not in indices:  # without the precisions of all classes
+            distance = float(predictor.distance_to(ranking.queries, explained)[0])
+            pair = np.asarray([float(ranking.distances[0, 0]), distance])
+            logits = softmax_logits(pair, self.temperature_)
+            priors = log_priors(self.priors, self.state_)
+            if priors is not None:
+                logits = logits + priors[[indices[0], explained]]
+            indices.append(explained)
+            shares.append(shares[0] * float(np.exp(logits[1] - logits[0])))
         names = getattr(self, "feature_names_in_", None)
         return explain_query(
             predictor,
             ranking.queries[0, :],
-            [indices[i] for i in shown],
-            ranking.probabilities[0, shown].tolist(),
+            indices,
+            shares,
             float(self._novelty(ranking.queries, predictor, ranking.neighbors)[0]),
             explained=explained,
             n_parts=n_parts,

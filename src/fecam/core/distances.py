@@ -96,18 +96,25 @@ def k_smallest(distances: Array, k: int) -> Array:
     """Columns of the ``k`` smallest distances per row, nearest first; ties by column.
 
     Distances that differ by rounding alone are ties: two equal columns of one matrix product need
-    not come out equal.
+    not come out equal. A tie starts at its smallest distance, so the order does not depend on
+    ``k``.
     """
-    xp = namespace(distances)
+    xp, n_classes = namespace(distances), distances.shape[1]
     rounding = 1 + 32 * float(xp.finfo(distances.dtype).eps)
     if k == 1:
         tied = distances <= xp.min(distances, axis=1, keepdims=True) * rounding
         return xp.argmax(xp.astype(tied, xp.int8), axis=1)[:, None]
     order = xp.argsort(distances, axis=1, stable=True)
     ranked = xp.take_along_axis(distances, order, axis=1)
-    distinct = xp.astype(ranked[:, 1:] > ranked[:, :-1] * rounding, order.dtype)
-    group = xp.concat([0 * order[:, :1], xp.cumulative_sum(distinct, axis=1)], axis=1)
-    by_group = xp.argsort(group * distances.shape[1] + order, axis=1)
+    limit, groups = ranked[:, 0] * rounding, [0 * order[:, 0]]
+    for i in range(1, n_classes):
+        is_larger = ranked[:, i] > limit
+        if i >= k and bool(xp.all(is_larger)):
+            break
+        limit = xp.where(is_larger, ranked[:, i] * rounding, limit)
+        groups.append(groups[-1] + xp.astype(is_larger, order.dtype))
+    order = order[:, : len(groups)]
+    by_group = xp.argsort(xp.stack(groups, axis=1) * n_classes + order, axis=1)
     return xp.take_along_axis(order, by_group, axis=1)[:, :k]
 
 
