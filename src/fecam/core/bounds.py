@@ -339,20 +339,29 @@ class CGBounds:
         noise = noise + self._eps * np.linalg.norm(rows, axis=1)
         lower = np.zeros((len(rows), len(self._classes)))
         upper = np.full(lower.shape, np.inf)
-        threshold = np.full(len(rows), np.inf)
 
-        def bound_classes(indices: Sequence[int]) -> None:
+        def bound_classes(
+            indices: Sequence[int], known: Sequence[int] = (), threshold: Matrix | float = np.inf
+        ) -> Matrix:
+            known, threshold = list(known), np.full(len(rows), threshold)
             for i in indices:
                 lower[:, i], upper[:, i] = self.bound_class(i, rows, noise, threshold)
-                if np.any(upper[:, i] < threshold):
-                    kth = np.partition(upper, k - 1, axis=1)[:, k - 1]
-                    threshold[:] = np.maximum(kth, expand_radius(np.min(upper, axis=1), radius))
+                known.append(i)
+                if len(known) >= k and np.any(upper[:, i] < threshold):
+                    near = upper[:, known]
+                    kth = np.partition(near, k - 1, axis=1)[:, k - 1]
+                    threshold = np.maximum(kth, expand_radius(np.min(near, axis=1), radius))
+            return threshold
 
         # Classes that are near under the shared metric come first: they set a low threshold.
         first = self._nearest_by_shared_metric(rows, min(k + 8, len(self._classes)))
-        bound_classes(first)
+        threshold = bound_classes(first)
         others = sorted(set(range(len(self._classes))).difference(first))
-        in_parallel(bound_classes, [others[i : i + 32] for i in range(0, len(others), 32)])
+        # Threads do not share what they find, so that results do not depend on their timing.
+        in_parallel(
+            lambda indices: bound_classes(indices, first, threshold),
+            [others[i : i + 32] for i in range(0, len(others), 32)],
+        )
         return lower, upper
 
     def bound_class(self, index: int, rows: Matrix, noise: Matrix, threshold: Matrix) -> Bounds:
