@@ -1,9 +1,11 @@
-"""`Predictor`: what predictions need, derived from one state under one metric.
+"""Quadratic discriminant analysis without determinants: the nearest class by Mahalanobis distance.
 
-A predictor is a value: a new state or metric gets a new predictor, which takes over what is still
-valid from the previous one. Statistics are immutable, so "still valid" means "derived from the same
-objects". Without a pooling prior, learning one class derives one precision. With one, the prior may
-lag behind the statistics (`fecam.core.prior`); otherwise each batch would derive all of them again.
+A `Predictor` holds what this needs, derived from one state under one metric: a precision matrix per
+class, and an exact search over them. It is a value: a new state or metric gets a new predictor,
+which takes over what is still valid from the previous one. Statistics are immutable, so "still
+valid" means "derived from the same objects". Without a pooling prior, learning one class derives
+one precision. With one, the prior may lag behind the statistics (`fecam.core.prior`); otherwise
+each batch would derive all of them again.
 """
 
 from __future__ import annotations
