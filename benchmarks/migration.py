@@ -29,7 +29,7 @@ import numpy as np
 
 from fecam import FeCAMClassifier
 from fecam.core.calibration import novelty_threshold
-from fecam.core.feature_map import fit_feature_map
+from fecam.core.linear_map import fit_linear_map
 from fecam.core.transport import transport
 from fecam.data import Dataset, load
 from fecam.encoders import load as load_encoder
@@ -135,7 +135,7 @@ def _others(old: FeCAMClassifier, items: Features) -> Iterator[tuple[str, FeCAMC
     yield "pseudo-labels", FeCAMClassifier().fit(items.new, labels)
     state = old.state_
     maps = [
-        fit_feature_map(before, after, toward_identity=False)
+        fit_linear_map(before, after, toward_identity=False)
         for before, after in (
             (state.transform(items.old), state.transform(items.new)),
             (items.old, items.new),

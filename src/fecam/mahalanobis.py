@@ -22,6 +22,7 @@ from fecam.core.predictions import (
     novelty_of,
     rank,
     temperature_of,
+    with_class,
     with_novelty,
 )
 from fecam.core.prior import Prior
@@ -319,19 +320,18 @@ class MahalanobisClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         n_classes = len(self._predictor_with_classes().labels)
         if label is not None:
             self.state_.stats_of(plain_label(label))
-        _, ranking = self._ranked(
-            single_row(x), min(k, n_classes) if label is None else n_classes, probabilities=True
-        )
+        _, ranking = self._ranked(single_row(x), min(k, n_classes), probabilities=True)
         predictor = ranking.predictor
-        indices = ranking.indices[0].tolist()
-        explained = indices[0] if label is None else predictor.labels.index(plain_label(label))
-        shown = [i for i, index in enumerate(indices) if i < k or index == explained]
+        explained = int(ranking.indices[0, 0])
+        if label is not None:
+            explained = predictor.labels.index(plain_label(label))
+            ranking = with_class(ranking, explained, log_priors(self.priors, predictor.state))
         names = getattr(self, "feature_names_in_", None)
         return explain_query(
             predictor,
             ranking.queries[0, :],
-            [indices[i] for i in shown],
-            ranking.probabilities[0, shown].tolist(),
+            ranking.indices[0].tolist(),
+            ranking.probabilities[0].tolist(),
             float(novelty_of(ranking)[0]),
             explained=explained,
             n_parts=n_parts,

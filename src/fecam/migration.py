@@ -23,7 +23,7 @@ from sklearn.exceptions import NotFittedError
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
 from fecam.core.calibration import novelty_threshold
-from fecam.core.feature_map import FeatureMap, check_same_samples, fit_feature_map
+from fecam.core.linear_map import LinearMap, check_same_samples, fit_linear_map
 from fecam.core.measurement import measured_queries
 from fecam.core.transforms import outside_domain, unit_length
 from fecam.core.transport import corrected, transport
@@ -262,29 +262,30 @@ def _carried_over(
     migrated = FeCAMClassifier(**classifier.get_params())
     empty = migrated.empty_state(raw_after)
     old, new = state.transform(raw_before), empty.transform(raw_after)
-    feature_map, near_identity = _fitted(old, new, chosen)
-    ridge, raw_map = feature_map.ridge, None
+    linear_map, near_identity = _fitted(old, new, chosen)
+    ridge, raw_map, raw_residuals = linear_map.ridge, None, None
     if state.transform.power is not None or state.transform.unit:
-        raw_map = fit_feature_map(raw_before, raw_after, ridge=ridge, toward_identity=near_identity)
-    moved = transport(state, feature_map, raw_map, add_residuals=False, effective_counts=False)
-    residuals = feature_map.left_out_residuals(old, new)
-    moved = corrected(moved, residuals, shares[rows], PSEUDO_COUNT)
+        raw_map = fit_linear_map(raw_before, raw_after, ridge=ridge, toward_identity=near_identity)
+        raw_residuals = raw_map.left_out_residuals(raw_before, raw_after)
+    moved = transport(state, linear_map, raw_map, add_residuals=False, effective_counts=False)
+    residuals = linear_map.left_out_residuals(old, new)
+    moved = corrected(moved, residuals, shares[rows], PSEUDO_COUNT, raw_residuals)
     migrated.set_state(replace(moved, transform=empty.transform))
     return migrated, (ridge, near_identity)
 
 
 def _fitted(
     before: Array, after: Array, chosen: tuple[float, bool] | None
-) -> tuple[FeatureMap, bool]:
+) -> tuple[LinearMap, bool]:
     """Return the map, and whether it is shrunk towards the identity."""
     if chosen is not None:
         ridge, toward_identity = chosen
-        fitted = fit_feature_map(before, after, ridge=ridge, toward_identity=toward_identity)
+        fitted = fit_linear_map(before, after, ridge=ridge, toward_identity=toward_identity)
         return fitted, toward_identity
-    fitted = fit_feature_map(before, after, toward_identity=False)
+    fitted = fit_linear_map(before, after, toward_identity=False)
     if before.shape[1] != after.shape[1]:
         return fitted, False
-    near_identity = fit_feature_map(before, after, toward_identity=True)
+    near_identity = fit_linear_map(before, after, toward_identity=True)
     if near_identity.error < fitted.error:
         return near_identity, True
     return fitted, False

@@ -6,9 +6,10 @@ import array_api_strict
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from fecam import FeCAMClassifier
-from fecam.core.arrays import cholesky_and_inverse, to_numpy
+from fecam.core.arrays import accumulation_dtype, cholesky_and_inverse, namespace, to_numpy
 from fecam.errors import InputError
 from helpers.features import relu_features, signed_features
 
@@ -68,6 +69,33 @@ def test_other_libraries_give_the_results_of_numpy(variant, kind):
             np.testing.assert_allclose(plain, expected[name], rtol=2e-3, atol=1e-4)
         else:
             np.testing.assert_array_equal(plain, expected[name])
+
+
+class NoDoublePrecision(TorchFunctionMode):
+    """Raises where a tensor gets double precision, which the GPUs of Apple do not have."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple) else [result]:
+            if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float64:
+                raise TypeError(f"{func} gave double precision")
+        return result
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "singular"])
+def test_devices_without_double_precision(variant, monkeypatch):
+    def narrow(x):
+        return namespace(x).float64 if type(x) is np.ndarray else namespace(x).float32
+
+    monkeypatch.setattr(accumulation_dtype, "__code__", narrow.__code__)
+    expected = predictions_after_changes(
+        FeCAMClassifier(**VARIANTS[variant]), np.asarray, np.asarray
+    )
+    with NoDoublePrecision():
+        clf = FeCAMClassifier(**VARIANTS[variant])
+        got = predictions_after_changes(clf, torch.asarray, torch.asarray)
+        clf.explain(torch.asarray(Q[0]))
+    np.testing.assert_allclose(got["decision"].numpy(), expected["decision"], 2e-2, 1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier
+from fecam.core import bounds as bounds_module
 from fecam.core import learning
 from fecam.core import predictor as predictor_module
+from fecam.core.bounds import CGBounds
 from fecam.core.predictor import Predictor, _neighbors
 from fecam.core.scatter import Scatter
 from fecam.core.search import search_cold
@@ -300,6 +302,22 @@ def test_batches_between_cold_searches(name, for_small_models):
     distance = -fresh.decision_function(Q[:1]).max()
     np.testing.assert_allclose(detailed.distances[0, 0], distance, rtol=1e-4)
     assert not is_warm(clf), "a cold search was cheaper each time"
+
+
+def test_bounds_do_not_depend_on_the_order_of_threads(monkeypatch):
+    X, y = samples([40] * 100, n_features=24)
+    clf = make("paper").fit(X, y)
+    queries = clf.queries(close_queries(X, n=8))
+    monkeypatch.setattr(CGBounds, "_nearest_by_shared_metric", lambda *_: [0, 1])
+
+    def bounds(order):
+        monkeypatch.setattr(
+            bounds_module, "in_parallel", lambda work, items: [work(item) for item in order(items)]
+        )
+        return Predictor(clf.state_, clf.metric_).cg_bounds.bound(queries, 2, 0.0)
+
+    for in_order, reverse in zip(bounds(list), bounds(reversed), strict=True):
+        np.testing.assert_array_equal(in_order, reverse)
 
 
 def test_one_missing_precision_is_derived_at_once(monkeypatch):

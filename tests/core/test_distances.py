@@ -47,6 +47,15 @@ def test_distances_that_differ_by_rounding_are_ties():
     assert k_smallest(distances, 2).tolist() == [[1, 2]]
 
 
+@given(st.integers(0, 1000))
+def test_the_order_of_ties_does_not_depend_on_k(seed):
+    steps = np.random.default_rng(seed).integers(0, 5, size=(4, 7))
+    distances = 1 + 16 * steps * np.finfo(np.float64).eps  # each third step is beyond rounding
+    order = k_smallest(distances, 7)
+    for k in range(1, 7):
+        np.testing.assert_array_equal(k_smallest(distances, k), order[:, :k])
+
+
 @given(st.integers(0, 1000), st.integers(1, 9))
 def test_k_smallest_sorts_distances(seed, k):
     distances = np.random.default_rng(seed).uniform(size=(5, 9))

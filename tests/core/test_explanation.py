@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fecam import FeCAMClassifier
+from fecam.core.tuning import SearchTuning
 from fecam.errors import InputError, UnknownLabelError
 from helpers.features import relu_features, signed_features
 
@@ -90,6 +91,30 @@ def test_directions_and_features_equal_the_literal_version(label):
         assert part.contribution == pytest.approx(features[part.feature], rel=1e-6, abs=1e-9)
     order = [part.contribution for part in why.directions]
     assert order == sorted(order, reverse=True)
+
+
+@pytest.mark.parametrize("priors", [None, "empirical", {3: 20.0}])
+@pytest.mark.parametrize("preset", ["default", "paper", "ncm"])
+def test_a_far_class_has_the_probability_of_predict_proba(preset, priors):
+    clf = FeCAMClassifier() if preset == "default" else FeCAMClassifier.from_preset(preset)
+    clf, X = fitted(clf.set_params(priors=priors))
+    for x in X[::29]:
+        probabilities = clf.predict_proba(x[None])[0]
+        for label in range(5):
+            near = clf.explain(x, k=2, label=label).nearest
+            assert label in {each.label for each in near}
+            if len(near) > 2:
+                expected = pytest.approx(probabilities[label], rel=0.03, abs=1e-6)
+                assert near[2].label == label and near[2].probability == expected
+
+
+def test_the_explanation_of_a_far_class_derives_few_precisions(monkeypatch):
+    X, y = relu_features(40, 70, 64, 0)
+    learned = FeCAMClassifier.from_preset("paper").partial_fit(X, y)
+    monkeypatch.setattr(FeCAMClassifier, "_tuning", SearchTuning(cg_min_flops=0, cg_cost=1.0))
+    clf = FeCAMClassifier.from_preset("paper").set_state(learned.state_)
+    assert clf.explain(X[0], k=2, label=39).explained == 39
+    assert "precisions" not in vars(clf.predictor_)
 
 
 def test_the_prior_explains_a_class_of_one_sample_and_the_samples_one_of_many():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fecam import FeCAMClassifier
-from fecam.core.feature_map import fit_feature_map, fit_local_map, kernel_average
+from fecam.core.linear_map import fit_linear_map, fit_local_map, kernel_average
 from fecam.core.scatter import to_dense
 from fecam.core.statistics import summarize_class
 from fecam.core.transport import corrected, moved_class, transport
@@ -49,7 +49,7 @@ def penalty_of(before, ridge):
 def test_the_map_is_that_of_the_normal_equations(seed, ridge, n):
     before, after, _, _ = samples(seed, n)
     matrix, offset = literal_fit(before, after, penalty_of(before, ridge), np.eye(5))
-    fitted = fit_feature_map(before, after, ridge=ridge)
+    fitted = fit_linear_map(before, after, ridge=ridge)
     np.testing.assert_allclose(fitted.matrix, matrix, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(fitted.offset, offset, rtol=1e-6, atol=1e-6)
 
@@ -58,8 +58,8 @@ def test_the_map_is_that_of_the_normal_equations(seed, ridge, n):
 def test_weights_count_samples_repeatedly(ridge):
     before, after, _, _ = samples(1, 30)
     times = np.random.default_rng(0).integers(1, 4, size=30)
-    repeated = fit_feature_map(before.repeat(times, 0), after.repeat(times, 0), ridge=ridge)
-    weighted = fit_feature_map(before, after, ridge=ridge, weights=times)
+    repeated = fit_linear_map(before.repeat(times, 0), after.repeat(times, 0), ridge=ridge)
+    weighted = fit_linear_map(before, after, ridge=ridge, weights=times)
     np.testing.assert_allclose(weighted.matrix, repeated.matrix, rtol=1e-8)
     np.testing.assert_allclose(weighted.offset, repeated.offset, rtol=1e-8, atol=1e-10)
 
@@ -79,7 +79,7 @@ def test_the_error_is_that_of_samples_left_out_one_by_one(ridge, n):
             matrix, offset = literal_fit(before[others], after[others], penalty, np.zeros((8, 6)))
             prediction = before[i] @ matrix + offset
         errors.append(((after[i] - prediction) ** 2).sum())
-    fitted = fit_feature_map(before, after, ridge=ridge)
+    fitted = fit_linear_map(before, after, ridge=ridge)
     assert fitted.error == pytest.approx(np.mean(errors), rel=1e-6)
 
 
@@ -94,24 +94,24 @@ def test_the_error_of_groups_is_that_of_their_means_when_left_out(ridge):
         matrix, offset = literal_fit(before[others], after[others], penalty, np.eye(5))
         error = after[~others].mean(0) - before[~others].mean(0) @ matrix - offset
         errors.append(error @ error)
-    fitted = fit_feature_map(before, after, ridge=ridge, groups=groups)
+    fitted = fit_linear_map(before, after, ridge=ridge, groups=groups)
     assert fitted.error == pytest.approx(np.mean(errors), rel=1e-6)
-    alone = fit_feature_map(before, after, ridge=ridge, groups=np.arange(30))
-    assert alone.error == pytest.approx(fit_feature_map(before, after, ridge=ridge).error)
+    alone = fit_linear_map(before, after, ridge=ridge, groups=np.arange(30))
+    assert alone.error == pytest.approx(fit_linear_map(before, after, ridge=ridge).error)
 
 
 def test_the_penalty_is_that_with_the_smallest_error():
     before, after, _, _ = samples(5, 12, d=8, e=8, noise=3.0)
-    fitted = fit_feature_map(before, after)
-    errors = [fit_feature_map(before, after, ridge=r).error for r in 10.0 ** np.arange(-6, 3)]
+    fitted = fit_linear_map(before, after)
+    errors = [fit_linear_map(before, after, ridge=r).error for r in 10.0 ** np.arange(-6, 3)]
     assert fitted.error <= min(errors)
-    assert fit_feature_map(before, after, ridge=fitted.ridge).error == fitted.error
+    assert fit_linear_map(before, after, ridge=fitted.ridge).error == fitted.error
 
 
 @given(seed=seeds, e=st.sampled_from([3, 5, 9]))
 def test_a_linear_change_is_found_exactly(seed, e):
     before, after, matrix, _ = samples(seed, e=e, noise=0.0)
-    fitted = fit_feature_map(before, after)
+    fitted = fit_linear_map(before, after)
     scale = np.abs(after).max()
     np.testing.assert_allclose(fitted(before), after, atol=1e-7 * scale)
     assert np.abs(fitted.residual_covariance).max() < 1e-12 * scale**2
@@ -122,7 +122,7 @@ def test_a_linear_change_is_found_exactly(seed, e):
 @given(seed=seeds, n=st.integers(1, 30))
 def test_nothing_moves_if_nothing_moved(seed, n):
     before = samples(seed, n)[0]
-    fitted = fit_feature_map(before, before)
+    fitted = fit_linear_map(before, before)
     assert np.array_equal(fitted.matrix, np.eye(5))
     np.testing.assert_allclose(fitted.offset, 0, atol=1e-12)
     assert not fitted.residual_covariance.any()
@@ -131,14 +131,14 @@ def test_nothing_moves_if_nothing_moved(seed, n):
 def test_a_map_without_samples_nearby_is_less_certain():
     """The variance is that of Bayesian linear regression, here from the full inverse."""
     before, after, _, _ = samples(6, 20)
-    fitted = fit_feature_map(before, after, ridge=0.1)
+    fitted = fit_linear_map(before, after, ridge=0.1)
     x = before - before.mean(0)
     inverse = np.linalg.inv(x.T @ x + penalty_of(before, 0.1) * np.eye(5))
     queries = np.vstack([before.mean(0), before, 10 * before])
     z = queries - before.mean(0)
     expected = 1 / 20 + np.einsum("ij,jk,ik->i", z, inverse, z)
     np.testing.assert_allclose(fitted.variance(queries), expected)
-    few = fit_feature_map(before[:3], after[:3], ridge=0.1)  # directions that no sample covers
+    few = fit_linear_map(before[:3], after[:3], ridge=0.1)  # directions that no sample covers
     x = before[:3] - before[:3].mean(0)
     inverse = np.linalg.inv(x.T @ x + penalty_of(before[:3], 0.1) * np.eye(5))
     z = queries - before[:3].mean(0)
@@ -149,7 +149,7 @@ def test_a_map_without_samples_nearby_is_less_certain():
 @pytest.mark.parametrize("ridge", [1e-3, 1.0, float("inf")])
 def test_residuals_are_those_of_samples_left_out_one_by_one(ridge):
     before, after, _, _ = samples(14, 15)
-    fitted = fit_feature_map(before, after, ridge=ridge, toward_identity=False)
+    fitted = fit_linear_map(before, after, ridge=ridge, toward_identity=False)
     residuals = fitted.left_out_residuals(before, after)
     assert fitted.error == pytest.approx((residuals**2).sum(axis=1).mean())
     others = np.arange(15) != 3
@@ -164,24 +164,24 @@ def test_residuals_are_those_of_samples_left_out_one_by_one(ridge):
 
 def test_a_rank_limits_the_correction():
     before, after, _, _ = samples(7)
-    fitted = fit_feature_map(before, after, rank=2)
+    fitted = fit_linear_map(before, after, rank=2)
     assert np.linalg.matrix_rank(fitted.matrix - np.eye(5)) == 2
-    full = fit_feature_map(before, after)
+    full = fit_linear_map(before, after)
     assert np.trace(full.residual_covariance) < np.trace(fitted.residual_covariance)
-    same = fit_feature_map(before, after, rank=5)
+    same = fit_linear_map(before, after, rank=5)
     np.testing.assert_allclose(same.matrix, full.matrix)
 
 
 def test_local_drift_has_the_map_and_the_nearest_sample_as_ends():
     before, after, _, _ = samples(8)
     means = before[:3] + 0.01
-    base = fit_feature_map(before, after, ridge=1.0)
+    base = fit_linear_map(before, after, ridge=1.0)
     wide = fit_local_map(base, before, after, 1e6)
     np.testing.assert_allclose(wide(means), base(means), atol=1e-6)
     assert np.array_equal(fit_local_map(base, before, after, float("inf"))(means), base(means))
     narrow = fit_local_map(base, before, after, 1e-4)
     np.testing.assert_allclose(narrow(before), after, atol=1e-9)
-    still = fit_feature_map(before, after, ridge=float("inf"))  # semantic drift compensation
+    still = fit_linear_map(before, after, ridge=float("inf"))  # semantic drift compensation
     drift = kernel_average(means, before, after - before, fit_width(before, 0.3))
     np.testing.assert_allclose(fit_local_map(still, before, after, 0.3)(means), means + drift)
 
@@ -196,10 +196,10 @@ def test_local_drift_is_used_where_it_helps():
     rng = np.random.default_rng(0)
     before = rng.normal(size=(300, 3))
     bent = before + 2 * np.sign(before[:, :1])
-    base = fit_feature_map(before, bent)
+    base = fit_linear_map(before, bent)
     assert fit_local_map(base, before, bent).bandwidth < float("inf")
     noisy = before + rng.normal(size=(300, 3))
-    base = fit_feature_map(before, noisy)
+    base = fit_linear_map(before, noisy)
     assert fit_local_map(base, before, noisy).bandwidth == float("inf")
 
 
@@ -220,7 +220,7 @@ def test_statistics_follow_a_linear_change_exactly(width, covariance):
     rng = np.random.default_rng(1)
     matrix, offset = rng.normal(size=(6, width)), rng.normal(size=width)
     others = rng.normal(size=(50, 6))
-    fitted = fit_feature_map(others, others @ matrix + offset)
+    fitted = fit_linear_map(others, others @ matrix + offset)
     moved = transport(clf.state_, fitted)
     again = FeCAMClassifier(tukey=None, l2=None, dtype="float64", covariance=covariance)
     expected = again.fit(X @ matrix + offset, y).state_
@@ -242,9 +242,9 @@ def test_two_changes_are_one():
     first, second = rng.normal(size=(2, 6, 6))
     before = rng.normal(size=(30, 6))
     maps = [
-        fit_feature_map(before, before @ first),
-        fit_feature_map(before @ first, before @ first @ second),
-        fit_feature_map(before, before @ first @ second),
+        fit_linear_map(before, before @ first),
+        fit_linear_map(before @ first, before @ first @ second),
+        fit_linear_map(before, before @ first @ second),
     ]
     twice = transport(transport(clf.state_, maps[0]), maps[1])
     once = transport(clf.state_, maps[2])
@@ -257,7 +257,7 @@ def test_two_changes_are_one():
 def test_the_covariance_grows_by_that_of_the_residuals():
     clf, _, _ = taught()
     before, after, _, _ = samples(9, 60, d=6, e=6)
-    fitted = fit_feature_map(before, after)
+    fitted = fit_linear_map(before, after)
     moved = transport(clf.state_, fitted, effective_counts=False)
     stats = clf.state_.classes[2]
     linear = fitted.matrix.T @ to_dense(stats.scatter) @ fitted.matrix
@@ -270,9 +270,9 @@ def test_the_covariance_grows_by_that_of_the_residuals():
 def test_moved_classes_are_worth_fewer_samples_and_less_each_time():
     clf, _, _ = taught()
     before, after, _, _ = samples(10, 60, d=6, e=6)
-    fitted = fit_feature_map(before, after)
+    fitted = fit_linear_map(before, after)
     once = transport(clf.state_, fitted)
-    back = transport(once, fit_feature_map(after, before))
+    back = transport(once, fit_linear_map(after, before))
     counts = [
         [stats.count for stats in state.classes.values()] for state in (clf.state_, once, back)
     ]
@@ -295,17 +295,32 @@ def test_means_follow_what_the_map_leaves_of_their_class():
         step = sum(shares[j, i] * residuals[j] for j in range(20)) / (shares[:, i].sum() + 4)
         np.testing.assert_allclose(moved.classes[label].mean, stats.mean + step)
         assert moved.classes[label].scatter is stats.scatter
+        np.testing.assert_allclose(moved.classes[label].raw_mean, stats.raw_mean + step, rtol=1e-5)
     still = corrected(clf.state_, residuals, 0 * shares, 4.0)
     assert np.array_equal(still.classes[1].mean, clf.state_.classes[1].mean)
+
+
+def test_residuals_of_raw_features_move_raw_means_within_the_domain_of_the_power():
+    rng = np.random.default_rng(12)
+    X = rng.random((30, 4))
+    state = FeCAMClassifier.from_preset("paper", dtype="float64").fit(X, np.arange(30) % 3).state_
+    residuals, raw_residuals = rng.normal(size=(2, 20, 4))
+    shares = np.eye(3)[np.arange(20) % 3]
+    moved = corrected(state, residuals, shares, 1.0, raw_residuals)
+    for i, (label, stats) in enumerate(state.classes.items()):
+        step = raw_residuals[i::3].sum(axis=0) / (len(raw_residuals[i::3]) + 1)
+        np.testing.assert_allclose(
+            moved.classes[label].raw_mean, np.maximum(stats.raw_mean + step, 0)
+        )
 
 
 def test_only_some_classes_move():
     clf, _, _ = taught()
     before, after, _, _ = samples(11, 60, d=6, e=6)
-    moved = transport(clf.state_, fit_feature_map(before, after), labels=[1])
+    moved = transport(clf.state_, fit_linear_map(before, after), labels=[1])
     assert moved.classes[0] is clf.state_.classes[0]
     assert not np.allclose(moved.classes[1].mean, clf.state_.classes[1].mean)
-    assert transport(clf.state_, fit_feature_map(before, after), labels=[]) is clf.state_
+    assert transport(clf.state_, fit_linear_map(before, after), labels=[]) is clf.state_
 
 
 def test_diagonals_keep_the_diagonal():
@@ -325,8 +340,8 @@ def test_raw_means_move_by_their_own_map_and_stay_in_the_domain_of_the_power():
     clf = FeCAMClassifier().fit(X, np.repeat([0, 1], 15))
     others = rng.random((40, 6)).astype(np.float32)
     transform = clf.state_.transform
-    fitted = fit_feature_map(transform(others), transform(others[:, ::-1] ** 2))
-    raw_map = fit_feature_map(others, others[:, ::-1] ** 2 - 0.5)
+    fitted = fit_linear_map(transform(others), transform(others[:, ::-1] ** 2))
+    raw_map = fit_linear_map(others, others[:, ::-1] ** 2 - 0.5)
     moved = transport(clf.state_, fitted, raw_map)
     for label, stats in moved.classes.items():
         raw_mean = np.maximum(raw_map(clf.state_.classes[label].raw_mean), 0)
@@ -338,10 +353,10 @@ def test_raw_means_move_by_their_own_map_and_stay_in_the_domain_of_the_power():
 def test_tensors_keep_their_library_and_dtype(dtype):
     clf, X, y = taught()
     before, after, _, _ = samples(12, 60, d=6, e=4)
-    expected = transport(clf.state_, fit_feature_map(before, after))
+    expected = transport(clf.state_, fit_linear_map(before, after))
     tensor = FeCAMClassifier(tukey=None, l2=None).fit(torch.as_tensor(X, dtype=dtype), y)
     pair = torch.as_tensor(before), torch.as_tensor(after)
-    base = fit_feature_map(*pair)
+    base = fit_linear_map(*pair)
     moved = transport(tensor.state_, base, move_means=fit_local_map(base, *pair, float("inf")))
     for label, stats in moved.classes.items():
         assert isinstance(stats.mean, torch.Tensor)
@@ -353,23 +368,23 @@ def test_tensors_keep_their_library_and_dtype(dtype):
             to_dense(stats.scatter), dense, rtol=1e-3, atol=1e-5 * np.abs(dense).max()
         )
     local = fit_local_map(base, *pair, 0.3)(pair[0][:3])
-    want = fit_local_map(fit_feature_map(before, after), before, after, 0.3)(before[:3])
+    want = fit_local_map(fit_linear_map(before, after), before, after, 0.3)(before[:3])
     np.testing.assert_allclose(local, want, rtol=1e-6)
 
 
 def test_arrays_that_do_not_belong_together_are_rejected():
     before, after, _, _ = samples(13)
     with pytest.raises(InputError, match="same samples"):
-        fit_feature_map(before, after[:3])
+        fit_linear_map(before, after[:3])
     with pytest.raises(InputError, match="at least one"):
-        fit_feature_map(before[:0], after[:0])
+        fit_linear_map(before[:0], after[:0])
     with pytest.raises(InputError, match="no identity"):
-        fit_feature_map(before, after[:, :3], toward_identity=True)
+        fit_linear_map(before, after[:, :3], toward_identity=True)
     with pytest.raises(InputError, match="groups has 3 entries"):
-        fit_feature_map(before, after, groups=[1, 2, 3])
+        fit_linear_map(before, after, groups=[1, 2, 3])
 
 
 def test_a_single_sample_has_no_neighbors():
     before, after, _, _ = samples(3, n=1)
-    base = fit_feature_map(before, after, ridge=1.0)
+    base = fit_linear_map(before, after, ridge=1.0)
     assert np.isfinite(fit_local_map(base, before, after, 0.3)(before)).all()

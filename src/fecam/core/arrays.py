@@ -37,11 +37,16 @@ def detached(x: Array) -> Array:
 
 
 def to_backend_of(x: Array, other: Array) -> Array:
-    """Return ``x`` as an array of the library and device of ``other``, with the dtype of ``x``."""
+    """Return ``x`` as an array of the library and device of ``other``, with the dtype of ``x``.
+
+    Numbers in double precision are rounded for a device that has none.
+    """
     if type(x) is type(other) and compat.device(x) == compat.device(other):
         return x
     xp = namespace(other)
     data = np.ascontiguousarray(to_numpy(x))
+    if data.dtype == np.float64 and accumulation_dtype(other) == xp.float32:
+        data = data.astype(np.float32)
     if not data.flags.writeable and compat.is_torch_array(other):
         data = data.copy()  # torch shares the memory and has no read-only tensors
     return xp.asarray(data, device=compat.device(other))

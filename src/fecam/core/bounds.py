@@ -46,12 +46,17 @@ from scipy.linalg import get_blas_funcs
 
 from fecam.core.arrays import row_slices, to_numpy
 from fecam.core.covariance import apply_whitening, scatter_of, shrinkage_terms
-from fecam.core.distances import coordinate_median, diagonal_form, group_runs
+from fecam.core.distances import (
+    LowRankForm,
+    coordinate_median,
+    diagonal_form,
+    group_by_form,
+    group_runs,
+)
 from fecam.core.metric import Metric, distance_scale, prototype_of
 from fecam.core.precision import (
     BlockCholesky,
     LowRankPrecision,
-    low_rank_sq_norm,
     normalizing_std,
 )
 from fecam.core.prior import Prior
@@ -164,6 +169,7 @@ class PriorBounds:
         self._centers, self._scales = centers[self.indices], scales[self.indices]
         self._max_rows = max(1, tuning.block_bytes // (8 * centers.shape[1]))
         self._rtol = tuning.bound_rtol
+        self._pair_cost, self._class_cost = tuning.pair_cost, tuning.class_cost
         dtype = centers.dtype
         std = np.stack([p.std for p in precisions]).astype(np.float64)
         weights = np.stack([p.weights for p in precisions]).astype(np.float64)
@@ -179,19 +185,28 @@ class PriorBounds:
         rotated, back = self._rotate(self._centers)
         self._center_norm = np.linalg.norm(self._centers, axis=1)
         self._rotated_norm = np.linalg.norm(rotated, axis=1)
-        rows = [p.rows_in_features for p in precisions]
         self._base = diagonal_form(weights * multiples[:, None], rotated)
         self._perturbation = diagonal_form(deltas, self._centers)
         slopes = 2 * (multiples * shares)[:, None] * deltas
-        cross = np.concatenate([slopes, -slopes * self._centers, -slopes * back], axis=1)
-        self._cross = cross.astype(dtype).T
+        cross = slopes, -slopes * self._centers, -slopes * back
+        self._cross = [coefficients.astype(dtype).T for coefficients in cross]
         self._cross_constant = np.sum(slopes * self._centers * back, axis=1)
         self._min_omega, self._max_omega = omegas.min(axis=1), omegas.max(axis=1)
         self._omega = omegas.mean(axis=1)
         self._low_rank_share = np.asarray([p.low_rank_share for p in precisions])
-        self._rows = rows
-        pairs = zip(self._centers, rows, strict=True)
-        self._projected_centers = [center @ matrix.T for center, matrix in pairs]
+        rows = [p.rows_in_features for p in precisions]
+        self._low_rank_forms = [
+            (
+                np.asarray(members),
+                LowRankForm(
+                    [rows[i] for i in members],
+                    [precisions[i] for i in members],
+                    self._centers[members],
+                    tuning,
+                ),
+            )
+            for members in group_by_form(precisions).values()
+        ]
         mismatch = np.abs(omegas - shares[:, None] * mean_omega) / weights
         self._weight_mismatch = np.max(mismatch, axis=1)
         # Rounding of each term before anything is subtracted, per unit of length.
@@ -213,8 +228,8 @@ class PriorBounds:
         nearer than the ``k``-th upper bound without it, or ``radius`` beyond the smallest.
         """
         rotated, back = self._rotate(queries)
-        features = np.concatenate([queries * back, back, queries], axis=1)
-        cross = (features @ self._cross).astype(np.float64) + self._cross_constant
+        features = zip((queries * back, back, queries), self._cross, strict=True)
+        cross = sum((x @ slopes for x, slopes in features), self._cross_constant)
         base, perturbation = self._base(rotated), self._perturbation(queries)
         whole = base + cross + self._max_omega * perturbation
         low_rank = self._low_rank_part(queries, whole, k, radius, epsilon)
@@ -243,14 +258,16 @@ class PriorBounds:
         kth = np.partition(upper, k - 1, axis=1)[:, k - 1]
         threshold = np.maximum(kth, expand_radius(upper.min(axis=1), radius))[:, None]
         near = (whole - result) * self._scales <= threshold * (1 + self._rtol)
-        classes, rows = np.nonzero(near.T)
-        for i, run in group_runs(classes):
-            chosen = rows[run]
-            nearby = queries if len(chosen) == len(queries) else queries[chosen]
-            projected = nearby @ self._rows[i].T - self._projected_centers[i]
-            signs = self._precisions[i].signs
-            signed = projected if signs is None else projected * signs
-            result[chosen, i] = np.vecdot(projected, signed)
+        for members, form in self._low_rank_forms:
+            classes, rows = np.nonzero(near.T[members])
+            by_class = len(rows) * (form.rank + self._pair_cost)
+            by_class += self._class_cost * np.count_nonzero(np.diff(classes, prepend=-1))
+            if by_class >= near.shape[0] * len(members) * form.rank:
+                result[:, members] = form(queries)
+                continue
+            for i, run in group_runs(classes):
+                chosen = rows[run]
+                result[chosen, members[i]] = form.of(queries[chosen], slice(i, i + 1))[:, 0]
         return result
 
     def evaluate(self, queries: Matrix, rows: Matrix, columns: Matrix) -> Matrix:
@@ -258,15 +275,20 @@ class PriorBounds:
         distances = np.empty(len(rows))
         for pairs in row_slices(len(rows), self._max_rows):
             classes = columns[pairs]
-            u = queries[rows[pairs]] - self._centers[classes]
+            u = queries[rows[pairs]]
+            u -= self._centers[classes]
             u *= self._std[classes]
             u = u @ self._vectors
             u *= self._weights[classes]
+            squares = distances[pairs]
+            squares[:] = np.vecdot(u, u)
             for i, run in group_runs(classes):
                 precision = self._precisions[i]
-                square = low_rank_sq_norm(u[run], precision.rows, precision.signs)
-                distances[pairs][run] = self._scales[i] * square
-        return distances
+                projected = u[run] @ precision.rows.T
+                signs = precision.signs
+                signed = projected if signs is None else projected * signs
+                squares[run] -= np.vecdot(projected, signed)
+        return np.maximum(distances, 0) * self._scales[columns]
 
 
 class CGBounds:
@@ -317,20 +339,29 @@ class CGBounds:
         noise = noise + self._eps * np.linalg.norm(rows, axis=1)
         lower = np.zeros((len(rows), len(self._classes)))
         upper = np.full(lower.shape, np.inf)
-        threshold = np.full(len(rows), np.inf)
 
-        def bound_classes(indices: Sequence[int]) -> None:
+        def bound_classes(
+            indices: Sequence[int], known: Sequence[int] = (), threshold: Matrix | float = np.inf
+        ) -> Matrix:
+            known, threshold = list(known), np.full(len(rows), threshold)
             for i in indices:
                 lower[:, i], upper[:, i] = self.bound_class(i, rows, noise, threshold)
-                if np.any(upper[:, i] < threshold):
-                    kth = np.partition(upper, k - 1, axis=1)[:, k - 1]
-                    threshold[:] = np.maximum(kth, expand_radius(np.min(upper, axis=1), radius))
+                known.append(i)
+                if len(known) >= k and np.any(upper[:, i] < threshold):
+                    near = upper[:, known]
+                    kth = np.partition(near, k - 1, axis=1)[:, k - 1]
+                    threshold = np.maximum(kth, expand_radius(np.min(near, axis=1), radius))
+            return threshold
 
         # Classes that are near under the shared metric come first: they set a low threshold.
         first = self._nearest_by_shared_metric(rows, min(k + 8, len(self._classes)))
-        bound_classes(first)
+        threshold = bound_classes(first)
         others = sorted(set(range(len(self._classes))).difference(first))
-        in_parallel(bound_classes, [others[i : i + 32] for i in range(0, len(others), 32)])
+        # Threads do not share what they find, so that results do not depend on their timing.
+        in_parallel(
+            lambda indices: bound_classes(indices, first, threshold),
+            [others[i : i + 32] for i in range(0, len(others), 32)],
+        )
         return lower, upper
 
     def bound_class(self, index: int, rows: Matrix, noise: Matrix, threshold: Matrix) -> Bounds:

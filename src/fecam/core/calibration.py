@@ -25,7 +25,15 @@ from statistics import NormalDist
 import numpy as np
 from array_api_compat import device
 
-from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64, to_numpy
+from fecam.core.arrays import (
+    Array,
+    accumulation_dtype,
+    diagonal,
+    namespace,
+    to_backend_of,
+    to_float64,
+    to_numpy,
+)
 from fecam.core.covariance import apply_whitening, shrink, with_prior
 from fecam.core.metric import Metric
 from fecam.core.precision import DensePrecision, LowRankPrecision, Precision
@@ -310,7 +318,8 @@ def _traces(precision: Precision, scatter: Scatter, std: Array | None) -> tuple[
     """
     xp = namespace(scatter.data)
     place = device(scatter.data)
-    divisor = xp.ones(scatter.n_features, dtype=xp.float64, device=place) if std is None else std
+    wide = accumulation_dtype(scatter.data)
+    divisor = xp.ones(scatter.n_features, dtype=wide, device=place) if std is None else std
     if scatter.storage == "diagonal":
         weights = to_float64(scatter.data)
         if isinstance(precision, DensePrecision) and precision.whitening is not None:

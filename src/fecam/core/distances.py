@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fecam.core.arrays import (
     Array,
     accumulation_dtype,
-    contiguous,
     namespace,
     row_slices,
     to_backend_of,
@@ -97,18 +96,25 @@ def k_smallest(distances: Array, k: int) -> Array:
     """Columns of the ``k`` smallest distances per row, nearest first; ties by column.
 
     Distances that differ by rounding alone are ties: two equal columns of one matrix product need
-    not come out equal.
+    not come out equal. A tie starts at its smallest distance, so the order does not depend on
+    ``k``.
     """
-    xp = namespace(distances)
+    xp, n_classes = namespace(distances), distances.shape[1]
     rounding = 1 + 32 * float(xp.finfo(distances.dtype).eps)
     if k == 1:
         tied = distances <= xp.min(distances, axis=1, keepdims=True) * rounding
         return xp.argmax(xp.astype(tied, xp.int8), axis=1)[:, None]
     order = xp.argsort(distances, axis=1, stable=True)
     ranked = xp.take_along_axis(distances, order, axis=1)
-    distinct = xp.astype(ranked[:, 1:] > ranked[:, :-1] * rounding, order.dtype)
-    group = xp.concat([0 * order[:, :1], xp.cumulative_sum(distinct, axis=1)], axis=1)
-    by_group = xp.argsort(group * distances.shape[1] + order, axis=1)
+    limit, groups = ranked[:, 0] * rounding, [0 * order[:, 0]]
+    for i in range(1, n_classes):
+        is_larger = ranked[:, i] > limit
+        if i >= k and bool(xp.all(is_larger)):
+            break
+        limit = xp.where(is_larger, ranked[:, i] * rounding, limit)
+        groups.append(groups[-1] + xp.astype(is_larger, order.dtype))
+    order = order[:, : len(groups)]
+    by_group = xp.argsort(xp.stack(groups, axis=1) * n_classes + order, axis=1)
     return xp.take_along_axis(order, by_group, axis=1)[:, :k]
 
 
@@ -128,10 +134,7 @@ def grouped_distances(
     precisions: Sequence[Precision], centers: Array, tuning: SearchTuning = TUNING
 ) -> Distances:
     """Squared distances to classes around ``centers``, in the coordinates of the queries."""
-    xp = namespace(centers)
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for i, precision in enumerate(precisions):
-        groups.setdefault(_group_key(precision), []).append(i)
+    xp, groups = namespace(centers), group_by_form(precisions)
     functions = [
         build([precisions[i] for i in members], xp.stack([centers[i, :] for i in members]), tuning)
         for (build, *_), members in groups.items()
@@ -151,6 +154,14 @@ def grouped_distances(
         return parts[0] if len(parts) == 1 else xp.take(xp.concat(parts, axis=1), order, axis=1)
 
     return distances
+
+
+def group_by_form(precisions: Sequence[Precision]) -> dict[tuple[Any, ...], list[int]]:
+    """Positions of the precisions that one function evaluates together; the key starts with it."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, precision in enumerate(precisions):
+        groups.setdefault(_group_key(precision), []).append(i)
+    return groups
 
 
 def _group_key(precision: Precision) -> tuple[Any, ...]:
@@ -212,27 +223,46 @@ def _low_rank_group(
 ) -> Distances:
     r"""Low-rank classes without a prior: a diagonal form minus a low-rank form."""
     xp = namespace(centers)
-    rows, signs = _padded_rows([p.rows * (p.std * p.weights) for p in precisions], precisions)
-    n_classes, rank, n_features = rows.shape
-    columns = contiguous(xp.reshape(rows, (n_classes * rank, n_features)).T)
-    bias = (rows @ xp.astype(centers, rows.dtype)[:, :, None])[:, :, 0]
     roots = xp.stack([to_float64(p.std) * to_float64(p.weights) for p in precisions], axis=0)
     base = diagonal_form(roots, centers)
+    rows = [p.rows * (p.std * p.weights) for p in precisions]
+    low_rank = LowRankForm(rows, precisions, centers, tuning)
 
     def distances(block: Array) -> Array:
-        x = xp.astype(block, columns.dtype, copy=False)
-        step = max(1, tuning.block_bytes // (16 * max(block.shape[0] * rank, 1)))
-        parts = []
-        for classes in row_slices(n_classes, step):
-            shape = (block.shape[0], classes.stop - classes.start, rank)
-            product = x @ columns[:, classes.start * rank : classes.stop * rank]
-            projected = xp.reshape(product, shape) - bias[classes, :]
-            signed = projected if signs is None else projected * signs[classes, :]
-            parts.append(xp.vecdot(projected, signed))
-        square = base(block) - to_float64(xp.concat(parts, axis=1))
+        square = base(block) - low_rank(block)
         return xp.maximum(square, 0 * square)
 
     return distances
+
+
+class LowRankForm:
+    r""":math:`\sum_i \pm (h_{ci}^T (x - p_c))^2` for each class :math:`c` of a group."""
+
+    def __init__(
+        self,
+        rows: list[Array],
+        precisions: list[LowRankPrecision],
+        centers: Array,
+        tuning: SearchTuning = TUNING,
+    ) -> None:
+        self._rows, self._signs = _padded_rows(rows, precisions)
+        xp, (self.n_classes, self.rank, _) = namespace(centers), self._rows.shape
+        self._bias = (self._rows @ xp.astype(centers, self._rows.dtype)[:, :, None])[:, :, 0]
+        self._block_size = tuning.block_bytes // 16
+
+    def __call__(self, block: Array) -> Array:
+        """The forms of all classes, (queries, classes)."""
+        step = max(1, self._block_size // max(block.shape[0] * self.rank, 1))
+        parts = [self.of(block, classes) for classes in row_slices(self.n_classes, step)]
+        return namespace(block).concat(parts, axis=1)
+
+    def of(self, block: Array, classes: slice) -> Array:
+        """The forms of some classes."""
+        xp, rows, bias = namespace(block), self._rows[classes, :, :], self._bias[classes, :]
+        product = xp.astype(block, rows.dtype, copy=False) @ xp.reshape(rows, (-1, rows.shape[2])).T
+        projected = xp.reshape(product, (block.shape[0], *bias.shape)) - bias
+        signed = projected if self._signs is None else projected * self._signs[classes, :]
+        return to_float64(xp.vecdot(projected, signed))
 
 
 def diagonal_form(roots: Array, centers: Array) -> Distances:

@@ -1,7 +1,9 @@
-"""`CalibratedPredictor`: a predictor that knows which distances to expect.
+"""Expected squared Mahalanobis distance of a new sample of each class, the scale of calibration.
 
-Probabilities and novelty compare the distance of a sample with what a new sample of the class would
-have (`fecam.core.calibration`), and with distances under the pooled metric (`fecam.core.novelty`).
+In theory it is the mean of a chi-squared distribution, the number of features. Shrinkage and few
+samples change it, so a `CalibratedPredictor` estimates it from the statistics of each class
+(`fecam.core.calibration`). Probabilities and novelty compare distances with it, and novelty also
+with distances under the pooled metric (`fecam.core.novelty`).
 """
 
 from __future__ import annotations

@@ -94,6 +94,27 @@ def rank(
     return Ranking(predictor, queries, neighbors, indices, distances, shares)
 
 
+def with_class(ranking: Ranking, index: int, log_priors: NDArray[np.float64] | None) -> Ranking:
+    """Return the ranking of one query with one more class, unless it has that class.
+
+    Only the precision of that class is derived.
+    """
+    if index in ranking.indices:
+        return ranking
+    predictor = ranking.predictor
+    distance = predictor.distance_to(ranking.queries, index)
+    pair = np.asarray([float(ranking.distances[0, 0]), float(distance[0])])
+    logits = softmax_logits(pair, temperature_of(predictor))
+    if log_priors is not None:
+        logits = logits + log_priors[[int(ranking.indices[0, 0]), index]]
+    share = ranking.probabilities[0, 0] * np.exp(logits[1] - logits[0])
+    return ranking._replace(
+        indices=np.append(ranking.indices, [[index]], axis=1),
+        distances=np.append(ranking.distances, [[pair[1]]], axis=1),
+        probabilities=np.append(ranking.probabilities, [[share]], axis=1),
+    )
+
+
 def class_logits(
     predictor: CalibratedPredictor, distances: Array, log_priors: NDArray[np.float64] | None
 ) -> Array:

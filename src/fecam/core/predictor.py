@@ -1,9 +1,11 @@
-"""`Predictor`: what predictions need, derived from one state under one metric.
+"""Quadratic discriminant analysis without determinants: the nearest class by Mahalanobis distance.
 
-A predictor is a value: a new state or metric gets a new predictor, which takes over what is still
-valid from the previous one. Statistics are immutable, so "still valid" means "derived from the same
-objects". Without a pooling prior, learning one class derives one precision. With one, the prior may
-lag behind the statistics (`fecam.core.prior`); otherwise each batch would derive all of them again.
+A `Predictor` holds what this needs, derived from one state under one metric: a precision matrix per
+class, and an exact search over them. It is a value: a new state or metric gets a new predictor,
+which takes over what is still valid from the previous one. Statistics are immutable, so "still
+valid" means "derived from the same objects". Without a pooling prior, learning one class derives
+one precision. With one, the prior may lag behind the statistics (`fecam.core.prior`); otherwise
+each batch would derive all of them again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fecam.core.arrays import Array, eye, is_cpu, namespace, to_numpy
+from fecam.core.arrays import Array, eye, is_cpu, namespace, to_float64, to_numpy
 from fecam.core.bounds import CGBounds
 from fecam.core.calibration import SOFTMAX_CUTOFF, mean_square_length, softmax_sum
 from fecam.core.covariance import pooled, scatter_of, whiten
@@ -135,7 +137,7 @@ class Predictor:
             may_lag=may_lag,
         )
 
-    @property
+    @cached_property
     def dof(self) -> int:
         """The degrees of freedom of all classes."""
         return sum(stats.count - 1 for stats in self._stats)
@@ -357,6 +359,12 @@ class Predictor:
         if inherited is not None and inherited[1] is not None:
             return inherited[1]
         return PrunedSearch(exhaustive, self.axes, self.tuning, self._marginals)
+
+    def distance_to(self, queries: Array, index: int) -> Array:
+        """Squared distances to one class; no other precision is derived."""
+        precision = self.precision_of(index)
+        differences = to_float64(queries) - to_float64(precision.center)
+        return precision.squared_mahalanobis(self._cast(differences)) * precision.scale
 
     def nearest(
         self, queries: Array, k: int, temperature: float = 0.0, search: str = "auto"

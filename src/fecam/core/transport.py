@@ -1,7 +1,7 @@
 r"""Statistics of classes that follow their samples to the features of another encoder.
 
 The samples are gone; a map :math:`g(x) = x P + b` of features is known from other samples, see
-`fecam.core.feature_map`. A class with :math:`n` samples, mean :math:`m` and covariance :math:`C`
+`fecam.core.linear_map`. A class with :math:`n` samples, mean :math:`m` and covariance :math:`C`
 becomes
 
 .. math:: m' = g(m), \qquad C' = P^T C P + R, \qquad
@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from fecam.core.arrays import Array, diagonal, namespace, to_backend_of, to_float64
-from fecam.core.feature_map import FeatureMap
+from fecam.core.linear_map import LinearMap
 from fecam.core.scatter import (
     Scatter,
     add,
@@ -40,8 +40,8 @@ MoveMeans = Callable[[Array], Array]
 
 def transport(
     state: ClassifierState,
-    feature_map: FeatureMap,
-    raw_map: FeatureMap | None = None,
+    linear_map: LinearMap,
+    raw_map: LinearMap | None = None,
     *,
     move_means: MoveMeans | None = None,
     labels: Any = None,
@@ -50,9 +50,9 @@ def transport(
 ) -> ClassifierState:
     """Return the state with the statistics of classes moved by a map.
 
-    ``feature_map`` is that of transformed features and moves means and scatters; ``raw_map`` is
+    ``linear_map`` is that of transformed features and moves means and scatters; ``raw_map`` is
     that of raw features and moves raw means; None: there is no transform, and one map moves both.
-    ``move_means``, such as a `LocalMap`, moves means instead of ``feature_map``. ``labels`` are the
+    ``move_means``, such as a `LocalMap`, moves means instead of ``linear_map``. ``labels`` are the
     classes to move, by default all; then the width may change. ``add_residuals`` adds the residual
     covariance to that of each class, and ``effective_counts`` lowers the counts.
 
@@ -63,50 +63,65 @@ def transport(
         return state
     xp = namespace(state.like)
     stats = [state.stats_of(label) for label in moved]
-    means = (move_means or feature_map)(xp.stack([to_float64(s.mean) for s in stats]))
+    means = (move_means or linear_map)(xp.stack([to_float64(s.mean) for s in stats]))
     raw_means = means
     if raw_map is not None:
-        raw_means = raw_map(xp.stack([to_float64(s.raw_mean) for s in stats]))
-        if state.transform.power is not None:  # the power needs values that are not negative
-            raw_means = xp.maximum(raw_means, 0 * raw_means)
+        raw_means = _in_domain(raw_map(xp.stack([to_float64(s.raw_mean) for s in stats])), state)
     counts = (
-        effective_count(state.classes, moved, feature_map)
+        effective_count(state.classes, moved, linear_map)
         if effective_counts
         else [s.count for s in stats]
     )
-    residual = feature_map.residual_covariance if add_residuals else None
+    residual = linear_map.residual_covariance if add_residuals else None
     classes: dict[Any, ClassStatistics] = dict(state.classes)
     for i, label in enumerate(moved):
         classes[label] = moved_class(
             stats[i],
-            feature_map.matrix,
+            linear_map.matrix,
             means[i, :],
             xp.astype(raw_means[i, :], state.like.dtype),
             residual,
             counts[i],
         )
-    return replace(state, n_features=int(feature_map.matrix.shape[1]), classes=classes)
+    return replace(state, n_features=int(linear_map.matrix.shape[1]), classes=classes)
 
 
 def corrected(
-    state: ClassifierState, residuals: Array, shares: Array, pseudo_count: float
+    state: ClassifierState,
+    residuals: Array,
+    shares: Array,
+    pseudo_count: float,
+    raw_residuals: Array | None = None,
 ) -> ClassifierState:
     r"""Return the state with means moved by what a map leaves of the samples of their class.
 
     ``residuals`` (n, e) are those of samples that were left out of the map, and ``shares`` (n,
     classes) the probabilities :math:`p_{ic}` that a sample belongs to a class. A mean moves by
     :math:`\sum_i p_{ic} e_i / (\sum_i p_{ic} + k)` with the ``pseudo_count`` :math:`k`. Only
-    residuals count, so a sample of another class does less harm than if it were learned.
+    residuals count, so a sample of another class does less harm than if it were learned. Raw means
+    move by ``raw_residuals``, those of raw features; None: there is no transform.
     """
     xp = namespace(residuals)
     shares = to_float64(to_backend_of(shares, residuals))
-    weights = xp.sum(shares, axis=0) + pseudo_count
-    steps = (shares.T @ residuals) / weights[:, None]
-    classes = {
-        label: replace(stats, mean=stats.mean + steps[i, :])
-        for i, (label, stats) in enumerate(state.classes.items())
-    }
+    weights = shares / (xp.sum(shares, axis=0) + pseudo_count)
+    steps = weights.T @ residuals
+    raw_steps = steps if raw_residuals is None else weights.T @ raw_residuals
+    classes = {}
+    for i, (label, stats) in enumerate(state.classes.items()):
+        raw_mean = _in_domain(to_float64(stats.raw_mean) + raw_steps[i, :], state)
+        classes[label] = replace(
+            stats,
+            mean=stats.mean + steps[i, :],
+            raw_mean=xp.astype(raw_mean, stats.raw_mean.dtype),
+        )
     return replace(state, classes=classes)
+
+
+def _in_domain(raw_means: Array, state: ClassifierState) -> Array:
+    """Return raw means to which the power of the transform can be applied: none is negative."""
+    if state.transform.power is None:
+        return raw_means
+    return namespace(raw_means).maximum(raw_means, 0 * raw_means)
 
 
 def moved_class(
@@ -145,7 +160,7 @@ def moved_class(
 
 
 def effective_count(
-    classes: Mapping[Any, ClassStatistics], labels: list[Any], feature_map: FeatureMap
+    classes: Mapping[Any, ClassStatistics], labels: list[Any], linear_map: LinearMap
 ) -> list[int]:
     """Return the number of samples that each moved mean is worth.
 
@@ -153,25 +168,25 @@ def effective_count(
     stored scatters it is the number of samples: nothing tells how large the residuals are.
     """
     stats = [classes[label] for label in labels]
-    variance = _mean_variance(stats, feature_map)
-    xp = namespace(feature_map.matrix)
-    noise = float(xp.sum(diagonal(feature_map.residual_covariance)))
+    variance = _mean_variance(stats, linear_map)
+    xp = namespace(linear_map.matrix)
+    noise = float(xp.sum(diagonal(linear_map.residual_covariance)))
     if not variance or not noise:
         return [s.count for s in stats]
     means = xp.stack([to_float64(s.mean) for s in stats])
-    added = feature_map.variance(means) * (noise / (variance + noise))
+    added = linear_map.variance(means) * (noise / (variance + noise))
     return [
         max(min(2, s.count), math.floor(1 / (1 / s.count + float(added[i])) + 1e-9))
         for i, s in enumerate(stats)
     ]
 
 
-def _mean_variance(stats: list[ClassStatistics], feature_map: FeatureMap) -> float:
+def _mean_variance(stats: list[ClassStatistics], linear_map: LinearMap) -> float:
     """Return the trace of the mapped covariance, pooled over classes; 0 if there is none."""
     total, dof = 0.0, 0
     for each in stats:
         if each.scatter is not None and each.count > 1:
-            mapped = diagonal_of(_mapped(each.scatter, feature_map.matrix))
+            mapped = diagonal_of(_mapped(each.scatter, linear_map.matrix))
             total += float(namespace(mapped).sum(to_float64(mapped)))
             dof += each.count - 1
     return total / max(dof, 1)

@@ -41,6 +41,11 @@ class SearchTuning:
     """The same without a prior, where distances are cheaper."""
     max_direct_rank: int = 32
     """Rank up to which evaluating a class costs less than bounding it by monomials."""
+    pair_cost: int = 16
+    """Cost of a pair of a query and a class that is evaluated class by class, beyond its rank: in
+    rows of a product that evaluates all pairs at once."""
+    class_cost: int = 128
+    """The same per class."""
     low_rank_prefix: int = 64
     """Coordinates of the prefix bound of low-rank classes without a prior."""
     bound_rtol: float = 1e-4

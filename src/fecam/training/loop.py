@@ -460,7 +460,7 @@ def _seeded(seed: int, device: Any) -> Iterator[None]:
 
 
 def _mixed_precision(plan: TrainingPlan, device: Any) -> AbstractContextManager[object]:
-    """Return a bfloat16 context if asked for; its range is that of float32, so nothing is scaled."""
+    """Return a context of bfloat16, if any; its range is that of float32: nothing is scaled."""
     on_gpu = device.type == "cuda" and torch.cuda.is_bf16_supported()
     if plan.mixed_precision == "everywhere" or (plan.mixed_precision and on_gpu):
         context: AbstractContextManager[object] = torch.autocast(device.type, dtype=torch.bfloat16)

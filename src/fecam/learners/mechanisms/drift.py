@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fecam.core.feature_map import check_same_samples, fit_feature_map, kernel_average
+from fecam.core.linear_map import check_same_samples, fit_linear_map, kernel_average
 from fecam.heads.head import Floats
 from fecam.validation import check_number
 
@@ -52,7 +52,7 @@ def linear_map(
            [0.5, 1. ]])
     """
     check_number("ridge", ridge)
-    fitted = fit_feature_map(old, new, ridge=ridge, toward_identity=toward_identity, offset=False)
+    fitted = fit_linear_map(old, new, ridge=ridge, toward_identity=toward_identity, offset=False)
     result: Floats = fitted.matrix
     return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fecam.core.feature_map import fit_feature_map, fit_local_map
+from fecam.core.linear_map import fit_linear_map, fit_local_map
 from fecam.core.state import ClassifierState
 from fecam.core.transport import transport
 from fecam.heads.head import Floats
@@ -16,7 +16,7 @@ class MapOptions:
     """How the map of `move_state` is estimated."""
 
     ridge: float | None = None
-    """The penalty of `fit_feature_map`; None: by leave-one-class-out."""
+    """The penalty of `fit_linear_map`; None: by leave-one-class-out."""
     local: bool = False
     """Whether means also follow the drift of samples near them."""
     residuals: bool = True
@@ -36,13 +36,13 @@ def move_state(
     """
     before, after = state.transform(old), state.transform(new)
     ridge: float | Literal["auto"] = "auto" if options.ridge is None else options.ridge
-    feature_map = fit_feature_map(before, after, ridge=ridge, groups=labels)
+    linear_map = fit_linear_map(before, after, ridge=ridge, groups=labels)
     moved = state.transform.power is not None or state.transform.unit
     return transport(
         state,
-        feature_map,
-        fit_feature_map(old, new, ridge=ridge, groups=labels) if moved else None,
-        move_means=fit_local_map(feature_map, before, after) if options.local else None,
+        linear_map,
+        fit_linear_map(old, new, ridge=ridge, groups=labels) if moved else None,
+        move_means=fit_local_map(linear_map, before, after) if options.local else None,
         add_residuals=options.residuals,
         effective_counts=options.counts,
     )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fecam import heads
 from fecam.classifier import FeCAMClassifier
-from fecam.core.feature_map import fit_feature_map, fit_local_map
+from fecam.core.linear_map import fit_linear_map, fit_local_map
 from fecam.errors import TrainingError
 from fecam.heads.head import Floats
 from fecam.learners.mechanisms.branches import Branches
@@ -35,7 +35,7 @@ class FeCAMMoving(MovingLwF):
 
     on a network that is trained as LwF. The map of the transformed features is the ridge regression
     towards the identity on the current images, whose penalty leaves out a class at a time
-    (`fecam.core.feature_map`), R the covariance of its residuals, and v the variance of the map at
+    (`fecam.core.linear_map`), R the covariance of its residuals, and v the variance of the map at
     a mean. A class that was moved far, or often, counts as fewer samples, so its distances are
     divided by more (`fecam.core.transport`).
 
@@ -141,8 +141,8 @@ class FeCAMMoving(MovingLwF):
         def drift(means: Floats, transform: Transform) -> Floats:
             before, after = transform(old), transform(new)
             ridge: float | Literal["auto"] = "auto" if self.ridge is None else self.ridge
-            feature_map = fit_feature_map(before, after, ridge=ridge, groups=labels_of(task))
-            mapping = fit_local_map(feature_map, before, after) if self.local else feature_map
+            linear_map = fit_linear_map(before, after, ridge=ridge, groups=labels_of(task))
+            mapping = fit_local_map(linear_map, before, after) if self.local else linear_map
             moved: Floats = mapping(means) - means
             return moved
 

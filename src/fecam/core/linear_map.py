@@ -33,7 +33,7 @@ _FULL_LEVERAGE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FeatureMap:
+class LinearMap:
     """An affine map of features, ``x @ matrix + offset``, with its residuals and uncertainty."""
 
     matrix: Array
@@ -86,7 +86,7 @@ class FeatureMap:
         return (to_float64(after) - self(before)) / free[:, None]
 
 
-def fit_feature_map(
+def fit_linear_map(
     before: Array,
     after: Array,
     *,
@@ -96,7 +96,7 @@ def fit_feature_map(
     weights: Array | None = None,
     groups: Array | None = None,
     rank: int | None = None,
-) -> FeatureMap:
+) -> LinearMap:
     """Return the ridge estimate of the map from features ``before`` to those ``after``.
 
     ``before`` (n, d) and ``after`` (n, e) have a row per sample. ``ridge`` is relative to the mean
@@ -106,10 +106,10 @@ def fit_feature_map(
     map is to be used for other groups. ``rank`` limits the rank of the correction of the target.
 
     >>> x = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [2.0, 1.0]])
-    >>> fit_feature_map(x, x @ [[2.0, 1.0], [0.5, 1.0]]).matrix.round(6)
+    >>> fit_linear_map(x, x @ [[2.0, 1.0], [0.5, 1.0]]).matrix.round(6)
     array([[2. , 1. ],
            [0.5, 1. ]])
-    >>> fit_feature_map(x, x).matrix
+    >>> fit_linear_map(x, x).matrix
     array([[1., 0.],
            [0., 1.]])
     """
@@ -124,7 +124,7 @@ def fit_feature_map(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalMap:
-    r"""A `FeatureMap` plus the drift that it leaves, averaged over the samples near a row.
+    r"""A `LinearMap` plus the drift that it leaves, averaged over the samples near a row.
 
     .. math:: g(x) = x P + b + \frac{\sum_i w_i(x) e_i}{\sum_i w_i(x)}, \qquad
               w_i(x) = \exp\left(-\frac{\|x - x_i\|^2}{2 \sigma^2}\right)
@@ -134,7 +134,7 @@ class LocalMap:
     2020).
     """
 
-    base: FeatureMap
+    base: LinearMap
     before: Array
     residuals: Array
     bandwidth: float
@@ -149,7 +149,7 @@ class LocalMap:
 
 
 def fit_local_map(
-    base: FeatureMap, before: Array, after: Array, bandwidth: float | Literal["auto"] = "auto"
+    base: LinearMap, before: Array, after: Array, bandwidth: float | Literal["auto"] = "auto"
 ) -> LocalMap:
     """Return the map with local drift; its bandwidth has the smallest leave-one-out error.
 
@@ -286,7 +286,7 @@ class _Regression:
         leverages = xp.sum(filtered * z, axis=1) + self.intercept[rows]
         return self.change[rows, :] - filtered @ self.moment, leverages
 
-    def at(self, ridge: float, error: float, rank: int | None) -> FeatureMap:
+    def at(self, ridge: float, error: float, rank: int | None) -> LinearMap:
         xp = namespace(self.rotated)
         inverse = self.filter(ridge)
         correction = self.axes @ (inverse[:, None] * self.moment)
@@ -301,7 +301,7 @@ class _Regression:
         free = xp.maximum(1 - leverages, 0 * leverages + _FULL_LEVERAGE)
         scaled = residuals / xp.sqrt(free)[:, None]
         penalty = ridge * self.scale
-        return FeatureMap(
+        return LinearMap(
             matrix=matrix,
             offset=self.after_center - self.center @ matrix,
             ridge=ridge,
