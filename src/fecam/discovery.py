@@ -14,9 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
-from sklearn.metrics import adjusted_rand_score
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.calibration import novelty_threshold
@@ -137,6 +134,9 @@ def stable_partition(vectors: Floats, similarity: float, min_size: int) -> Parti
 
     ``similarity`` is that expected of two rows of a class. Groups below ``min_size`` are dissolved.
     """
+    from scipy.cluster.hierarchy import fcluster  # slow to import
+    from sklearn.metrics import adjusted_rand_score
+
     products = vectors @ vectors.T
     number = len(vectors)
     rng = np.random.default_rng(0)
@@ -170,6 +170,9 @@ def stable_partition(vectors: Floats, similarity: float, min_size: int) -> Parti
 
 def _tree(products: Floats) -> Floats:
     """Return the tree of average linkage."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
     distances = np.maximum(1 - products, 0)
     np.fill_diagonal(distances, 0)
     return np.asarray(linkage(squareform(distances, checks=False), "average"))

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import ndtr
-from scipy.stats import binom
+from scipy.special import bdtrc, ndtr
 from sklearn.neighbors import NearestNeighbors
 
 from fecam.classifier import FeCAMClassifier
@@ -304,7 +303,7 @@ def _often_wrong(own: _Evidence, others: _Evidence) -> list[str]:
     if not own.errors or not others.rows:
         return []
     rate = min(others.rate() * own.exposure / own.rows, 1.0)
-    if binom.sf(own.errors - 1, own.rows, rate) > MAX_P_VALUE:
+    if bdtrc(own.errors - 1, own.rows, rate) > MAX_P_VALUE:
         return []
     return [
         f"{own.errors} of {own.rows} samples left out were predicted as another class, "

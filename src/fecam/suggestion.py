@@ -22,9 +22,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.extmath import randomized_svd
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import Array, is_array, namespace, to_backend_of, to_numpy
@@ -122,6 +119,8 @@ def _projected(classifier: FeCAMClassifier, queries: Array) -> FeCAMClassifier:
         or min(queries.shape) <= N_COMPONENTS
     ):
         return classifier
+    from sklearn.utils.extmath import randomized_svd
+
     rows = np.asarray(to_numpy(queries), np.float64)
     _, _, axes = randomized_svd(rows - rows.mean(axis=0), N_COMPONENTS, random_state=0)
     projection = to_backend_of(np.asarray(axes.T, rows.dtype), state.like)
@@ -147,6 +146,9 @@ def _representatives(vectors: Floats, weights: Floats, n: int) -> list[tuple[int
 
     The cluster with the largest weight comes first.
     """
+    from sklearn.cluster import KMeans  # slow to import
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct items than clusters
         clusters = KMeans(n, n_init=1, max_iter=20, random_state=0).fit(

@@ -14,6 +14,7 @@ from helpers.features import signed_features
 X, Y = signed_features(8, 40, 12, 5)
 X = X + 2 * np.random.default_rng(1).normal(size=(8, 12))[Y].astype(np.float32)
 LEARNED = (np.arange(len(Y)) % 40 < 25) & (Y < 6)
+COMMANDS = ("discover", "explain", "suggest")
 NAMES = np.array([f"class {label}" for label in range(8)])
 
 
@@ -57,6 +58,8 @@ def test_an_html_page_of_texts_or_rows_lists_names(fecam, files):
 
 def test_wrong_use_is_explained_and_changes_nothing(fecam, files):
     before = digest(files / "m.fecam")
+    (files / "empty").mkdir()
+    np.save("wide.npy", np.zeros((3, 7), np.float32))
     for arguments, said in [
         (["discover", "new.npy", "--teach", "99=owl"], "there are the groups 1 to"),
         (["discover", "few.npy", "--teach", "1=owl"], "there are no groups"),
@@ -64,21 +67,23 @@ def test_wrong_use_is_explained_and_changes_nothing(fecam, files):
         (["discover", "new.npy", "--teach", "1=a", "--teach", "1=b"], "names group 1 twice"),
         (["discover", "new.npy", "-O", "groups.txt"], "must end in .json or .html"),
         (["discover", "none.json"], "none.json does not exist"),
-        (["discover", "empty"], "no images"),
         (["discover", "new.npy", "--reject", "2"], "reject"),
         (["explain", "new.npy", "-O", "why.gif"], "must end in .html, .png or .svg"),
         (["explain", "new.npy", "-O", "why.png"], "shows one item"),
         (["explain", "few.npy", "--class", "owl"], "no class 'owl'"),
         (["suggest", "new.npy", "--mislabeled"], "--as LABEL"),
+        (["suggest", "new.npy", "--mislabeled", "--as", "owl"], "no class 'owl'"),
+        (["suggest", "new.npy", "--as", "class 1"], "needs --mislabeled"),
+        (["suggest", "wide.npy"], "as you did for learning"),
+        *[([command, "empty"], "a folder with images in it") for command in COMMANDS],
         (["suggest", "none.npy"], "none.npy"),
     ]:
-        (files / "empty").mkdir(exist_ok=True)
         printed = fecam(*arguments, "-m", "m.fecam", code=1)
         assert said in printed.err, (arguments, printed.err)
         assert digest(files / "m.fecam") == before
     (files / "bad.json").write_text('{"groups": 1}')
     assert "has no groups" in fecam("discover", "bad.json", "-m", "m.fecam", code=1).err
-    for command in ("discover", "explain", "suggest"):
+    for command in COMMANDS:
         assert "does not exist" in fecam(command, "new.npy", "-m", "none.fecam", code=1).err
     assert not (files / "none.fecam").exists()
 
@@ -86,8 +91,40 @@ def test_wrong_use_is_explained_and_changes_nothing(fecam, files):
 def test_a_model_without_classes_says_so(fecam, files):
     labels = [f"class {i}" for i in range(6)]
     fecam("forget", *labels, "-m", "m.fecam", "--yes")
-    for command in ("discover", "explain", "suggest"):
+    for command in COMMANDS:
         assert "has no classes" in fecam(command, "new.npy", "-m", "m.fecam", code=1).err
+    assert (
+        "0 samples; `fecam learn FOLDER -m m.fecam` adds some"
+        in fecam("classes", "-m", "m.fecam").err
+    )
+
+
+def test_one_item_or_nothing_unknown_is_no_error(fecam, files):
+    before = digest(files / "m.fecam")
+    np.save("one.npy", np.load("few.npy")[:1])
+    for name in ("one.npy", "few.npy"):
+        assert "no group; a smaller --min-size" in fecam("discover", name, "-m", "m.fecam").err
+    assert "1 item of 1 to label next" in fecam("suggest", "one.npy", "-m", "m.fecam").out
+    assert (
+        "0 labels of 1 item look wrong"
+        in fecam("suggest", "one.npy", "--mislabeled", "--as", "class 0", "-m", "m.fecam").out
+    )
+    assert digest(files / "m.fecam") == before
+
+
+def test_ten_thousand_classes(fecam, files):
+    rng = np.random.default_rng(0)
+    means = 10 * rng.random((10_000, 8))
+    X = np.abs(np.repeat(means, 3, axis=0) + rng.normal(0, 0.05, (30_000, 8)))
+    with package.open("many.fecam") as model:
+        model.learn(X, np.repeat([f"class {i}" for i in range(10_000)], 3))
+    np.save("some.npy", X[:40].astype(np.float32))
+    before = digest(files / "many.fecam")
+    assert "10,000 classes, 30,000 samples" in fecam("classes", "-m", "many.fecam").err
+    assert len(fecam("predict", "some.npy", "-m", "many.fecam").out.splitlines()) == 41
+    assert "40 items:" in fecam("discover", "some.npy", "-m", "many.fecam").out
+    assert "20 items of 40" in fecam("suggest", "some.npy", "-m", "many.fecam").out
+    assert digest(files / "many.fecam") == before
 
 
 def test_a_missing_encoder_is_named(fecam, files):

@@ -150,3 +150,21 @@ def test_exported_encoder_gives_the_same_features(fecam, photos, tmp_path):
     fecam("features", photos, "-e", f"onnx:{tmp_path / 'lite0.onnx'}", "-O", tmp_path / "onnx.npz")
     one, other = (np.stack([*load(tmp_path / f"{name}.npz").items]) for name in ("torch", "onnx"))
     np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4 * np.abs(one).max())
+
+
+def test_a_scikit_learn_that_needs_scipy_stats_gets_it(tmp_path):
+    """The program starts without scipy.stats if scikit-learn only names it."""
+    (tmp_path / "sklearn").mkdir()
+    (tmp_path / "sklearn" / "__init__.py").touch()
+    lines = "import scipy.stats.qmc\nfrom scipy.stats import norm\nMEDIAN = norm.ppf(0.5)\n"
+    (tmp_path / "sklearn" / "base.py").write_text(lines)
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from fecam.cli.model import _import_scikit_learn\n"
+        "_import_scikit_learn(); import sklearn.base; print(sklearn.base.MEDIAN)\n"
+        "import scipy.stats; print(scipy.stats.norm.ppf(0.5), scipy.stats.qmc.Sobol.__name__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["0.0", "0.0", "Sobol"], done.stderr

@@ -78,6 +78,22 @@ def test_qdrant(qdrant):
         load(f"{qdrant}/cats")
 
 
+def test_collections_without_vectors(tmp_path):
+    client_library = pytest.importorskip("qdrant_client")
+    models = client_library.models
+    client = client_library.QdrantClient(path=str(tmp_path / "store"))
+    client.create_collection("empty", vectors_config={})
+    client.create_collection("names", vectors_config={})
+    client.upsert("names", [models.PointStruct(id=1, vector={}, payload={"name": "robin"})])
+    client.close()
+    for name, said in [
+        ("empty", "has no points"),
+        ("names", "columns 'name': no texts, .*or feat"),
+    ]:
+        with pytest.raises(DatasetError, match=said):
+            load(f"qdrant:{tmp_path}/store/{name}", as_label="bird")
+
+
 def test_huggingface_features_and_splits(tmp_path):
     datasets = pytest.importorskip("datasets")
     kinds = datasets.Features(

@@ -11,7 +11,9 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
+import fecam
 from fecam.encoders import catalogue, load, wrap
 from fecam.encoders.preprocessing import ImagePreprocessing
 from fecam.encoders.traced_networks import path_of, runs_on_cpu
@@ -316,3 +318,28 @@ def test_networks_are_kept_per_weights_name_and_options(tmp_path, monkeypatch):
     assert len(paths) == 4 and None not in paths
     assert path_of("efficientnet-lite0", "no_such_package", {}) is None
     assert runs_on_cpu("cpu") and not runs_on_cpu("cuda")
+
+
+def test_predicting_a_picture_imports_nothing_slow(tmp_path):
+    name, model = foreign(tmp_path / "means.onnx", ["n", 3, 24, 24]), tmp_path / "it.fecam"
+    for i, image in enumerate(pictures()):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+    with fecam.open(model, encoder=name) as opened:
+        opened.learn(pictures()[:2], ["a", "b"])
+    program = (
+        "import sys\n"
+        "from fecam.__main__ import main\n"
+        f"sys.argv = ['fecam', 'predict', {str(tmp_path / '0.png')!r}, '-m', {str(model)!r}]\n"
+        "try: main()\n"
+        "finally:\n"
+        "    slow = {'scipy.stats', 'scipy.optimize', 'sklearn.cluster', 'sklearn.neighbors'}\n"
+        "    slow |= {'pandas', 'pyarrow', 'torch', 'transformers', 'matplotlib', 'ray'}\n"
+        "    print('imported:', *slow & sys.modules.keys())\n"
+        "    from scipy import stats\n"
+        "    import pandas\n"
+        "    print(stats.norm.ppf(0.5), pandas.DataFrame([1]).size)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-2:] == ["imported:", "0.0 1"], done.stdout

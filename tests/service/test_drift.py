@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -105,7 +106,13 @@ def test_many_classes_share_one_series():
 
     counted = metrics.Metrics()
     labels = [f"class {i}" for i in range(metrics.MAX_LABELS + 5)]
-    counted.count_answers(len(labels), EncodedAnswers(b"[]", 1, labels, [0.0] * len(labels)))
+    answers = EncodedAnswers(b"[]", 1, labels, [0.0] * len(labels))
+
+    async def count():
+        counted.count_answers(len(labels), answers)
+        await asyncio.sleep(2 * metrics.DELAY)  # noted answers are counted without a scrape
+
+    asyncio.run(count())
     samples = counted.registry.get_sample_value
     assert samples("fecam_answers_total", {"label": metrics.OTHER}) == 5
     assert samples("fecam_answers_total", {"label": "class 999"}) == 1

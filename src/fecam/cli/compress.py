@@ -1,16 +1,20 @@
 """`fecam compress`: a smaller and faster copy of a model."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.filesize import decimal as format_bytes
 from typer import Argument, Option
 
 from fecam.cli.model import open_existing, require_classes
 from fecam.cli.output import AsJson, show_result
-from fecam.core.compression_loss import CompressionEstimate
 from fecam.errors import InputError
+
+if TYPE_CHECKING:
+    from fecam.core.compression_loss import CompressionEstimate
 
 
 def compress(

@@ -234,3 +234,5 @@ def _show(document: dict[str, Any], top: int, model: Path) -> None:
         print_note(f"{undo_command(model, len(document['steps']))} undoes that")
     elif groups:
         print_note(f"--teach 1=NAME -m {quoted(model)} learns the first group as a class")
+    else:
+        print_note("no group; a smaller --min-size or a larger --reject may find some")

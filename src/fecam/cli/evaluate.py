@@ -19,6 +19,7 @@ from fecam.cli.model import (
     ModelPath,
     encoding_bar,
     exit_if_unreadable,
+    learn_command,
     open_existing,
     print_unreadable,
     require_classes,
@@ -262,7 +263,8 @@ def classes(
     if more := len(records) - len(shown):
         print_note(f"... and {counted(more, 'more class')} (--all prints all)")
     samples = counted(sum(record.count for record in records), "sample")
-    print_note(f"{counted(len(records), 'class')}, {samples}")
+    remedy = "" if records else f"; {learn_command(model)} adds some"
+    print_note(f"{counted(len(records), 'class')}, {samples}{remedy}")
 
 
 # -- inspect ---------------------------------------------------------------------------------------

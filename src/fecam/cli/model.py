@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -40,7 +43,34 @@ def open_existing(path: Path, *, readonly: bool = True, device: str | None = Non
     """Open a model file; raise with the command that creates it if it does not exist."""
     if not path.exists():
         raise ModelFileError(f"{path} does not exist; {learn_command(path)} creates it")
+    _import_scikit_learn()
     return fecam.open(path, readonly=readonly, device=device)
+
+
+def _import_scikit_learn() -> None:
+    """Import scikit-learn without SciPy's statistics and pandas.
+
+    It imports them for functions that are not called here: half of the CPU time of one prediction.
+    """
+    if "sklearn" in sys.modules or "scipy.stats" in sys.modules:
+        return
+
+    def read(name: str) -> Any:  # a version of scikit-learn that needs it while it is imported
+        sys.modules.pop("scipy.stats", None)
+        return getattr(import_module("scipy.stats"), name)
+
+    placeholder = ModuleType("scipy.stats")
+    placeholder.__getattr__ = read  # type: ignore[method-assign]
+    sys.modules["scipy.stats"] = placeholder
+    if without_pandas := "pandas" not in sys.modules:
+        sys.modules["pandas"] = None  # type: ignore[assignment]
+    try:
+        import_module("sklearn.base")
+    finally:
+        if without_pandas:
+            del sys.modules["pandas"]
+        if sys.modules.get("scipy.stats") is placeholder:
+            del sys.modules["scipy.stats"]
 
 
 def require_classes(model: Model) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from fecam.cli.data import Device, TableOptions
+from fecam.cli.learn import AsLabel
 from fecam.cli.model import (
     ModelPath,
     exit_if_unreadable,
@@ -17,7 +18,8 @@ from fecam.cli.model import (
     require_classes,
 )
 from fecam.cli.output import AsJson, console, show_json, show_table, single_line
-from fecam.cli.unlabeled import ItemPool, Paths, read_pool, require_items
+from fecam.cli.unlabeled import UNLABELED, ItemPool, Paths, read_pool, require_items
+from fecam.errors import InputError
 from fecam.validation import counted
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def suggest(
             help="The items have labels, as for `fecam learn`: list those that look wrong.",
         ),
     ] = False,
+    as_label: AsLabel = None,
     option: TableOptions = None,
     device: Device = None,
     as_json: AsJson = False,
@@ -48,9 +51,11 @@ def suggest(
     Example: `fecam suggest new/ -m birds.fecam -n 20`,
     `fecam suggest photos/ -m birds.fecam --mislabeled`
     """
+    if as_label is not None and not mislabeled:
+        raise InputError(f"--as {as_label} needs --mislabeled")
     with open_existing(model, device=device) as opened:
         require_classes(opened)
-        pool = read_pool(opened, paths, option, labeled=mislabeled)
+        pool = read_pool(opened, paths, option, as_label if mislabeled else UNLABELED)
         require_items(pool, paths)
         document = _mislabeled(opened, pool) if mislabeled else _suggested(opened, pool, number)
     document |= {"model": str(model), "items": len(pool.names), "unreadable": pool.unreadable}

@@ -29,6 +29,10 @@ Paths = Annotated[
 ]
 
 
+UNLABELED = "unlabeled"
+"""The label of items whose labels are not used."""
+
+
 @dataclass(frozen=True, eq=False)
 class ItemPool:
     """Items that can be read."""
@@ -45,10 +49,13 @@ class ItemPool:
 
 
 def read_pool(
-    model: Model, paths: Sequence[str], option: list[str] | None, *, labeled: bool = False
+    model: Model,
+    paths: Sequence[str],
+    option: list[str] | None,
+    as_label: str | None = UNLABELED,
 ) -> ItemPool:
-    """Return the items of paths; features are cached. With ``labeled`` they have labels."""
-    data = load_labeled(paths, None if labeled else "unlabeled", None, False, option)
+    """Return the items of paths; features are cached. Without ``as_label`` each has its own."""
+    data = load_labeled(paths, as_label, None, False, option)
     pools = [_pool_of(model, dataset) for dataset in data]
     width = model.classifier.n_features_in_
     features = [pool.features for pool in pools if len(pool.names)]

@@ -28,7 +28,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from fecam.core.calibration_rows import Floats, columns_of
 from fecam.core.statistics import CalibrationRows
@@ -91,7 +91,7 @@ def fitted_scale(classes: Iterable[CalibrationRows | None]) -> NoveltyScale | No
     std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
     number = 1 / np.sum(shares**2)
     # A new value lies below the i-th of n with probability i / (n + 1).
-    zscores = norm.ppf(np.cumsum(shares) * number / (number + 1))
+    zscores = ndtri(np.cumsum(shares) * number / (number + 1))
     return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
 
 

@@ -101,6 +101,8 @@ def _qdrant(address: str, place: str, given: Options) -> Rows:
         ) from None
     finally:
         client.close()
+    if not points:
+        raise DatasetError(f"{address} has no points. Remedy: one point per item")
     vectors = [p.vector if isinstance(p.vector, dict) else {EMBEDDING: p.vector} for p in points]
     payloads = [point.payload or {} for point in points]
     columns: dict[str, list[Any]] = {}

@@ -77,7 +77,7 @@ def load_folder(
         for top, for_test in _parts(root, skipped, notes)
         for folder in _class_folders(top, for_test, domains, as_label, skipped)
     ]
-    _check_images(root, folders, skipped, domains)
+    _check_images(root, folders, skipped, domains, as_label)
     empty = [str(folder.path.relative_to(root)) for folder in folders if not folder.files]
     if empty:
         notes.append(f"{counted(len(empty), 'empty class folder')} left out: {listed(empty)}")
@@ -186,7 +186,11 @@ def _note_one_sided(folders: list[ClassFolder]) -> list[str]:
 
 
 def _check_images(
-    root: Path, folders: list[ClassFolder], skipped: SkippedFiles, domains: bool
+    root: Path,
+    folders: list[ClassFolder],
+    skipped: SkippedFiles,
+    domains: bool,
+    as_label: str | None,
 ) -> None:
     if any(folder.files for folder in folders):
         return
@@ -199,7 +203,7 @@ def _check_images(
             f"or sort them into {level}:{tree}"
         )
     reasons = "; ".join(skipped.notes())
+    remedy = f"one folder per class:{tree}" if as_label is None else "a folder with images in it"
     raise DatasetError(
-        f"{root} holds no images{f' ({reasons})' if reasons else ''}. Remedy: one folder per "
-        f"class:{tree}"
+        f"{root} holds no images{f' ({reasons})' if reasons else ''}. Remedy: {remedy}"
     )

@@ -44,5 +44,8 @@ def as_rows(items: Any, width: int | None) -> NDArray[Any]:
         ) from None
     if rows.ndim != 2 or (width is not None and rows.shape[1] != width):
         columns = "" if width is None else f" with {width} columns"
-        raise InputError(f"features of shape {rows.shape} must be a 2-D array{columns}.")
+        raise InputError(
+            f"features of shape {rows.shape} must be a 2-D array{columns}. "
+            "Encode items as you did for learning."
+        )
     return rows

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from fecam.classifier import FeCAMClassifier
 from fecam.discovery import discover
-from fecam.errors import InputError
 from fecam.features.extraction import Encoded
 from fecam.labels import parse_label
 from fecam.results import Discovery, Group, UnreadableItem
@@ -76,11 +75,6 @@ def _classifier(served: ServedModel, encoded: Encoded) -> FeCAMClassifier:
     """Return a copy of the classifier for this thread, if it takes these features."""
     if served.snapshot is None or not served.snapshot.classifier.state_.classes:
         raise model_empty_error()
-    classifier = served.snapshot.classifier.copy()
-    width = classifier.n_features_in_
-    if encoded.features.shape[1] != width:
-        raise InputError(
-            f"the features have {encoded.features.shape[1]} columns; the model has {width}. Use "
-            "the same encoder."
-        )
-    return classifier
+    if error := served.error_of(encoded.features):
+        raise error
+    return served.snapshot.classifier.copy()

@@ -15,7 +15,7 @@ from fecam.service.engine import Engine
 from fecam.service.metrics import Metrics
 from fecam.service.request_middleware import RequestMiddleware
 from fecam.service.routes import Routes
-from fecam.service.settings import ServiceSettings
+from fecam.service.settings import ServiceSettings, decode_settings
 
 ENVIRONMENT = "FECAM_SERVICE"
 """Environment variable with the settings of worker processes."""
@@ -61,7 +61,7 @@ class App:
 
 def app_from_environment() -> App:
     """Return the application of a worker process, with the settings of its environment."""
-    settings = ServiceSettings.from_json(os.environ[ENVIRONMENT])
+    settings = decode_settings(os.environ[ENVIRONMENT])
     logs.set_up(settings)
     app = App(settings)
     app.engine.owns_process = True

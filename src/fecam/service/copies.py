@@ -1,10 +1,9 @@
 """Consistent copies of a model file that is being written."""
 
 import os
-import shutil
 import sqlite3
 import tempfile
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from fecam.model_file.connection import open_for_reading
@@ -31,18 +30,3 @@ def backup_copy(model: Path) -> Path:
         copy.unlink(missing_ok=True)
         raise
     return copy
-
-
-def restore_into(copy: Path, model: Path) -> None:
-    """Replace the content of a model file in one transaction; readers reload changed classes."""
-    if model.exists():
-        with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as source:
-            with closing(sqlite3.connect(model, isolation_level=None)) as target:
-                # The copy need not survive a crash: it is fetched again.
-                target.execute("PRAGMA journal_mode = MEMORY")
-                target.execute("PRAGMA synchronous = OFF")
-                source.backup(target, sleep=0.005)
-            return
-    new = model.with_suffix(".new")
-    shutil.copyfile(copy, new)
-    os.replace(new, model)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from scipy.stats import binom
+from scipy.special import bdtrc
 
 from fecam.core.calibration import novelty_threshold
 
@@ -23,7 +23,9 @@ TOLERATED_SHARE = 0.1
 """Share of items above the 5 % point of novelty that is no drift."""
 FALSE_ALARM_RATE = 0.001
 """Per window and class, at most."""
-MIN_ALARM = int(binom.isf(FALSE_ALARM_RATE, WINDOW, TOLERATED_SHARE)) + 1
+MIN_ALARM = next(
+    k for k in range(1, WINDOW) if bdtrc(k - 1, WINDOW, TOLERATED_SHARE) <= FALSE_ALARM_RATE
+)
 """Items above the point that give an alarm: 21 of 100."""
 
 _THRESHOLD = novelty_threshold(KNOWN_SHARE)

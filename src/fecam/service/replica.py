@@ -5,16 +5,19 @@ of unchanged classes stay cached.
 """
 
 import asyncio
+import os
+import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fecam.files import write_atomically
 from fecam.service.blocks import apply_blocks
-from fecam.service.copies import restore_into
 from fecam.service.engine import Engine
 from fecam.service.logs import log
 from fecam.service.problems import Problem
@@ -153,3 +156,18 @@ class Replica(Engine):
         apply_blocks(self._copy, delta.blocks, delta.size)
         restore_into(self._copy, self.model.path)
         self._version, self._digests = delta.version, delta.digests
+
+
+def restore_into(copy: Path, model: Path) -> None:
+    """Replace the content of a model file in one transaction; readers reload changed classes."""
+    if model.exists():
+        with suppress(sqlite3.Error), closing(sqlite3.connect(copy)) as source:
+            with closing(sqlite3.connect(model, isolation_level=None)) as target:
+                # The copy need not survive a crash: it is fetched again.
+                target.execute("PRAGMA journal_mode = MEMORY")
+                target.execute("PRAGMA synchronous = OFF")
+                source.backup(target, sleep=0.005)
+            return
+    new = model.with_suffix(".new")
+    shutil.copyfile(copy, new)
+    os.replace(new, model)

@@ -60,7 +60,7 @@ async def read_items(
     if len(kinds) != 1:
         raise invalid(f"the body must have one of {', '.join(api.KINDS)}; it has {len(kinds)}.")
     items = getattr(body, kinds[0])
-    _check_count(len(items), limits)
+    check_count(len(items), limits.max_items)
     return kinds[0], rows_from_lists(items) if kinds[0] == "features" else items, body
 
 
@@ -170,15 +170,15 @@ async def _part(request: Request, limits: Limits) -> tuple[bytes, bool]:
     return message.get("body", b""), message.get("more_body", False)
 
 
-def _check_count(count: int, limits: Limits) -> None:
+def check_count(count: int, most: int) -> None:
+    """Raise if a request has no items or more than ``most``."""
     if not count:
         raise invalid("there are no items. Send at least one.")
-    if count > limits.max_items:
+    if count > most:
         raise Problem(
             413,
             "too_many",
-            f"{count:,} items exceed the limit of {limits.max_items:,} per request. Send several "
-            "requests.",
+            f"{count:,} items exceed the limit of {most:,} per request. Send several requests.",
         )
 
 
@@ -213,7 +213,7 @@ def _rows_from_bytes(body: bytes, n_features: int | None, limits: Limits) -> NDA
             f"{len(body):,} bytes are not rows of {n_features} little-endian 32-bit floats, "
             f"{4 * n_features:,} bytes each."
         )
-    _check_count(len(body) // (4 * n_features), limits)
+    check_count(len(body) // (4 * n_features), limits.max_items)
     return np.frombuffer(body, "<f4").reshape(-1, n_features)
 
 
@@ -247,5 +247,5 @@ async def _form(request: Request, limits: Limits) -> tuple[dict[str, str], list[
         else:
             raise invalid(f"the file in {name[:80]!r} must be in the field 'files'.")
     await form.close()
-    _check_count(len(files), limits)
+    check_count(len(files), limits.max_items)
     return texts, files

@@ -24,8 +24,8 @@ from fecam.service.evaluation import evaluate as evaluate_predictions
 from fecam.service.logs import event
 from fecam.service.metrics import Metrics
 from fecam.service.openapi import openapi
-from fecam.service.problems import Problem, json_response, without_paths
-from fecam.service.request_bodies import invalid, labels_of, read_items, read_json
+from fecam.service.problems import json_response, without_paths
+from fecam.service.request_bodies import check_count, invalid, labels_of, read_items, read_json
 
 HERE = Path(__file__).parent
 YES, NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
@@ -97,13 +97,7 @@ class Routes:
         """Explain predictions: nearest classes, novelty, and what the distances consist of."""
         engine = self._engine
         kind, items, body = await read_items(request, api.ExplainRequest, engine.limits)
-        if len(items) > api.MAX_EXPLAINED:
-            raise Problem(
-                413,
-                "too_many",
-                f"{len(items):,} items exceed the limit of {api.MAX_EXPLAINED} per request for "
-                "explanations. Send several requests.",
-            )
+        check_count(len(items), api.MAX_EXPLAINED)
         encoded, served = await engine.encode(kind, items), engine.served
         answers = await engine.analysis.run(
             partial(explanations, served, encoded, len(items), body.top, body.explain)

@@ -13,7 +13,7 @@ from fecam.service import logs
 from fecam.service.app import ENVIRONMENT, App
 from fecam.service.http_protocol import RequestDeadlineProtocol
 from fecam.service.metrics import SHARED
-from fecam.service.settings import ServiceSettings
+from fecam.service.settings import ServiceSettings, encode_settings
 from fecam.service.tokens import TokenFile
 
 SHUTDOWN_TIMEOUT_S = 600
@@ -42,7 +42,7 @@ def run(settings: ServiceSettings) -> None:
 def _run_workers(settings: ServiceSettings, listening: socket.socket) -> None:
     """Run several processes, which share their metrics in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="fecam-metrics-") as folder:
-        os.environ[ENVIRONMENT], os.environ[SHARED] = settings.to_json(), folder
+        os.environ[ENVIRONMENT], os.environ[SHARED] = encode_settings(settings), folder
         host, port = listening.getsockname()[:2]
         listening.close()  # uvicorn opens its own socket
         uvicorn.run(

@@ -74,6 +74,15 @@ class ServedModel:
         """Kind of the labels; None if the model is empty."""
         return first_kind(record.label for record in self.classes)
 
+    def error_of(self, rows: NDArray[Any]) -> InputError | None:
+        """Return the error of rows with another number of features, else None."""
+        if rows.shape[1] == self.n_features:
+            return None
+        return InputError(
+            f"the features have {rows.shape[1]} columns; the model has {self.n_features}. Use the "
+            "same encoder."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -115,11 +124,8 @@ def predict_batch(
         return outcomes
     groups: dict[int, list[int]] = {}
     for i, query in enumerate(queries):
-        if query.rows.shape[1] != served.n_features:
-            outcomes[i] = InputError(
-                f"the features have {query.rows.shape[1]} columns; the model has "
-                f"{served.n_features}. Use the same encoder."
-            )
+        if error := served.error_of(query.rows):
+            outcomes[i] = error
         else:
             groups.setdefault(min(query.top, n_classes), []).append(i)
     for top, indices in groups.items():

@@ -1,10 +1,10 @@
 """Settings and limits of a service."""
 
 import ipaddress
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+
+import msgspec
 
 from fecam.data.images import MAX_PIXELS
 from fecam.errors import SettingsError
@@ -125,42 +125,17 @@ required. Create one with `fecam token add NAME --scope teach --tokens FILE` and
         except ValueError:
             return False
 
-    def to_json(self) -> str:
-        """Return the settings as JSON, for another process.
 
-        Returns
-        -------
-        str
-            JSON that `from_json` reads.
-        """
-        return json.dumps(asdict(self), default=str)
+def encode_settings(settings: ServiceSettings) -> str:
+    """Return settings as JSON, for another process.
 
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the settings that `to_json` wrote.
+    >>> settings = ServiceSettings(Path("birds.fecam"), cors=("https://a.org",))
+    >>> decode_settings(encode_settings(settings)) == settings
+    True
+    """
+    return msgspec.json.encode(settings, enc_hook=str).decode()
 
-        Parameters
-        ----------
-        text : str
-            The JSON.
 
-        Returns
-        -------
-        ServiceSettings
-            Equal settings.
-
-        Examples
-        --------
-        >>> settings = ServiceSettings(Path("birds.fecam"), cors=("https://a.org",))
-        >>> ServiceSettings.from_json(settings.to_json()) == settings
-        True
-        """
-        values = json.loads(text)
-        tokens = values.pop("tokens")
-        return cls(
-            model=Path(values.pop("model")),
-            tokens=None if tokens is None else Path(tokens),
-            limits=Limits(**values.pop("limits")),
-            cors=tuple(values.pop("cors")),
-            **values,
-        )
+def decode_settings(text: str) -> ServiceSettings:
+    """Return the settings that `encode_settings` wrote."""
+    return msgspec.json.decode(text, type=ServiceSettings, dec_hook=lambda kind, value: kind(value))
