@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fecam.core.arrays import (
     Array,
     accumulation_dtype,
+    contiguous,
     namespace,
     row_slices,
     to_backend_of,
@@ -124,10 +125,9 @@ def group_runs(values: NDArray[Any]) -> Iterator[tuple[int, slice]]:
     >>> list(group_runs(np.array([3, 3, 5])))
     [(3, slice(0, 2, None)), (5, slice(2, 3, None))]
     """
-    starts = np.flatnonzero(np.diff(values, prepend=-1))
-    edges = pairwise([*starts.tolist(), len(values)])
-    for value, (start, end) in zip(values[starts].tolist(), edges, strict=True):
-        yield value, slice(start, end)
+    starts = np.flatnonzero(values[1:] != values[:-1]) + 1
+    for start, end in pairwise([0, *starts.tolist(), len(values)] if len(values) else []):
+        yield int(values[start]), slice(start, end)
 
 
 def grouped_distances(
@@ -245,9 +245,10 @@ class LowRankForm:
         centers: Array,
         tuning: SearchTuning = TUNING,
     ) -> None:
-        self._rows, self._signs = _padded_rows(rows, precisions)
-        xp, (self.n_classes, self.rank, _) = namespace(centers), self._rows.shape
-        self._bias = (self._rows @ xp.astype(centers, self._rows.dtype)[:, :, None])[:, :, 0]
+        padded, self._signs = _padded_rows(rows, precisions)
+        xp, (self.n_classes, self.rank, n_features) = namespace(centers), padded.shape
+        self._bias = (padded @ xp.astype(centers, padded.dtype)[:, :, None])[:, :, 0]
+        self._columns = contiguous(xp.reshape(padded, (-1, n_features)).T)
         # Temporary arrays of a few megabytes stay in the cache and are not returned to the system.
         self._block_size = tuning.block_bytes // 64
 
@@ -259,9 +260,9 @@ class LowRankForm:
 
     def of(self, queries: Array, classes: slice) -> Array:
         """The forms of some classes."""
-        xp, rows, bias = namespace(queries), self._rows[classes, :, :], self._bias[classes, :]
-        columns = xp.reshape(rows, (-1, rows.shape[2])).T
-        projected = xp.astype(queries, rows.dtype, copy=False) @ columns
+        xp, bias = namespace(queries), self._bias[classes, :]
+        columns = self._columns[:, classes.start * self.rank : classes.stop * self.rank]
+        projected = xp.astype(queries, columns.dtype, copy=False) @ columns
         projected = xp.reshape(projected, (queries.shape[0], *bias.shape))
         projected -= bias
         signed = projected if self._signs is None else projected * self._signs[classes, :]
