@@ -37,7 +37,7 @@ order, and lies between the smallest and the largest weight times :math:`e^T e`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -119,12 +119,12 @@ class PrefixBounds:
         self._tail_centers, self._tail_sq = tails, np.sum(tails * tails, axis=0)
         self._tail_floor = (scales * [p.tail_floor for p in precisions]).astype(dtype)
         self._tail_mean = (scales * [p.tail_mean for p in precisions]).astype(dtype)
-        self._max_rows = max(1, tuning.block_bytes // (4 * dtype.itemsize * n_monomials))
+        self._max_queries = max(1, tuning.block_bytes // (4 * dtype.itemsize * n_monomials))
 
     def bound(self, rotated: Matrix) -> Bounds:
         """Return the bounds and estimates of queries that are given in the shared basis."""
         lower, estimate = np.empty((2, len(rotated), len(self.indices)), rotated.dtype)
-        for rows in row_slices(len(rotated), self._max_rows):
+        for rows in row_slices(len(rotated), self._max_queries):
             monomials = _monomials(rotated[rows, : self.size])
             prefix = np.matmul(monomials, self._coefficients, out=lower[rows])
             tail = rotated[rows, self.size :]
@@ -167,7 +167,7 @@ class PriorBounds:
         self.indices, precisions = np.asarray(list(classes)), list(classes.values())
         self._precisions = precisions
         self._centers, self._scales = centers[self.indices], scales[self.indices]
-        self._max_rows = max(1, tuning.block_bytes // (8 * centers.shape[1]))
+        self._max_pairs = max(1, tuning.block_bytes // (8 * centers.shape[1]))
         self._rtol = tuning.bound_rtol
         self._pair_cost, self._class_cost = tuning.pair_cost, tuning.class_cost
         dtype = centers.dtype
@@ -233,8 +233,8 @@ class PriorBounds:
         base, perturbation = self._base(rotated), self._perturbation(queries)
         whole = base + cross + self._max_omega * perturbation
         low_rank = self._low_rank_part(queries, whole, k, radius, epsilon)
-        norm = np.linalg.norm(queries, axis=1)[:, None] + self._center_norm
-        rotated_norm = np.linalg.norm(rotated, axis=1)[:, None] + self._rotated_norm
+        norm = np.sqrt(np.vecdot(queries, queries))[:, None] + self._center_norm
+        rotated_norm = np.sqrt(np.vecdot(rotated, rotated))[:, None] + self._rotated_norm
         length, bend = np.sqrt(base), np.sqrt(perturbation)
         noise = self._base_noise * rotated_norm + self._delta_noise * norm
         row_noise = self._row_noise * norm
@@ -254,17 +254,20 @@ class PriorBounds:
         """The low-rank part, or its largest value, less ``epsilon``, where that cannot matter."""
         result = (1 - epsilon) * self._low_rank_share * whole
         upper = whole * self._scales
-        k = min(k, upper.shape[1])
-        kth = np.partition(upper, k - 1, axis=1)[:, k - 1]
-        threshold = np.maximum(kth, expand_radius(upper.min(axis=1), radius))[:, None]
+        smallest = kth = upper.min(axis=1)
+        if k > 1:
+            k = min(k, upper.shape[1])
+            kth = np.partition(upper, k - 1, axis=1)[:, k - 1]
+        threshold = np.maximum(kth, expand_radius(smallest, radius))[:, None]
         near = (whole - result) * self._scales <= threshold * (1 + self._rtol)
         for members, form in self._low_rank_forms:
-            classes, rows = np.nonzero(near.T[members])
-            by_class = len(rows) * (form.rank + self._pair_cost)
-            by_class += self._class_cost * np.count_nonzero(np.diff(classes, prepend=-1))
-            if by_class >= near.shape[0] * len(members) * form.rank:
+            near_members = near[:, members]
+            by_class = np.count_nonzero(near_members) * (form.rank + self._pair_cost)
+            by_class += np.count_nonzero(near_members.any(axis=0)) * self._class_cost
+            if by_class >= near_members.size * form.rank:
                 result[:, members] = form(queries)
                 continue
+            classes, rows = np.nonzero(near_members.T)
             for i, run in group_runs(classes):
                 chosen = rows[run]
                 result[chosen, members[i]] = form.of(queries[chosen], slice(i, i + 1))[:, 0]
@@ -273,7 +276,7 @@ class PriorBounds:
     def evaluate(self, queries: Matrix, rows: Matrix, columns: Matrix) -> Matrix:
         """Return the squared distance of each pair of a row and a class, class by class."""
         distances = np.empty(len(rows))
-        for pairs in row_slices(len(rows), self._max_rows):
+        for pairs in row_slices(len(rows), self._max_pairs):
             classes = columns[pairs]
             u = queries[rows[pairs]]
             u -= self._centers[classes]
@@ -288,7 +291,7 @@ class PriorBounds:
                 signs = precision.signs
                 signed = projected if signs is None else projected * signs
                 squares[run] -= np.vecdot(projected, signed)
-        return np.maximum(distances, 0) * self._scales[columns]
+        return np.asarray(np.maximum(distances, 0) * self._scales[columns])
 
 
 class CGBounds:
@@ -334,19 +337,16 @@ class CGBounds:
 
     def bound(self, queries: Matrix, k: int, radius: float) -> Bounds:
         """Return lower and upper bounds, wide for classes beyond the ``k``-th and ``radius``."""
-        rows = queries.astype(np.float64) - self.origin
+        shifted = queries.astype(np.float64) - self.origin
         noise = np.finfo(queries.dtype).eps * np.linalg.norm(self.origin)
-        noise = noise + self._eps * np.linalg.norm(rows, axis=1)
-        lower = np.zeros((len(rows), len(self._classes)))
+        noise = noise + self._eps * np.linalg.norm(shifted, axis=1)
+        lower = np.zeros((len(shifted), len(self._classes)))
         upper = np.full(lower.shape, np.inf)
 
-        def bound_classes(
-            indices: Sequence[int], known: Sequence[int] = (), threshold: Matrix | float = np.inf
-        ) -> Matrix:
-            known, threshold = list(known), np.full(len(rows), threshold)
+        def bound_classes(indices: list[int], known: list[int], threshold: Matrix) -> Matrix:
             for i in indices:
-                lower[:, i], upper[:, i] = self.bound_class(i, rows, noise, threshold)
-                known.append(i)
+                lower[:, i], upper[:, i] = self.bound_class(i, shifted, noise, threshold)
+                known = [*known, i]
                 if len(known) >= k and np.any(upper[:, i] < threshold):
                     near = upper[:, known]
                     kth = np.partition(near, k - 1, axis=1)[:, k - 1]
@@ -354,8 +354,8 @@ class CGBounds:
             return threshold
 
         # Classes that are near under the shared metric come first: they set a low threshold.
-        first = self._nearest_by_shared_metric(rows, min(k + 8, len(self._classes)))
-        threshold = bound_classes(first)
+        first = self._nearest_by_shared_metric(shifted, min(k + 8, len(self._classes)))
+        threshold = bound_classes(first, [], np.full(len(shifted), np.inf))
         others = sorted(set(range(len(self._classes))).difference(first))
         # Threads do not share what they find, so that results do not depend on their timing.
         in_parallel(
@@ -364,18 +364,18 @@ class CGBounds:
         )
         return lower, upper
 
-    def bound_class(self, index: int, rows: Matrix, noise: Matrix, threshold: Matrix) -> Bounds:
-        """Return lower and upper bounds for one class; CG stops for rows beyond a threshold.
+    def bound_class(self, index: int, queries: Matrix, noise: Matrix, threshold: Matrix) -> Bounds:
+        """Return lower and upper bounds for one class; CG stops for queries beyond a threshold.
 
-        ``noise`` is the rounding error of each row.
+        ``noise`` is the rounding error of each query.
         """
         scale = self.scales[index]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             operator = self._operator(self._classes[index])
             if operator is None:
-                return np.zeros(len(rows)), np.full(len(rows), np.inf)
+                return np.zeros(len(queries)), np.full(len(queries), np.inf)
             matvec, stretch, theta, rtol, max_gain = operator
-            differences = (rows - self.centers[index]) * stretch
+            differences = (queries - self.centers[index]) * stretch
             # A precision is applied to differences of rounded numbers.
             error = 4 * max_gain * (noise + self._center_noise[index])
             limit = (np.sqrt(threshold / scale) + error) ** 2
@@ -383,16 +383,16 @@ class CGBounds:
             low, high = np.maximum(np.sqrt(low) - error, 0) ** 2, (np.sqrt(high) + error) ** 2
         return low * scale, high * scale
 
-    def _nearest_by_shared_metric(self, rows: Matrix, number: int) -> list[int]:
-        white = apply_whitening(rows, self._whitening)
-        squares = [np.sum((self._white_centers - row) ** 2, axis=1) for row in white]
+    def _nearest_by_shared_metric(self, queries: Matrix, number: int) -> list[int]:
+        white = apply_whitening(queries, self._whitening)
+        squares = [np.sum((self._white_centers - query) ** 2, axis=1) for query in white]
         order = np.argsort(np.stack(squares) * self.scales, axis=1)[:, :number]
         return list(dict.fromkeys(order.T.ravel().tolist()))
 
     def _operator(
         self, stats: ClassStatistics
     ) -> tuple[Callable[[Matrix], Matrix], Matrix, float, float, float] | None:
-        """What `fecam.core.metric.class_covariance` returns, as a product with rows.
+        """What `fecam.core.metric.class_covariance` returns, as a product with vectors.
 
         Returns the product, what differences are multiplied by, theta, the relative error that
         rounded entries cause, and the largest ratio of a distance to the length of a difference;
@@ -444,13 +444,15 @@ class CGBounds:
         data = data * number(math.sqrt(own) if low_rank else own)
         packed_product = None if low_rank else _packed_product(data, n_features)
 
-        def matvec(rows: Matrix) -> Matrix:
-            product = (rows @ data.T) @ data if packed_product is None else packed_product(rows)
-            product = product + rows * number(first - second)
+        def matvec(vectors: Matrix) -> Matrix:
+            product = (
+                (vectors @ data.T) @ data if packed_product is None else packed_product(vectors)
+            )
+            product = product + vectors * number(first - second)
             if second:
-                product += np.sum(rows, axis=1, keepdims=True) * number(second)
+                product += np.sum(vectors, axis=1, keepdims=True) * number(second)
             if has_prior:
-                product += (rows @ self._shared) * number(shared)
+                product += (vectors @ self._shared) * number(shared)
             return np.asarray(product)
 
         theta = floor
@@ -505,16 +507,16 @@ class CGBounds:
 
 
 def _packed_product(packed: Matrix, n_features: int) -> Callable[[Matrix], Matrix]:
-    """Products of rows with a matrix that is given by its packed upper triangle."""
+    """Products of vectors with a matrix that is given by its packed upper triangle."""
     multiply = get_blas_funcs("spmv", dtype=packed.dtype)
     dense: list[Matrix] = []
 
-    def product(rows: Matrix) -> Matrix:
-        if len(rows) <= 4:
+    def product(vectors: Matrix) -> Matrix:
+        if len(vectors) <= 4:
             # The upper triangle row by row is, in Fortran's order, the lower one by column.
-            return np.stack([multiply(n_features, 1.0, packed, row, lower=1) for row in rows])
+            return np.stack([multiply(n_features, 1.0, packed, x, lower=1) for x in vectors])
         if not dense:
             dense.append(to_dense(Scatter(packed, "packed", n_features)))
-        return np.asarray(rows @ dense[0])
+        return np.asarray(vectors @ dense[0])
 
     return product

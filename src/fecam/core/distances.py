@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fecam.core.arrays import (
     Array,
     accumulation_dtype,
+    contiguous,
     namespace,
     row_slices,
     to_backend_of,
@@ -124,10 +125,9 @@ def group_runs(values: NDArray[Any]) -> Iterator[tuple[int, slice]]:
     >>> list(group_runs(np.array([3, 3, 5])))
     [(3, slice(0, 2, None)), (5, slice(2, 3, None))]
     """
-    starts = np.flatnonzero(np.diff(values, prepend=-1))
-    edges = pairwise([*starts.tolist(), len(values)])
-    for value, (start, end) in zip(values[starts].tolist(), edges, strict=True):
-        yield value, slice(start, end)
+    starts = np.flatnonzero(values[1:] != values[:-1]) + 1
+    for start, end in pairwise([0, *starts.tolist(), len(values)] if len(values) else []):
+        yield int(values[start]), slice(start, end)
 
 
 def grouped_distances(
@@ -146,9 +146,9 @@ def grouped_distances(
         xp.asarray([precisions[i].scale for i in members], **exact) for members in groups.values()
     ]
 
-    def distances(block: Array) -> Array:
+    def distances(queries: Array) -> Array:
         parts = [
-            xp.astype(function(block) * scale, block.dtype)
+            xp.astype(function(queries) * scale, queries.dtype)
             for function, scale in zip(functions, scales, strict=True)
         ]
         return parts[0] if len(parts) == 1 else xp.take(xp.concat(parts, axis=1), order, axis=1)
@@ -186,12 +186,12 @@ def _shared_whitening_group(
     """
     whitening = precisions[0].whitening
     if len(precisions) == 1:
-        return lambda block: precisions[0].squared_mahalanobis(block - centers)[:, None]
+        return lambda queries: precisions[0].squared_mahalanobis(queries - centers)[:, None]
     b = to_float64(apply_whitening(centers, whitening))
 
-    def distances(block: Array) -> Array:
-        xp = namespace(block)
-        a = to_float64(apply_whitening(block, whitening))
+    def distances(queries: Array) -> Array:
+        xp = namespace(queries)
+        a = to_float64(apply_whitening(queries, whitening))
         square = xp.sum(a * a, axis=1)[:, None] - 2 * (a @ b.T) + xp.sum(b * b, axis=1)[None, :]
         return xp.maximum(square, 0 * square)
 
@@ -201,14 +201,14 @@ def _shared_whitening_group(
 def _block_cholesky_group(
     precisions: list[BlockCholesky], centers: Array, tuning: SearchTuning
 ) -> Distances:
-    """Classes in one basis: rotate the queries once, then one product per class and block."""
+    """Classes in one basis: rotate the queries, then one product per class and column block."""
     xp = namespace(centers)
     axes = precisions[0].axes
     rotated_centers = xp.astype(to_float64(centers) @ to_float64(axes), centers.dtype)
     axes = xp.astype(axes, centers.dtype)
 
-    def distances(block: Array) -> Array:
-        rotated = block @ axes
+    def distances(queries: Array) -> Array:
+        rotated = queries @ axes
         columns = [
             precision.rotated_sq_norm(rotated - rotated_centers[i, :])
             for i, precision in enumerate(precisions)
@@ -228,8 +228,8 @@ def _low_rank_group(
     rows = [p.rows * (p.std * p.weights) for p in precisions]
     low_rank = LowRankForm(rows, precisions, centers, tuning)
 
-    def distances(block: Array) -> Array:
-        square = base(block) - low_rank(block)
+    def distances(queries: Array) -> Array:
+        square = base(queries) - low_rank(queries)
         return xp.maximum(square, 0 * square)
 
     return distances
@@ -245,22 +245,26 @@ class LowRankForm:
         centers: Array,
         tuning: SearchTuning = TUNING,
     ) -> None:
-        self._rows, self._signs = _padded_rows(rows, precisions)
-        xp, (self.n_classes, self.rank, _) = namespace(centers), self._rows.shape
-        self._bias = (self._rows @ xp.astype(centers, self._rows.dtype)[:, :, None])[:, :, 0]
-        self._block_size = tuning.block_bytes // 16
+        padded, self._signs = _padded_rows(rows, precisions)
+        xp, (self.n_classes, self.rank, n_features) = namespace(centers), padded.shape
+        self._bias = (padded @ xp.astype(centers, padded.dtype)[:, :, None])[:, :, 0]
+        self._columns = contiguous(xp.reshape(padded, (-1, n_features)).T)
+        # Temporary arrays of a few megabytes stay in the cache and are not returned to the system.
+        self._block_size = tuning.block_bytes // 64
 
-    def __call__(self, block: Array) -> Array:
+    def __call__(self, queries: Array) -> Array:
         """The forms of all classes, (queries, classes)."""
-        step = max(1, self._block_size // max(block.shape[0] * self.rank, 1))
-        parts = [self.of(block, classes) for classes in row_slices(self.n_classes, step)]
-        return namespace(block).concat(parts, axis=1)
+        step = max(1, self._block_size // max(queries.shape[0] * self.rank, 1))
+        parts = [self.of(queries, classes) for classes in row_slices(self.n_classes, step)]
+        return parts[0] if len(parts) == 1 else namespace(queries).concat(parts, axis=1)
 
-    def of(self, block: Array, classes: slice) -> Array:
+    def of(self, queries: Array, classes: slice) -> Array:
         """The forms of some classes."""
-        xp, rows, bias = namespace(block), self._rows[classes, :, :], self._bias[classes, :]
-        product = xp.astype(block, rows.dtype, copy=False) @ xp.reshape(rows, (-1, rows.shape[2])).T
-        projected = xp.reshape(product, (block.shape[0], *bias.shape)) - bias
+        xp, bias = namespace(queries), self._bias[classes, :]
+        columns = self._columns[:, classes.start * self.rank : classes.stop * self.rank]
+        projected = xp.astype(queries, columns.dtype, copy=False) @ columns
+        projected = xp.reshape(projected, (queries.shape[0], *bias.shape))
+        projected -= bias
         signed = projected if self._signs is None else projected * self._signs[classes, :]
         return to_float64(xp.vecdot(projected, signed))
 
@@ -272,8 +276,8 @@ def diagonal_form(roots: Array, centers: Array) -> Distances:
     linear = -2 * weights * to_float64(centers)
     constant = xp.sum(weights * to_float64(centers) ** 2, axis=1)
 
-    def distances(block: Array) -> Array:
-        x = to_float64(block)
+    def distances(queries: Array) -> Array:
+        x = to_float64(queries)
         terms = (x * x) @ weights.T + constant
         square = terms + x @ linear.T
         # Rounding noise becomes zero, so that equal classes tie.
@@ -293,16 +297,16 @@ def _low_rank_prior_group(
     rows, signs = _padded_rows([p.rows for p in precisions], precisions)
     vectors = precisions[0].eigenvectors
 
-    def to_classes(block: Array, classes: slice) -> Array:
-        u = (block[None, :, :] - centers[classes, None, :]) * std[classes, None, :]
+    def to_classes(queries: Array, classes: slice) -> Array:
+        u = (queries[None, :, :] - centers[classes, None, :]) * std[classes, None, :]
         u = xp.reshape(xp.reshape(u, (-1, n_features)) @ vectors, u.shape)
         u = u * weights[classes, None, :]
         signs_of_classes = None if signs is None else signs[classes, None, :]
         return low_rank_sq_norm(u, rows[classes, :, :], signs_of_classes)
 
-    def distances(block: Array) -> Array:
-        step = max(1, tuning.block_bytes // (8 * block.shape[0] * n_features))
-        parts = [to_classes(block, classes) for classes in row_slices(n_classes, step)]
+    def distances(queries: Array) -> Array:
+        step = max(1, tuning.block_bytes // (8 * queries.shape[0] * n_features))
+        parts = [to_classes(queries, classes) for classes in row_slices(n_classes, step)]
         return xp.concat(parts, axis=0).T
 
     return distances

@@ -218,7 +218,7 @@ class PrunedSearch:
         self, queries: Matrix, k: int, radius: float, epsilon: float
     ) -> tuple[Matrix, Matrix]:
         rotated = queries @ self.axes if self.prefix_bounds else queries
-        norms = np.linalg.norm(rotated, axis=1)
+        norms = np.sqrt(np.vecdot(rotated, rotated))
         distances = np.full((len(queries), len(self.precisions)), np.inf, queries.dtype)
         parts = [(bounds.indices, *bounds.bound(rotated)) for bounds in self.prefix_bounds]
         if self.prior_bounds is not None:
