@@ -38,7 +38,8 @@ from sklearn.neighbors import NearestNeighbors
 import feature_sets
 from default_quality import calibration_error, rows_of_stream
 from fecam import FeCAMClassifier
-from fecam.core.calibration import REFERENCE_REL_VARIANCE, novelty_zscore, relative_variance
+from fecam.core.lognormal import novelty_zscore, relative_variance
+from fecam.core.temperature import REFERENCE_REL_VARIANCE
 from reporting import markdown, say, write
 from stamps import CLASSIFIER
 

@@ -16,30 +16,21 @@ from sklearn.utils.validation import _check_feature_names_in, validate_data
 
 from fecam.core.arrays import Array, empty_on, is_array, namespace, to_backend_of, to_numpy
 from fecam.core.batches import ClassRows, group_by_label, summarize_batch
-from fecam.core.calibration import (
-    has_variance,
-    log_softmax,
-    novelty_threshold,
-    novelty_zscore,
-    reference_sharpness,
-    relative_variance,
-    sample_distances,
-    softmax_logits,
-    softmax_numerators,
-    softmax_temperature,
-)
-from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.compression import compressed
 from fecam.core.compression_loss import CompressionEstimate, estimate_compression
 from fecam.core.distances import Neighbors
 from fecam.core.expected import CalibratedPredictor
+from fecam.core.expected_distance import has_variance
 from fecam.core.explanation import explain_query
-from fecam.core.measurement import measured_rows, novelty_scores
+from fecam.core.left_out_scores import measured_rows, novelty_scores
+from fecam.core.lognormal import novelty_zscore, relative_variance, sample_distances
 from fecam.core.metric import Metric
-from fecam.core.novelty import MIN_CLASSES, fitted_scale
+from fecam.core.novelty import MIN_CLASSES, fitted_scale, novelty_threshold
 from fecam.core.prior import Prior
+from fecam.core.softmax import log_softmax, softmax_logits, softmax_numerators
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics
+from fecam.core.temperature import fitted_sharpness, reference_sharpness, softmax_temperature
 from fecam.core.transforms import Transform, unit_length
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import FecamError, InputError, SettingsError

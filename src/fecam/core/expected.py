@@ -1,7 +1,8 @@
 """`CalibratedPredictor`: a predictor that knows which distances to expect.
 
 Probabilities and novelty compare the distance of a sample with what a new sample of the class would
-have (`fecam.core.calibration`), and with distances under the pooled metric (`fecam.core.novelty`).
+have (`fecam.core.expected_distance`), and with distances under the pooled metric
+(`fecam.core.novelty`).
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from fecam.core.arrays import Array, add_to_diagonal, namespace, to_numpy
-from fecam.core.calibration import (
+from fecam.core.calibration_rows import Floats
+from fecam.core.covariance import apply_whitening
+from fecam.core.distances import ExhaustiveDistances
+from fecam.core.expected_distance import (
     expected_distances,
     has_variance,
     own_distance,
     pooled_distance,
     strided_subset,
 )
-from fecam.core.calibration_rows import Floats
-from fecam.core.covariance import apply_whitening
-from fecam.core.distances import ExhaustiveDistances
 from fecam.core.metric import distance_scale
 from fecam.core.novelty import PooledSpace
 from fecam.core.precision import Precision

@@ -25,13 +25,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cached_property
+from numbers import Real
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from fecam.core.calibration_rows import Floats, columns_of
 from fecam.core.statistics import CalibrationRows
+from fecam.errors import InputError
 
 MIN_CLASSES = 3
 """Number of classes from which on a row can be compared with the classes beyond its nearest."""
@@ -91,8 +94,22 @@ def fitted_scale(classes: Iterable[CalibrationRows | None]) -> NoveltyScale | No
     std = math.sqrt(np.average((sums - np.average(sums, weights=shares)) ** 2, weights=shares))
     number = 1 / np.sum(shares**2)
     # A new value lies below the i-th of n with probability i / (n + 1).
-    zscores = norm.ppf(np.cumsum(shares) * number / (number + 1))
+    zscores = ndtri(np.cumsum(shares) * number / (number + 1))
     return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
+
+
+def novelty_threshold(reject: float) -> float:
+    """Return the novelty that this fraction of the samples of learned classes exceeds.
+
+    >>> round(novelty_threshold(0.05), 2)
+    1.64
+    """
+    if not isinstance(reject, Real) or not 0 < reject < 1:
+        raise InputError(
+            f"reject={reject!r} must be between 0 and 1: the fraction of samples of learned "
+            "classes that is rejected, for example 0.05."
+        )
+    return -NormalDist().inv_cdf(float(reject))
 
 
 class PooledSpace:

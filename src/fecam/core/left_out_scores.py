@@ -1,8 +1,9 @@
-"""Measurements of samples: novelty scores of queries, and of learned rows that were left out.
+"""Scores of left-out rows: what a model measures for learned rows as if it had not seen them.
 
 While a batch is learned, some of its rows are measured under the model just updated, each as if it
-had not been learned (`fecam.core.leave_one_out`). Their losses and scores are stored with their
-class (`fecam.core.calibration_rows`). This is what probabilities and novelty are fitted to.
+had not been learned (`fecam.core.leave_one_out`). Their novelty scores and losses are stored with
+their class (`fecam.core.calibration_rows`). Novelty and probabilities are fitted to them. The same
+scores of queries are compared with these.
 """
 
 from __future__ import annotations
@@ -12,20 +13,15 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from fecam.core.arrays import Array, namespace, to_float64, to_numpy
-from fecam.core.calibration import strided_subset
-from fecam.core.calibration_rows import (
-    N_SCORES,
-    Floats,
-    last_model,
-    left_out_losses,
-    pack_rows,
-)
+from fecam.core.calibration_rows import N_SCORES, Floats, last_model, pack_rows
 from fecam.core.distances import Neighbors
 from fecam.core.expected import CalibratedPredictor
+from fecam.core.expected_distance import strided_subset
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.novelty import MIN_CLASSES, distance_scores
 from fecam.core.prior import CHEAP
 from fecam.core.statistics import MAX_CALIBRATION_ROWS, CalibrationRows
+from fecam.core.temperature import left_out_losses
 from fecam.core.transforms import unit_length
 
 MEASURED_CLASSES = 16
