@@ -11,7 +11,6 @@ from fecam.core.calibration_rows import SHARPNESS_GRID, columns_of
 from fecam.core.expected import CalibratedPredictor
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.novelty import contrast_scores
-from fecam.core.temperature import row_weights
 from helpers.features import relu_features
 
 
@@ -60,10 +59,6 @@ def test_a_new_class_among_many_derives_few_precisions():
     measured = [clf.state_.classes[label].calibration is not None for label in range(50, 64)]
     assert 1 <= sum(measured) <= 3
     assert len(clf.predictor_._derived) <= 3 * (left_out_scores.FEW_RIVALS + 1)
-
-
-def test_rows_of_models_with_few_classes_count_less():
-    assert row_weights(np.array([5.0, 10.0])).tolist() == [0.5**1.5, 1.0]
 
 
 @pytest.mark.parametrize("count", [3, 12])

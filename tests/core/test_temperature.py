@@ -31,10 +31,10 @@ def test_the_losses_are_those_of_the_softmax():
         )
 
 
-def rows_with(losses, dof=100.0):
+def rows_with(losses, n_classes=5):
     losses = np.asarray(losses, np.float64)
     scores = np.zeros((len(losses), calibration_rows.N_SCORES))
-    return calibration_rows.pack_rows(dof, 5, scores, losses)
+    return calibration_rows.pack_rows(100, n_classes, scores, losses)
 
 
 def test_the_sharpness_has_the_smallest_loss():
@@ -46,3 +46,21 @@ def test_the_sharpness_has_the_smallest_loss():
     assert temperature.fitted_sharpness([None], 17.0) == 17.0
     few = [rows_with(np.tile((grid - best) ** 2, (1, 1)))]
     assert temperature.fitted_sharpness(few, 90.0) > 60, "one row does not decide"
+
+
+def test_the_sharpness_falls_with_the_number_of_classes():
+    """Rows of models with few classes count less, and want a larger sharpness."""
+    grid = np.log(calibration_rows.SHARPNESS_GRID)
+
+    def rows(sharpness, n_classes):
+        return rows_with(np.tile((grid - np.log(sharpness)) ** 2, (2000, 1)), n_classes)
+
+    for sharpness in (20.0, 45.0):
+        early = 2**temperature.SHARPNESS_DECAY * sharpness
+        # One third and two thirds of the weight.
+        classes = [rows(early, 5), rows(sharpness, 10)]
+        fitted = temperature.fitted_sharpness(classes, sharpness)
+        assert fitted == pytest.approx(sharpness, rel=0.002)
+    assert temperature.fitted_sharpness([rows(60.0, 5), rows(20.0, 10)], 30.0) == pytest.approx(
+        60 ** (1 / 3) * 20 ** (2 / 3) / 2 ** (temperature.SHARPNESS_DECAY / 3), rel=0.002
+    )
