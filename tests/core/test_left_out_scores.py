@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from fecam import FeCAMClassifier
 from fecam.core import left_out_scores
@@ -50,6 +51,25 @@ def test_a_batch_measures_a_limited_number_of_rows(monkeypatch):
     assert 0 < sum(len(one) for one in rows if one is not None) <= left_out_scores.MEASURED_ROWS
 
 
+def test_rows_are_compared_with_the_classes_nearest_to_them(monkeypatch):
+    """And not with those nearest to their class, among which errors of single rows are missed."""
+    calls = []
+
+    def recorded(rows, own, *others):
+        calls.append((rows, own, others[-1]))
+        return left_out_distances(rows, own, *others)
+
+    monkeypatch.setattr(left_out_scores, "MAX_RIVALS", 3)
+    monkeypatch.setattr(left_out_scores, "left_out_distances", recorded)
+    X, y = relu_features(20, 12, 16, 9)
+    clf = FeCAMClassifier(dtype="float64").fit(X, y)
+    (rows, own, compared), predictor = calls[0], clf.predictor_
+    distances = cdist(predictor.in_pooled_space(rows), predictor.pooled_space.means)
+    distances[np.arange(len(rows)), own] = 0
+    nearest = np.argsort(distances, axis=1)[:, :4]
+    assert (compared.sum(axis=1) == 4).all() and np.take_along_axis(compared, nearest, 1).all()
+
+
 def test_a_new_class_among_many_derives_few_precisions():
     X, y = relu_features(64, 30, 12, 6)
     clf = FeCAMClassifier(pooling=0.0).fit(X[y < 50], y[y < 50])
@@ -76,7 +96,7 @@ def test_scores_in_the_pooled_metric_are_those_of_a_model_without_the_row(count)
         without = FeCAMClassifier(dtype="float64").fit(X[others], y[others])
         left = CalibratedPredictor(without.state_, without.metric_)
         space, query = left.pooled_space, left.in_pooled_space(row)
-        squares = space._squares(query) * predictor.pooled_space.scales
+        squares = space.squares(query) * predictor.pooled_space.scales
         squares[:, own] *= (1 + 1 / count) / (1 + 1 / (count - 1))
         fitted.append(contrast_scores(squares, space._background(query))[0])
     # The logarithms of ratios, whose logarithms the scores are.

@@ -127,9 +127,9 @@ class PooledSpace:
 
     def scores(self, rows: Floats) -> Floats:
         """Return :math:`x_3` and :math:`x_4` of rows in these coordinates, (rows, 2)."""
-        return contrast_scores(self._squares(rows) * self.scales, self._background(rows))
+        return contrast_scores(self.squares(rows) * self.scales, self._background(rows))
 
-    def _squares(self, rows: Floats) -> Floats:
+    def squares(self, rows: Floats) -> Floats:
         """Return the squared distances of rows to the class means."""
         squares = np.sum(rows**2, axis=1)[:, None] + np.sum(self.means**2, axis=1)
         return np.asarray(np.maximum(squares - 2 * rows @ self.means.T, 0.0))
@@ -145,7 +145,7 @@ class PooledSpace:
         u = np.zeros_like(rows) if contributions is None else contributions
         leverage = np.minimum(share * np.sum(u**2, axis=1), _MAX_LEVERAGE)
         products = np.sum(rows * u, axis=1)[:, None] - u @ self.means.T
-        distances = self._squares(rows) + share * products**2 / (1 - leverage)[:, None]
+        distances = self.squares(rows) + share * products**2 / (1 - leverage)[:, None]
         # As far from the mean without the row as a new row from a mean of this many.
         distances[:, own] *= (count + 1) / (count - 1)
         distances *= self.scales
