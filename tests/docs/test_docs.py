@@ -193,7 +193,6 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
     assert left_out_scores.COSTLY_GROWTH == 1.25 and "by a quarter where few" in novelty
     width = (prior.CHEAP / (left_out_scores.MAX_RIVALS + 1)) ** (1 / 3)
     assert f"from {round(width, -1):.0f} features on" in novelty
-    assert f"to the power {temperature.SHARPNESS_DECAY}" in novelty
     assert f"stores {calibration_rows.N_COLUMNS} numbers" in novelty
     assert f"({temperature.PRIOR_ROWS:.0f} / m)²" in novelty
     assert f"{expected_distance.N_PROBES} random directions" in novelty
