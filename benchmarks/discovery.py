@@ -27,7 +27,7 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import feature_sets
 from fecam import FeCAMClassifier
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.discovery import CANDIDATES, discover
 from reporting import markdown, once, options, read, say, write
 from stamps import CLASSIFIER

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from fecam import FeCAMClassifier
-from fecam.core.calibration import novelty_threshold
 from fecam.core.linear_map import fit_linear_map
+from fecam.core.novelty import novelty_threshold
 from fecam.core.transport import transport
 from fecam.data import Dataset, load
 from fecam.encoders import load as load_encoder

@@ -98,22 +98,26 @@ def read(name: str, *, quick: bool = False) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def side_by_side(tasks: Mapping[str, Callable[[], object]], repeats: int = 15) -> dict[str, float]:
+def side_by_side(
+    tasks: Mapping[str, Callable[[], object]],
+    repeats: int = 15,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """Return the median seconds of each task; interleaved repeats spread noise evenly."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for task in tasks.values():
         task()
     for _ in range(repeats):
         for name, task in tasks.items():
-            seconds[name].append(once(task))
+            seconds[name].append(once(task, clock))
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def once(task: Callable[[], object]) -> float:
+def once(task: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the seconds of one call."""
-    start = time.perf_counter()
+    start = clock()
     task()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def apart(script: str, case: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.calibration import novelty_threshold
 from fecam.core.calibration_rows import Floats
 from fecam.core.discriminant import in_discriminant_space
+from fecam.core.novelty import novelty_threshold
 from fecam.errors import InputError
 from fecam.results import Discovery, Group, Label
 from fecam.validation import check_int

@@ -11,10 +11,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_feature_names_in, validate_data
 
 from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
-from fecam.core.calibration import log_softmax, novelty_threshold
 from fecam.core.expected import CalibratedPredictor
 from fecam.core.explanation import explain_query
 from fecam.core.metric import Metric
+from fecam.core.novelty import novelty_threshold
 from fecam.core.predictions import (
     Predictions,
     Ranking,
@@ -26,6 +26,7 @@ from fecam.core.predictions import (
     with_novelty,
 )
 from fecam.core.prior import Prior
+from fecam.core.softmax import log_softmax
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import unit_length
 from fecam.core.tuning import TUNING, SearchTuning

@@ -22,9 +22,9 @@ from sklearn.exceptions import NotFittedError
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
-from fecam.core.calibration import novelty_threshold
+from fecam.core.left_out_scores import measured_queries
 from fecam.core.linear_map import LinearMap, check_same_samples, fit_linear_map
-from fecam.core.measurement import measured_queries
+from fecam.core.novelty import novelty_threshold
 from fecam.core.transforms import outside_domain, unit_length
 from fecam.core.transport import corrected, transport
 from fecam.errors import InputError, SettingsError

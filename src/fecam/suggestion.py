@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
 from fecam.core.arrays import Array, is_array, namespace, to_backend_of, to_numpy
-from fecam.core.calibration import log_softmax, novelty_threshold, softmax_logits
 from fecam.core.calibration_rows import Floats
 from fecam.core.compression import compressed
 from fecam.core.discriminant import in_discriminant_space
 from fecam.core.leave_one_out import left_out_distances
+from fecam.core.novelty import novelty_threshold
 from fecam.core.predictions import Predictions
 from fecam.core.predictor import Predictor
+from fecam.core.softmax import log_softmax, softmax_logits
 from fecam.core.transforms import unit_length
 from fecam.errors import InputError
 from fecam.results import Label, Suggestion, Suspect

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fecam.core.calibration_rows import N_SCORES, left_out_errors, left_out_losses, pack_rows
+from fecam.core.calibration_rows import N_SCORES, left_out_errors, pack_rows
+from fecam.core.temperature import left_out_losses
 
 
 @given(seed=st.integers(0, 10_000), n_classes=st.integers(2, 5))

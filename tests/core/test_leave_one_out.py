@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fecam import FeCAMClassifier
-from fecam.core import calibration_rows, leave_one_out
+from fecam.core import leave_one_out
 from fecam.core.expected import CalibratedPredictor
 from fecam.core.leave_one_out import left_out_distances
 from helpers.features import relu_features
@@ -88,33 +88,6 @@ def test_a_lagging_prior_does_not_contain_the_rows():
     )[0]
     queries = np.stack([row[0]])
     np.testing.assert_allclose(distances[:5], predictor.exhaustive(queries)[0, :5], rtol=1e-9)
-
-
-def test_the_losses_are_those_of_the_softmax():
-    distances = np.array([[4.0, 9.0, 1.0]])
-    losses = calibration_rows.left_out_losses(distances, 0, 2.0)[0]
-    for kappa, loss in zip(calibration_rows.SHARPNESS_GRID, losses, strict=True):
-        logits = -kappa * np.sqrt(distances[0] / 2)
-        assert loss == pytest.approx(
-            np.log(np.exp(logits - logits.max()).sum()) - (logits[0] - logits.max())
-        )
-
-
-def rows_with(losses, dof=100.0):
-    losses = np.asarray(losses, np.float64)
-    scores = np.zeros((len(losses), calibration_rows.N_SCORES))
-    return calibration_rows.pack_rows(dof, 5, scores, losses)
-
-
-def test_the_sharpness_has_the_smallest_loss():
-    grid = np.log(calibration_rows.SHARPNESS_GRID)
-    best = np.log(30.0)
-    classes = [rows_with(np.tile((grid - best) ** 2, (500, 1))) for _ in range(4)]
-    assert calibration_rows.fitted_sharpness(classes, 30.0) == pytest.approx(30.0, rel=0.05)
-    assert calibration_rows.fitted_sharpness(classes, 90.0) == pytest.approx(30.0, rel=0.1)
-    assert calibration_rows.fitted_sharpness([None], 17.0) == 17.0
-    few = [rows_with(np.tile((grid - best) ** 2, (1, 1)))]
-    assert calibration_rows.fitted_sharpness(few, 90.0) > 60, "one row does not decide"
 
 
 def test_rows_are_measured_again_when_the_model_has_grown():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fecam import FeCAMClassifier
-from fecam.core import calibration, predictions
+from fecam.core import lognormal, predictions, softmax, temperature
 from fecam.core import search as search_module
 from fecam.core.precision import BlockCholesky, LowRankPrecision
 from fecam.core.search import PrunedSearch
@@ -87,9 +87,9 @@ def test_probabilities_sum_over_all_classes_within_the_cutoff(name, counts, k, m
     clf, Q = make(name).fit(X, y), close_queries(X)
     distances, exhaustive = -clf.decision_function(Q).astype(np.float64), clf.predict_proba(Q)
     column = {label: i for i, label in enumerate(clf.classes_)}
-    temperature = calibration.softmax_temperature(
+    divisor = temperature.softmax_temperature(
         clf.predictor_.expected_distances(),
-        calibration.reference_sharpness(calibration.relative_variance(clf.state_.classes.values()))
+        temperature.reference_sharpness(lognormal.relative_variance(clf.state_.classes.values()))
         / 10,
     )
     n_likely = []
@@ -97,12 +97,12 @@ def test_probabilities_sum_over_all_classes_within_the_cutoff(name, counts, k, m
         predictions = clf.set_params(search=search).predict_detailed(Q, k)
         for row, shares in enumerate(predictions.probabilities):
             roots = np.sqrt(distances[row])
-            excess = (roots - roots.min()) / temperature
-            weights = np.where(excess <= calibration.SOFTMAX_CUTOFF, np.exp(-excess), 0)
+            excess = (roots - roots.min()) / divisor
+            weights = np.where(excess <= softmax.SOFTMAX_CUTOFF, np.exp(-excess), 0)
             n_likely.append(np.count_nonzero(weights))
             want = [weights[column[label]] / weights.sum() for label in predictions.labels[row]]
             # A class at the cutoff may fall on either side.
-            at_cutoff = np.min(np.abs(excess - calibration.SOFTMAX_CUTOFF)) < 1e-2
+            at_cutoff = np.min(np.abs(excess - softmax.SOFTMAX_CUTOFF)) < 1e-2
             np.testing.assert_allclose(shares, want, atol=1e-2 if at_cutoff else 1e-3)
     assert np.mean(np.abs(predictions.probabilities[:, 0] - exhaustive.max(axis=1))) < 0.03
     assert np.mean(n_likely) > 1, "only the nearest class was likely"

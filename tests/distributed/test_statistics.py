@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fecam.core.batches import group_by_label, summarize_batch
-from fecam.core.calibration import CALIBRATION_ROWS
+from fecam.core.lognormal import SAMPLED_ROWS
 from fecam.core.scatter import to_dense
 from fecam.core.state import ClassifierState
 from fecam.core.transforms import Transform
@@ -84,7 +84,7 @@ def test_sum_does_not_depend_on_blocks_or_order(seed, count, partitions, fan_in)
         np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max(), rtol=0)
         assert sorted(partial.hashes) == sorted(whole[label].hashes)
         # The sampled rows do not depend on the blocks either.
-        assert len(partial.sample) == CALIBRATION_ROWS
+        assert len(partial.sample) == SAMPLED_ROWS
         np.testing.assert_array_equal(
             np.sort(partial.sample[:, 0]), np.sort(whole[label].sample[:, 0])
         )

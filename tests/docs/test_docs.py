@@ -170,26 +170,34 @@ def test_what_the_reference_is_made_from_exists():
 
 
 def test_numbers_in_the_explanations_are_those_of_the_code():
-    from fecam.core import calibration, calibration_rows, measurement, prior, scatter
+    from fecam.core import (
+        calibration_rows,
+        expected_distance,
+        left_out_scores,
+        lognormal,
+        prior,
+        scatter,
+        softmax,
+        temperature,
+    )
     from fecam.core.statistics import MAX_CALIBRATION_ROWS
     from fecam.core.tuning import TUNING
 
     novelty, lag = read("docs/explanation/novelty.md"), read("docs/explanation/incremental.md")
-    assert f"up to {calibration.CALIBRATION_ROWS} rows per" in novelty
+    assert f"up to {lognormal.SAMPLED_ROWS} rows per" in novelty
     assert f"up to {MAX_CALIBRATION_ROWS} rows per class" in novelty
-    assert f"the {measurement.MAX_RIVALS} nearest classes" in novelty
-    assert f"the {measurement.FEW_RIVALS} nearest where few" in novelty
-    assert f"and {measurement.MEASURED_ROWS} per batch (more of few features)" in novelty
-    assert measurement.MEASUREMENT_GROWTH == 1.1 and "grown by a tenth" in novelty
-    assert measurement.COSTLY_GROWTH == 1.25 and "by a quarter where few" in novelty
-    width = (prior.CHEAP / (measurement.MAX_RIVALS + 1)) ** (1 / 3)
+    assert f"the {left_out_scores.MAX_RIVALS} nearest classes" in novelty
+    assert f"the {left_out_scores.FEW_RIVALS} nearest where few" in novelty
+    assert f"and {left_out_scores.MEASURED_ROWS} per batch (more of few features)" in novelty
+    assert left_out_scores.MEASUREMENT_GROWTH == 1.1 and "grown by a tenth" in novelty
+    assert left_out_scores.COSTLY_GROWTH == 1.25 and "by a quarter where few" in novelty
+    width = (prior.CHEAP / (left_out_scores.MAX_RIVALS + 1)) ** (1 / 3)
     assert f"from {round(width, -1):.0f} features on" in novelty
-    assert f"to the power {calibration_rows.GROWTH_POWER}" in novelty
     assert f"stores {calibration_rows.N_COLUMNS} numbers" in novelty
-    assert f"({calibration_rows.PRIOR_ROWS:.0f} / m)²" in novelty
-    assert f"{calibration.N_PROBES} random directions" in novelty
-    assert f"as if {calibration.PSEUDO_COUNT} more" in novelty
-    assert f"2 / √({calibration.REFERENCE_REL_VARIANCE} v)" in novelty
+    assert f"({temperature.PRIOR_ROWS:.0f} / m)²" in novelty
+    assert f"{expected_distance.N_PROBES} random directions" in novelty
+    assert f"as if {expected_distance.PSEUDO_COUNT} more" in novelty
+    assert f"2 / √({temperature.REFERENCE_REL_VARIANCE} v)" in novelty
     assert f"{prior.MAX_GROWTH} times" in lag and prior.MAX_GROWTH == 2 and "at least half" in lag
     assert f"below {prior.STABLE_DOF} degrees of freedom per feature" in lag
     text = " ".join(read("docs/explanation/search.md").split())
@@ -204,7 +212,7 @@ def test_numbers_in_the_explanations_are_those_of_the_code():
         f"in {2 * TUNING.low_rank_prefix} coordinates",
         f"up to {TUNING.max_direct_rank} rows",
         f"by a fraction of {TUNING.epsilon:g}",
-        f"up to {calibration.SOFTMAX_CUTOFF:.0f} temperatures".replace("5", "five"),
+        f"up to {softmax.SOFTMAX_CUTOFF:.0f} temperatures".replace("5", "five"),
         f"from {TUNING.min_basis_classes} classes and {TUNING.min_basis_features} features on",
         f"below {100 * TUNING.min_low_rank_floor:.1f} % of the mean variance",
         f"exceeds {TUNING.max_single_gain:,.0f} floors",

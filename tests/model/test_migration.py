@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 import fecam
 from fecam import FeCAMClassifier
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.data import Dataset
 from fecam.encoders import wrap
 from fecam.errors import EncoderError, InputError, SettingsError, UnknownLabelError

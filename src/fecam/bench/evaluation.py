@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fecam.bench.metrics import auroc, calibration_error, confidence_bins, fpr_at_tpr
 from fecam.classifier import FeCAMClassifier
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 
 BATCH_SIZE = 1024
 """Samples per prediction."""

@@ -23,7 +23,7 @@ from fecam.cli.model import (
 )
 from fecam.cli.output import AsJson, console, print_note, show_json, show_table, single_line
 from fecam.cli.unlabeled import ItemPool, Paths, read_pool, require_items
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.errors import InputError
 from fecam.files import write_atomically
 from fecam.labels import first_kind, parse_label

@@ -33,7 +33,7 @@ from fecam.cli.output import (
     show_table,
     strip_control,
 )
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.data.catalogue import TABLE_SUFFIXES
 from fecam.errors import InputError
 from fecam.validation import counted

@@ -17,7 +17,7 @@ from fecam.cli.items import NamedItem, iter_items
 from fecam.cli.model import ModelPath, exit_if_unreadable, open_existing, require_classes
 from fecam.cli.output import AsJson, parse_options, print_note
 from fecam.cli.prediction_formats import Format, format_of, open_writer
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.errors import InputError, ItemError
 from fecam.features.extraction import encode_readable
 from fecam.validation import counted

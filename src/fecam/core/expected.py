@@ -2,8 +2,8 @@
 
 In theory it is the mean of a chi-squared distribution, the number of features. Shrinkage and few
 samples change it, so a `CalibratedPredictor` estimates it from the statistics of each class
-(`fecam.core.calibration`). Probabilities and novelty compare distances with it, and novelty also
-with distances under the pooled metric (`fecam.core.novelty`).
+(`fecam.core.expected_distance`). Probabilities and novelty compare distances with it, and novelty
+also with distances under the pooled metric (`fecam.core.novelty`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from fecam.core.arrays import Array, add_to_diagonal, namespace, to_numpy
-from fecam.core.calibration import (
+from fecam.core.calibration_rows import Floats
+from fecam.core.covariance import apply_whitening
+from fecam.core.distances import ExhaustiveDistances
+from fecam.core.expected_distance import (
     expected_distances,
     has_variance,
     own_distance,
     pooled_distance,
     strided_subset,
 )
-from fecam.core.calibration_rows import Floats
-from fecam.core.covariance import apply_whitening
-from fecam.core.distances import ExhaustiveDistances
 from fecam.core.metric import distance_scale
 from fecam.core.novelty import PooledSpace
 from fecam.core.precision import Precision

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Mapping
 from contextlib import suppress
 
 from fecam.core.arrays import Array
-from fecam.core.calibration import sample_distances
 from fecam.core.expected import CalibratedPredictor
-from fecam.core.measurement import measured_rows
+from fecam.core.left_out_scores import measured_rows
+from fecam.core.lognormal import sample_distances
 from fecam.core.metric import Metric
 from fecam.core.prior import Prior
 from fecam.core.state import ClassifierState

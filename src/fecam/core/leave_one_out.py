@@ -26,11 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.arrays import Array, namespace, to_backend_of, to_float64, to_numpy
-from fecam.core.calibration import length_of, normalizing_std
-from fecam.core.metric import Metric
+from fecam.core.metric import Metric, normalizing_std
 from fecam.core.precision import Precision
 from fecam.core.prior import Prior
-from fecam.core.statistics import ClassStatistics
+from fecam.core.statistics import ClassStatistics, length_of
 from fecam.core.threads import in_parallel
 from fecam.core.transforms import unit_length
 

@@ -1,5 +1,6 @@
 """The metric of a class: its prototype, regularized covariance and scale."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -114,3 +115,19 @@ def mean_variance(statistics: Iterable[ClassStatistics]) -> float:
         total += 0.0 if squares is None else float(namespace(squares).mean(squares))
         dof += stats.count - 1
     return total / dof if total > 0 else 1.0
+
+
+def normalizing_std(stats: ClassStatistics, metric: Metric, prior: Prior | None) -> Array:
+    """Return the standard deviations by which the normalization divided a class's matrix."""
+    xp = namespace(stats.mean)
+    squares = to_float64(scatter_diagonal(stats))
+    shared, pseudo_count = (None, 0.0) if prior is None else (prior.covariance, prior.pseudo_count)
+    if shared is not None and shared.ndim == 2:
+        shared = diagonal(shared)
+    shrunk = shrink(with_prior(squares, stats.count, shared, pseudo_count), metric.shrinkage)
+    if metric.normalization == "correlation" and metric.covariance != "diagonal":
+        return xp.sqrt(xp.where(shrunk > 0, shrunk, xp.ones_like(shrunk)))
+    if metric.normalization is None:
+        return xp.ones_like(shrunk)
+    norm = float(xp.linalg.vector_norm(shrunk))
+    return xp.ones_like(shrunk) * (math.sqrt(norm) or 1.0)

@@ -25,6 +25,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cached_property
+from numbers import Real
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +34,7 @@ from scipy.special import ndtri
 
 from fecam.core.calibration_rows import Floats, columns_of
 from fecam.core.statistics import CalibrationRows
+from fecam.errors import InputError
 
 MIN_CLASSES = 3
 """Number of classes from which on a row can be compared with the classes beyond its nearest."""
@@ -95,6 +98,20 @@ def fitted_scale(classes: Iterable[CalibrationRows | None]) -> NoveltyScale | No
     return NoveltyScale(weights, sums, np.asarray(zscores), max(std, 1e-12))
 
 
+def novelty_threshold(reject: float) -> float:
+    """Return the novelty that this fraction of the samples of learned classes exceeds.
+
+    >>> round(novelty_threshold(0.05), 2)
+    1.64
+    """
+    if not isinstance(reject, Real) or not 0 < reject < 1:
+        raise InputError(
+            f"reject={reject!r} must be between 0 and 1: the fraction of samples of learned "
+            "classes that is rejected, for example 0.05."
+        )
+    return -NormalDist().inv_cdf(float(reject))
+
+
 class PooledSpace:
     """The class means in coordinates in which the pooled covariance is the identity."""
 
@@ -110,9 +127,9 @@ class PooledSpace:
 
     def scores(self, rows: Floats) -> Floats:
         """Return :math:`x_3` and :math:`x_4` of rows in these coordinates, (rows, 2)."""
-        return contrast_scores(self._squares(rows) * self.scales, self._background(rows))
+        return contrast_scores(self.squares(rows) * self.scales, self._background(rows))
 
-    def _squares(self, rows: Floats) -> Floats:
+    def squares(self, rows: Floats) -> Floats:
         """Return the squared distances of rows to the class means."""
         squares = np.sum(rows**2, axis=1)[:, None] + np.sum(self.means**2, axis=1)
         return np.asarray(np.maximum(squares - 2 * rows @ self.means.T, 0.0))
@@ -128,7 +145,7 @@ class PooledSpace:
         u = np.zeros_like(rows) if contributions is None else contributions
         leverage = np.minimum(share * np.sum(u**2, axis=1), _MAX_LEVERAGE)
         products = np.sum(rows * u, axis=1)[:, None] - u @ self.means.T
-        distances = self._squares(rows) + share * products**2 / (1 - leverage)[:, None]
+        distances = self.squares(rows) + share * products**2 / (1 - leverage)[:, None]
         # As far from the mean without the row as a new row from a mean of this many.
         distances[:, own] *= (count + 1) / (count - 1)
         distances *= self.scales

@@ -8,21 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.arrays import Array, namespace, to_backend_of, to_numpy
-from fecam.core.calibration import (
-    has_variance,
-    log_softmax,
-    novelty_zscore,
-    reference_sharpness,
-    relative_variance,
-    softmax_logits,
-    softmax_numerators,
-    softmax_temperature,
-)
-from fecam.core.calibration_rows import fitted_sharpness
 from fecam.core.distances import Neighbors
 from fecam.core.expected import CalibratedPredictor
-from fecam.core.measurement import novelty_scores
+from fecam.core.expected_distance import has_variance
+from fecam.core.left_out_scores import novelty_scores
+from fecam.core.lognormal import novelty_zscore, relative_variance
 from fecam.core.novelty import MIN_CLASSES, fitted_scale
+from fecam.core.softmax import log_softmax, softmax_logits, softmax_numerators
+from fecam.core.temperature import fitted_sharpness, reference_sharpness, softmax_temperature
 
 
 class Ranking(NamedTuple):

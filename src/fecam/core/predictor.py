@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from fecam.core.arrays import Array, eye, is_cpu, namespace, to_float64, to_numpy
 from fecam.core.bounds import CGBounds
-from fecam.core.calibration import SOFTMAX_CUTOFF, mean_square_length, softmax_sum
 from fecam.core.covariance import pooled, scatter_of, whiten
 from fecam.core.distances import ExhaustiveDistances, Neighbors, k_smallest
 from fecam.core.metric import (
@@ -44,8 +43,9 @@ from fecam.core.precision import (
 from fecam.core.prior import Prior, PriorSpectrum, spectrum_of, updated_prior
 from fecam.core.scatter import diagonal_of
 from fecam.core.search import PrunedSearch, search_cold
+from fecam.core.softmax import SOFTMAX_CUTOFF, softmax_sum
 from fecam.core.state import ClassifierState
-from fecam.core.statistics import ClassStatistics
+from fecam.core.statistics import ClassStatistics, mean_square_length
 from fecam.core.threads import in_parallel
 from fecam.core.tuning import TUNING, SearchTuning
 from fecam.errors import SingularMatrixError

@@ -47,7 +47,7 @@ class ClassStatistics:
     n_batches: int = 1
     """Number of batches that had samples of this class."""
     distance_moments: tuple[int, float, float] = (0, 0.0, 0.0)
-    """Number, sum and sum of squares of distances measured while learning, see `calibration`."""
+    """Number, sum and sum of squares of distances measured while learning, see `lognormal`."""
     calibration: CalibrationRows | None = None
     """Measurements of samples that were left out, see `calibration_rows`; None before any."""
     domain_mean_covariance: Scatter | None = None
@@ -199,3 +199,17 @@ def _domain_covariance(statistics: ClassStatistics) -> Scatter | None:
     if statistics.domain_mean_covariance is not None or statistics.scatter is None:
         return statistics.domain_mean_covariance
     return scale(statistics.scatter, 1 / max(statistics.count - 1, 1))
+
+
+def mean_square_length(stats: ClassStatistics) -> float:
+    """Return the mean squared length of a class's transformed features."""
+    squares = scatter_diagonal(stats)
+    mean = float(namespace(stats.mean).sum(stats.mean * stats.mean))
+    if squares is not None:
+        mean += float(namespace(squares).sum(to_float64(squares))) / stats.count
+    return mean or 1.0
+
+
+def length_of(stats: ClassStatistics) -> float:
+    """Return the root mean square length of a class's transformed features."""
+    return math.sqrt(mean_square_length(stats))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.core.batches import group_by_label, summarize_batch
-from fecam.core.calibration import CALIBRATION_ROWS
+from fecam.core.lognormal import SAMPLED_ROWS
 from fecam.core.state import ClassifierState
 from fecam.core.statistics import ClassStatistics, combine
 from fecam.distributed.cluster import from_table
@@ -28,7 +28,7 @@ class PartialStats:
 
     statistics: ClassStatistics
     sample: NDArray[Any]
-    """Up to `CALIBRATION_ROWS` of its transformed rows, after a column of their ranks."""
+    """Up to `SAMPLED_ROWS` of its transformed rows, after a column of their ranks."""
     hashes: NDArray[np.uint64]
 
     def add(self, other: PartialStats) -> PartialStats:
@@ -36,7 +36,7 @@ class PartialStats:
         sample = np.concatenate([self.sample, other.sample])
         return PartialStats(
             combine(self.statistics, other.statistics),
-            sample[np.argsort(sample[:, 0], kind="stable")[:CALIBRATION_ROWS]],
+            sample[np.argsort(sample[:, 0], kind="stable")[:SAMPLED_ROWS]],
             np.concatenate([self.hashes, other.hashes]),
         )
 
@@ -74,12 +74,12 @@ def partial_statistics(
 
 
 def _sample(raw: NDArray[Any], features: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """Return the `CALIBRATION_ROWS` rows with the lowest ranks, which depend on each row alone."""
+    """Return the `SAMPLED_ROWS` rows with the lowest ranks, which depend on each row alone."""
     angles = np.sin(np.arange(1, raw.shape[1] + 1)).astype(raw.dtype)
     projected = np.einsum("ij,j->i", raw, angles).astype(np.float64)
     ranks = np.modf(np.abs(np.sin(projected * 12.9898) * 43758.5453))[0]
-    if len(ranks) > CALIBRATION_ROWS:
-        lowest = np.argpartition(ranks, CALIBRATION_ROWS)[:CALIBRATION_ROWS]
+    if len(ranks) > SAMPLED_ROWS:
+        lowest = np.argpartition(ranks, SAMPLED_ROWS)[:SAMPLED_ROWS]
         ranks, features = ranks[lowest], features[lowest]
     return np.concatenate([ranks[:, None], features], axis=1, dtype=dtype, casting="same_kind")
 

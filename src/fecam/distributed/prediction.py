@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.data.content_hashes import content_hashes
 from fecam.data.table_parquet import is_text
 from fecam.distributed import cluster

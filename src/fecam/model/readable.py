@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.data.dataset import Dataset
 from fecam.data.items import as_rows, as_sequence
 from fecam.discovery import discover

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.bench.evaluation import BINS, Bin, NoveltyBin
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.report.drawing import COLORS, QUIET, WIDTH, Figure, new_figure, shorten, styled
 from fecam.report.maps import heatmap
 

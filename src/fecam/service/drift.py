@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from scipy.special import bdtrc
 
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 
 WINDOW = 100
 """Answers per window: the fewest that tell a fifth from a tenth in most windows."""

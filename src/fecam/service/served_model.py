@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fecam.classifier import FeCAMClassifier
-from fecam.core.calibration import novelty_threshold
+from fecam.core.novelty import novelty_threshold
 from fecam.errors import FecamError, InputError
 from fecam.labels import LabelKind, first_kind
 from fecam.model_file import EncoderRecord

@@ -1,8 +1,9 @@
-"""Measurements of samples: novelty scores of queries, and of learned rows that were left out.
+"""Scores of left-out rows: what a model measures for learned rows as if it had not seen them.
 
 While a batch is learned, some of its rows are measured under the model just updated, each as if it
-had not been learned (`fecam.core.leave_one_out`). Their losses and scores are stored with their
-class (`fecam.core.calibration_rows`). This is what probabilities and novelty are fitted to.
+had not been learned (`fecam.core.leave_one_out`). Their novelty scores and losses are stored with
+their class (`fecam.core.calibration_rows`). Novelty and probabilities are fitted to them. The same
+scores of queries are compared with these.
 """
 
 from __future__ import annotations
@@ -10,22 +11,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fecam.core.arrays import Array, namespace, to_float64, to_numpy
-from fecam.core.calibration import strided_subset
-from fecam.core.calibration_rows import (
-    N_SCORES,
-    Floats,
-    last_model,
-    left_out_losses,
-    pack_rows,
-)
+from fecam.core.calibration_rows import N_SCORES, Floats, last_model, pack_rows
 from fecam.core.distances import Neighbors
 from fecam.core.expected import CalibratedPredictor
+from fecam.core.expected_distance import strided_subset
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.novelty import MIN_CLASSES, distance_scores
 from fecam.core.prior import CHEAP
 from fecam.core.statistics import MAX_CALIBRATION_ROWS, CalibrationRows
+from fecam.core.temperature import left_out_losses
 from fecam.core.transforms import unit_length
 
 MEASURED_CLASSES = 16
@@ -65,8 +62,8 @@ def measured_rows(
 ) -> dict[Hashable, CalibrationRows]:
     """Return measurements of some rows of a batch that was learned, by class.
 
-    Empty if the model has hardly grown since the last ones. Rows are compared with the nearest
-    classes only, so that few precisions are derived while learning.
+    Empty if the model has hardly grown since the last ones. Each row is compared with the classes
+    nearest to it; where few precisions are to be derived, with those nearest to its class.
     """
     state, labels, metric = predictor.state, predictor.labels, predictor.metric
     prior, dof = predictor.class_prior, predictor.dof
@@ -83,25 +80,29 @@ def measured_rows(
     own = {label: labels.index(label) for label in usable}
     rivals = {label: _rivals(predictor, index) for label, index in own.items()}
     needed = _union(own, rivals)
+    lengths = [rows[label].shape[0] for label in usable]
+    stacked = namespace(state.like).concat(list(rows.values()), axis=0)
     if 2 * len(needed) > len(labels):
         _ = predictor.precisions  # in the basis that predictions need, with several threads
+        needed = list(range(len(labels)))
+        compared = _nearest_classes(predictor, stacked, np.repeat(list(own.values()), lengths))
     elif is_costly:
         return {}
     else:
         rivals = {label: indices[:FEW_RIVALS] for label, indices in rivals.items()}
         needed = _union(own, rivals)
-    lengths = [rows[label].shape[0] for label in usable]
-    compared = np.stack([np.isin(needed, [own[label], *rivals[label]]) for label in usable])
+        compared = np.stack([np.isin(needed, [own[label], *rivals[label]]) for label in usable])
+        compared = np.repeat(compared, lengths, axis=0)
     columns = np.repeat([needed.index(own[label]) for label in usable], lengths)
     distances = left_out_distances(
-        namespace(state.like).concat(list(rows.values()), axis=0),
+        stacked,
         columns,
         [state.classes[labels[i]] for i in needed],
         [predictor.precision_of(i) for i in needed],
         metric,
         prior,
         dof,
-        np.repeat(compared, lengths, axis=0),
+        compared,
     )
     nearest = np.asarray(needed)[np.argmin(distances, axis=1)]
     reference = strided_subset(sorted({*own.values(), *predictor.measured_before()}))
@@ -182,6 +183,25 @@ def _rivals(predictor: CalibratedPredictor, index: int) -> list[int]:
     return [int(i) for i in np.argsort(squares, kind="stable")[:MAX_RIVALS] if i != index]
 
 
+def _nearest_classes(
+    predictor: CalibratedPredictor, rows: Array, own: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Return which classes are nearest to each row in the pooled metric, and which is its own."""
+    squares = predictor.pooled_space.squares(_in_pooled_space(predictor, rows))
+    squares[np.arange(len(squares)), own] = -1
+    n_compared = min(MAX_RIVALS + 1, squares.shape[1])
+    nearest = np.argpartition(squares, n_compared - 1, axis=1)[:, :n_compared]
+    is_near = np.zeros(squares.shape, bool)
+    np.put_along_axis(is_near, nearest, True, axis=1)
+    return is_near
+
+
+def _in_pooled_space(predictor: CalibratedPredictor, rows: Array) -> Floats:
+    """Return transformed rows as queries in pooled coordinates."""
+    queries = unit_length(rows) if predictor.metric.unit_compare else rows
+    return predictor.in_pooled_space(queries)
+
+
 def _left_out_contrasts(predictor: CalibratedPredictor, rows: Array, index: int) -> Floats:
     """Return the last two novelty scores of rows of a class, each as if it were not learned."""
     stats = predictor.state.classes[predictor.labels[index]]
@@ -190,7 +210,6 @@ def _left_out_contrasts(predictor: CalibratedPredictor, rows: Array, index: int)
     if prior is not None and prior.dof == dof and prior.covariance.ndim == 2:
         # Otherwise it lags behind and does not contain the rows, or is a diagonal.
         contributions = predictor.in_pooled_space(to_float64(rows) - stats.mean)
-    queries = unit_length(rows) if predictor.metric.unit_compare else rows
     return predictor.pooled_space.left_out_scores(
-        predictor.in_pooled_space(queries), contributions, index, stats.count, dof
+        _in_pooled_space(predictor, rows), contributions, index, stats.count, dof
     )

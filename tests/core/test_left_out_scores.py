@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 
 from fecam import FeCAMClassifier
-from fecam.core import measurement
-from fecam.core.calibration_rows import SHARPNESS_GRID, columns_of, row_weights
+from fecam.core import left_out_scores
+from fecam.core.calibration_rows import SHARPNESS_GRID, columns_of
 from fecam.core.expected import CalibratedPredictor
 from fecam.core.leave_one_out import left_out_distances
 from fecam.core.novelty import contrast_scores
@@ -42,12 +43,31 @@ def test_a_batch_measures_a_limited_number_of_rows(monkeypatch):
     clf = FeCAMClassifier().fit(X, y)
     rows = [stats.calibration for stats in clf.state_.classes.values()]
     measured = [len(columns_of(one).losses) for one in rows if one is not None]
-    assert 0 < len(measured) <= measurement.MEASURED_CLASSES
+    assert 0 < len(measured) <= left_out_scores.MEASURED_CLASSES
     assert len(set(measured)) == 1
-    monkeypatch.setattr(measurement, "CHEAP_FLOPS", 0)
+    monkeypatch.setattr(left_out_scores, "CHEAP_FLOPS", 0)
     clf = FeCAMClassifier().fit(X, y)
     rows = [stats.calibration for stats in clf.state_.classes.values()]
-    assert 0 < sum(len(one) for one in rows if one is not None) <= measurement.MEASURED_ROWS
+    assert 0 < sum(len(one) for one in rows if one is not None) <= left_out_scores.MEASURED_ROWS
+
+
+def test_rows_are_compared_with_the_classes_nearest_to_them(monkeypatch):
+    """And not with those nearest to their class, among which errors of single rows are missed."""
+    calls = []
+
+    def recorded(rows, own, *others):
+        calls.append((rows, own, others[-1]))
+        return left_out_distances(rows, own, *others)
+
+    monkeypatch.setattr(left_out_scores, "MAX_RIVALS", 3)
+    monkeypatch.setattr(left_out_scores, "left_out_distances", recorded)
+    X, y = relu_features(20, 12, 16, 9)
+    clf = FeCAMClassifier(dtype="float64").fit(X, y)
+    (rows, own, compared), predictor = calls[0], clf.predictor_
+    distances = cdist(predictor.in_pooled_space(rows), predictor.pooled_space.means)
+    distances[np.arange(len(rows)), own] = 0
+    nearest = np.argsort(distances, axis=1)[:, :4]
+    assert (compared.sum(axis=1) == 4).all() and np.take_along_axis(compared, nearest, 1).all()
 
 
 def test_a_new_class_among_many_derives_few_precisions():
@@ -58,11 +78,7 @@ def test_a_new_class_among_many_derives_few_precisions():
         clf.partial_fit(X[y == label], y[y == label])
     measured = [clf.state_.classes[label].calibration is not None for label in range(50, 64)]
     assert 1 <= sum(measured) <= 3
-    assert len(clf.predictor_._derived) <= 3 * (measurement.FEW_RIVALS + 1)
-
-
-def test_rows_of_models_with_few_classes_count_less():
-    assert row_weights(np.array([5.0, 10.0])).tolist() == [0.5**1.5, 1.0]
+    assert len(clf.predictor_._derived) <= 3 * (left_out_scores.FEW_RIVALS + 1)
 
 
 @pytest.mark.parametrize("count", [3, 12])
@@ -75,12 +91,12 @@ def test_scores_in_the_pooled_metric_are_those_of_a_model_without_the_row(count)
     formula, fitted = [], []
     for i in range(0, len(X), count):
         row, own = clf.state_.transform(X[i : i + 1]), int(y[i])
-        formula.append(measurement._left_out_contrasts(predictor, row, own)[0])
+        formula.append(left_out_scores._left_out_contrasts(predictor, row, own)[0])
         others = np.arange(len(X)) != i
         without = FeCAMClassifier(dtype="float64").fit(X[others], y[others])
         left = CalibratedPredictor(without.state_, without.metric_)
         space, query = left.pooled_space, left.in_pooled_space(row)
-        squares = space._squares(query) * predictor.pooled_space.scales
+        squares = space.squares(query) * predictor.pooled_space.scales
         squares[:, own] *= (1 + 1 / count) / (1 + 1 / (count - 1))
         fitted.append(contrast_scores(squares, space._background(query))[0])
     # The logarithms of ratios, whose logarithms the scores are.
@@ -93,14 +109,25 @@ def test_samples_that_were_not_learned_are_measured_by_their_distances():
     new, owners = X[1::2][:70].astype(np.float64), y[1::2][:70]
     predictor = CalibratedPredictor(clf.state_, clf.metric_)
     queries = clf.state_.transform(new)
-    measured = measurement.measured_queries(predictor, queries, owners.tolist())
+    measured = left_out_scores.measured_queries(predictor, queries, owners.tolist())
     assert set(measured) == set(owners.tolist())
-    assert measurement.measured_queries(predictor, queries[:0], []) == {}
+    assert left_out_scores.measured_queries(predictor, queries[:0], []) == {}
     for label, rows in measured.items():
         columns = columns_of(rows)
-        assert len(rows) == min((owners == label).sum(), measurement.MAX_CALIBRATION_ROWS)
+        assert len(rows) == min((owners == label).sum(), left_out_scores.MAX_CALIBRATION_ROWS)
         distances = -clf.decision_function(new[owners == label])[: len(rows)]
         logits = -SHARPNESS_GRID[5] * np.sqrt(distances / predictor.mean_expected)
         loss = np.log(np.exp(logits).sum(axis=1)) - logits[:, label]
         np.testing.assert_allclose(columns.losses[:, 5], loss, rtol=1e-4, atol=1e-5)
         assert set(columns.n_classes) == {4.0} and set(columns.dof) == {float(predictor.dof)}
+
+
+@pytest.mark.parametrize("per_class", [8, 20, 150])
+def test_the_share_of_rejected_samples_is_as_stated(per_class):
+    """For precisions of low rank and in a shared basis."""
+    X, y = relu_features(20, per_class + 50, 96, 1)
+    is_new = np.arange(len(y)) % (per_class + 50) >= per_class
+    clf = FeCAMClassifier().fit(X[~is_new], y[~is_new]).warm_up()
+    novelty = clf.novelty(X[is_new])
+    assert 0.01 < np.mean(novelty > 1.6449) < 0.12
+    assert abs(np.median(novelty)) < 0.4
