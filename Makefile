@@ -89,6 +89,7 @@ bench: .venv/.ready-bench
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/stream.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/lessons.py
 	$(BIN)/python benchmarks/first_answer.py
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/peak_memory.py

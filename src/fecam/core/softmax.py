@@ -19,6 +19,7 @@ def softmax_logits(distances: Array, temperature: float) -> Array:
 def log_softmax(logits: Array) -> Array:
     """Return normalized log-probabilities per row.
 
+    >>> import numpy as np
     >>> log_softmax(np.log([[1.0, 3.0]])).round(3).tolist()
     [[-1.386, -0.288]]
     """
@@ -30,6 +31,7 @@ def log_softmax(logits: Array) -> Array:
 def softmax_numerators(distances: Array, temperature: float) -> Array:
     """Return unnormalized probabilities per row: 1 for the nearest class, 0 beyond the cutoff.
 
+    >>> import numpy as np
     >>> softmax_numerators(np.array([[9.0, 1.0, 2.25, np.inf]]), 0.25).round(3).tolist()
     [[0.0, 1.0, 0.135, 0.0]]
     """
