@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from reporting import markdown, options, say, write
-from stream import SRC, commit_of
+from stream import SRC, commit_of, source_folder
 from synthetic import generate
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -56,7 +56,9 @@ def main() -> None:
         run(*json.loads(sys.argv[2]))
         return
     parser = options(__doc__)
-    parser.add_argument("--against", nargs="*", default=[], help="src folders of other versions")
+    parser.add_argument(
+        "--against", nargs="*", default=[], type=source_folder, help="src folders of other versions"
+    )
     parser.add_argument("--lessons", type=int, default=50, help="default: %(default)s")
     args = parser.parse_args()
     n_before, n_samples, n_features = (20, 30, 64) if args.quick else (100, 500, 512)

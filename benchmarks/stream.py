@@ -11,6 +11,7 @@ processes of its own, interleaved with the others, on the same synthetic feature
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -62,13 +63,22 @@ def commit_of(folder: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
+def source_folder(path: str) -> str:
+    """Return a folder that holds the package; without it, Python would take this version."""
+    if not (Path(path) / "fecam" / "__init__.py").is_file():
+        raise argparse.ArgumentTypeError(f"{path} does not hold the package fecam: give its src")
+    return path
+
+
 def main() -> None:
     """Run each version and setting in turn, print a table, write results."""
     if sys.argv[1:2] == ["--case"]:
         print(json.dumps(run(*json.loads(sys.argv[2]))))
         return
     parser = options(__doc__)
-    parser.add_argument("--against", nargs="*", default=[], help="src folders of other versions")
+    parser.add_argument(
+        "--against", nargs="*", default=[], type=source_folder, help="src folders of other versions"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     n_classes, n_samples, n_features = (150, 20, 64) if args.quick else (150, 500, 512)
