@@ -135,11 +135,12 @@ def test_random_models(seed, name):
     assert_same_answers(make(name).fit(X, y), close_queries(X, 20, seed))
 
 
-@settings(max_examples=10)
-@given(seed=st.integers(0, 10_000), name=st.sampled_from(["paper", "default", "unnormalized"]))
-def test_all_distances_within_the_radius_are_returned_exactly(seed, name):
+def within_radius(name, seed, tolerance):
+    """The radius, all distances, those of a search, and the classes in the shared basis."""
     X, y = samples(COUNTS["all forms"], seed=seed)
     clf = make(name).fit(X, y)
+    clf._tuning = SearchTuning(**SMALL, radius_tolerance=tolerance)
+    clf._predictor = None
     predictor = clf.predictor_
     Q = np.concatenate([close_queries(X, 20, seed), 30 * close_queries(X, 5, seed), X[:5]])
     want = -clf.decision_function(Q).astype(np.float64)
@@ -149,10 +150,34 @@ def test_all_distances_within_the_radius_are_returned_exactly(seed, name):
     finite = np.isfinite(distances)
     assert np.mean(finite) > 0.3, "nearly all classes were pruned"
     assert np.all(finite[want <= want.min(axis=1, keepdims=True) + radius * (1 - 1e-4)])
+    return radius, want, distances, list(predictor.pruned_search.in_basis)
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10_000), name=st.sampled_from(["paper", "default", "unnormalized"]))
+def test_all_distances_within_the_radius_are_returned_exactly(seed, name):
+    _, want, distances, cholesky = within_radius(name, seed, tolerance=0.0)
+    finite = np.isfinite(distances)
     np.testing.assert_allclose(distances[finite], want[finite], rtol=1e-4, atol=1e-6)
-    cholesky = list(predictor.pruned_search.in_basis)
     finite, measured, exact = finite[:, cholesky], distances[:, cholesky], want[:, cholesky]
     np.testing.assert_allclose(measured[finite], exact[finite], rtol=2e-5)
+
+
+@settings(max_examples=10)
+@given(
+    seed=st.integers(0, 10_000),
+    name=st.sampled_from(["paper", "default", "unnormalized"]),
+    tolerance=st.sampled_from([1e-4, 1e-2, 1.0]),
+)
+def test_only_distances_of_classes_that_are_not_nearest_are_estimated(seed, name, tolerance):
+    radius, want, distances, _ = within_radius(name, seed, tolerance)
+    finite, nearest = np.isfinite(distances), want.argmin(axis=1)[:, None]
+    np.testing.assert_allclose(
+        np.take_along_axis(distances, nearest, 1), want.min(axis=1)[:, None], rtol=1e-4, atol=1e-6
+    )
+    assert np.array_equal(distances.argmin(axis=1), nearest[:, 0])
+    error = np.abs(np.sqrt(distances[finite]) - np.sqrt(want[finite]))
+    assert error.max() <= tolerance * radius + 1e-4 * np.sqrt(want[finite]).max()
 
 
 @pytest.mark.parametrize("name", ["paper", "default", "vit"])

@@ -49,12 +49,15 @@ def filter_and_refine(
     evaluate: Evaluate | None = None,
     refine: Refine | None = None,
     rtol: float = TUNING.bound_rtol,
+    tolerance: Matrix | float = 0.0,
 ) -> tuple[Matrix, Matrix]:
     """Return the distances of all classes that matter, and the rows that have ties.
 
     ``distances`` holds the distances that are known already, and infinity elsewhere. The result
     holds all that are among the ``k`` smallest of their row or within ``radius`` of the smallest,
-    and infinity for classes that were pruned. ``rtol`` is the relative margin of comparisons.
+    and infinity for classes that were pruned. A class that cannot be among the ``k`` nearest has
+    its estimate instead, if that exceeds its bound by at most ``tolerance`` times the radius, not
+    squared; tolerances may differ by class. ``rtol`` is the relative margin of comparisons.
     """
     lower, estimate = bounds
     evaluate = evaluate or partial(_class_by_class, evaluate_class)
@@ -72,6 +75,12 @@ def filter_and_refine(
     threshold = np.maximum(evaluated.max(axis=1), expand_radius(evaluated.min(axis=1), radius))
     threshold *= 1 + rtol
     selected = (lower <= threshold[:, None]) & np.isinf(distances)
+    if radius:  # what is only within the radius may be estimated
+        farther = lower > evaluated.max(axis=1, keepdims=True) * (1 + rtol)
+        width = np.sqrt(estimate) - np.sqrt(lower)
+        estimated = selected & farther & (width <= tolerance * radius)
+        distances[estimated] = estimate[estimated]
+        selected &= ~estimated
     if epsilon:
         kth = np.take_along_axis(estimate, guesses, axis=1).max(axis=1)
         kth = expand_radius(kth * (1 + rtol), radius)
@@ -171,6 +180,8 @@ class PrunedSearch:
         self._noise[list(marginals)] = [marginal.noise for marginal in marginals.values()]
         self._prior_column = np.full(len(self.precisions), -1)
         self._prior_column[list(with_prior)] = np.arange(len(with_prior))
+        # Only these estimates lie as close to the distance as to the bound.
+        self._tolerance = np.where(self._prior_column < 0, 0.0, tuning.radius_tolerance)
         self.direct = list(direct)
         if direct:
             self._direct_distances = grouped_distances(
@@ -275,6 +286,7 @@ class PrunedSearch:
             evaluate=evaluate,
             refine=refine,
             rtol=self._tuning.bound_rtol,
+            tolerance=self._tolerance,
         )
 
     def _prune(

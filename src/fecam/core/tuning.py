@@ -51,6 +51,9 @@ class SearchTuning:
     bound_rtol: float = 1e-4
     """Relative margin of every comparison of bounds and distances: larger than rounding. Distances
     that differ by less are evaluated again, class by class."""
+    radius_tolerance: float = 0.01
+    """Width of a bound, relative to the radius, up to which an estimate stands for the distance of
+    a class that only counts for a probability: a twentieth of a temperature."""
     epsilon: float = 0.65
     """Fraction by which approximate search moves each lower bound towards the estimate. At 0.65 at
     least 99.9 % of the labels on real features are those of exact search; at 0.75 it is 99.7 %."""
