@@ -70,3 +70,11 @@ def test_features_that_tell_nothing():
     clf = FeCAMClassifier(**PLAIN).fit(X, np.arange(3000) % 5)
     space = discriminant_space(clf.predictor_)
     assert np.isfinite(space(clf.predictor_.in_pooled_space(clf.queries(X[:20])))).all()
+
+
+@pytest.mark.parametrize("n_classes", [3, 5])
+def test_classes_with_equal_means(n_classes):
+    X = np.tile(np.array([[0.2, 0.4, 0.1], [0.4, 0.2, 0.3]]), (n_classes, 1))
+    clf = FeCAMClassifier().fit(X, np.repeat(np.arange(n_classes), 2))
+    space = discriminant_space(clf.predictor_)
+    assert np.all(np.isfinite(space(np.eye(3)))) and np.isfinite(space.similarity)

@@ -388,3 +388,15 @@ def test_a_single_sample_has_no_neighbors():
     before, after, _, _ = samples(3, n=1)
     base = fit_linear_map(before, after, ridge=1.0)
     assert np.isfinite(fit_local_map(base, before, after, 0.3)(before)).all()
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_maps_of_samples_without_variance_move_by_the_mean(n):
+    before, after = np.ones((n, 3)), np.full((n, 3), 2.0)
+    fitted = fit_linear_map(before, after)
+    for mapping in (fitted, fit_local_map(fitted, before, after)):
+        np.testing.assert_allclose(
+            mapping(np.array([[1.0, 1.0, 1.0], [0.0, 2.0, 1.0]])),
+            [[2.0, 2.0, 2.0], [1.0, 3.0, 2.0]],
+        )
+    assert np.all(np.isfinite(fitted.variance(before)))

@@ -1,4 +1,4 @@
-r"""Lower and upper bounds of squared distances, cheaper than the distances themselves.
+r"""Lower bounds and estimates of squared distances, cheaper than the distances themselves.
 
 Three kinds of bounds return lower bounds and estimates, (queries, classes) each:
 

@@ -78,7 +78,8 @@ def discriminant_space(predictor: CalibratedPredictor) -> DiscriminantSpace:
     other = 0.0
     if n_others:
         other = max(_altitude(centered) / (n_others + 1) / other_within - noise, 0.0)
-    if n_classes < 3 or max(between.max(), other) <= MIN_VARIANCE:  # it cannot be estimated
+    # It cannot be estimated from few classes, or from means that hardly differ.
+    if n_classes < 3 or not len(axes) or max(between.max(), other) <= MIN_VARIANCE:
         other = 1.0  # all axes alike
     between = between + other
     usable = between > MIN_VARIANCE

@@ -70,7 +70,7 @@ class LinearMap:
         z = to_float64(x) - self.center
         along = z @ self.axes
         squares = along * along
-        rest = xp.maximum(xp.sum(z * z, axis=-1) - xp.sum(squares, axis=-1), 0 * squares[..., 0])
+        rest = xp.maximum(xp.sum(z * z, axis=-1) - xp.sum(squares, axis=-1), 0 * z[..., 0])
         rest = xp.where(rest > 1e-12 * xp.sum(z * z, axis=-1), rest, 0 * rest)  # rounding
         covered = xp.sum(squares / self.precision, axis=-1)
         return 1 / self.n_samples + covered + rest / self.rest_precision
@@ -161,6 +161,8 @@ def fit_local_map(
     xp = namespace(before)
     squares = xp.sum((before - xp.mean(before, axis=0)) ** 2)
     spread = float(2 * squares / max(before.shape[0] - 1, 1)) ** 0.5
+    if not spread:  # all samples are alike: every average is the mean
+        return LocalMap(base, before, residuals, float("inf"))
     if bandwidth == "auto":
         chosen = _evenly_spaced(before.shape[0])
         errors = [_kernel_error(before, residuals, chosen, spread * width) for width in BANDWIDTHS]
@@ -300,7 +302,7 @@ class _Regression:
         matrix = self.target + correction
         free = xp.maximum(1 - leverages, 0 * leverages + _FULL_LEVERAGE)
         scaled = residuals / xp.sqrt(free)[:, None]
-        penalty = ridge * self.scale
+        penalty = ridge * self.scale if self.scale else 0.0  # 0 times infinity without variance
         return LinearMap(
             matrix=matrix,
             offset=self.after_center - self.center @ matrix,

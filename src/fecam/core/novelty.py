@@ -1,4 +1,4 @@
-r"""Novelty: a combination of four scores, with weights learned from samples left out.
+r"""Novelty: a sum of four scores, each standardized on samples that were left out.
 
 With the squared distances :math:`d_c` of a row to the classes, the expected ones :math:`E_c`, and
 the distances :math:`P_c` under the pooled metric, nearest first in parentheses:
