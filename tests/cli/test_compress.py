@@ -60,8 +60,15 @@ def test_the_source_is_replaced_only_with_force(model):
         run(model)
 
 
+def test_a_copy_that_is_not_smaller_says_why(tmp_path):
+    path = tmp_path / "few.fecam"
+    X = np.random.default_rng(0).random((12, 256))
+    FeCAMClassifier().fit(X, np.repeat(["a", "b", "c"], 4)).save(path)
+    assert "classes of few samples" in run(path, "--components", 200).output
+
+
 def test_bad_input(model):
-    for components, says in {"0": "n_components=0", "17": "from 1 to 16", "x": "auto"}.items():
+    for components, says in {"0": "--components 0", "17": "from 1 to 16", "x": "auto"}.items():
         with pytest.raises(InputError, match=says):
             run(model, "--components", components)
     with pytest.raises(ModelFileError, match="does not exist"):

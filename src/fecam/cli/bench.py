@@ -216,9 +216,11 @@ def list_learners(as_json: AsJson = False) -> None:
 
 
 def _features_by(spec: Spec) -> str:
-    if spec.first_task is not None:
-        return f"{spec.first_task.network}, width {spec.first_task.width}, trained first"
-    return "" if spec.encoder is None else spec.encoder.name
+    if spec.encoder is not None:
+        return spec.encoder.name
+    if spec.first_task is None:
+        return ""
+    return f"{spec.first_task.network}, width {spec.first_task.width}, trained first"
 
 
 def _show_report(folder: Path, as_json: bool) -> None:

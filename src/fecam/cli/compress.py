@@ -56,16 +56,18 @@ def compress(
 def _read_components(text: str) -> int | str:
     if text == "auto":
         return text
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"--components {text}: must be auto or a number, such as 256") from None
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise InputError(f"--components {text}: must be auto or a number, such as 256")
+    return int(text)
 
 
 def _described(estimate: CompressionEstimate, what: object) -> str:
     sizes = map(format_bytes, (estimate.bytes_before, estimate.bytes_after))
+    larger = ""
+    if estimate.bytes_after >= estimate.bytes_before:
+        larger = "; not smaller, because classes of few samples are stored in little space already"
     return (
         f"{what}: {estimate.n_components:,} of {estimate.n_features:,} components, "
         f"{' -> '.join(sizes)} of statistics; expected: {100 * estimate.agreement:.1f} % of labels "
-        "unchanged"
+        "unchanged" + larger
     )

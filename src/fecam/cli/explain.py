@@ -64,6 +64,8 @@ def explain(
     """
     if output is not None and output.suffix.lower() not in PICTURES + PAGES:
         raise InputError(f"--output {output}: the file name must end in .html, .png or .svg")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {output.parent}. Create it first")
     confirm_replacing(output, yes)
     if output is not None:
         import fecam.report.drawing  # noqa: F401 (raises now if matplotlib is missing)
