@@ -68,6 +68,8 @@ SYMBOLS = {
     r"\notin": "&notin;",
     r"\propto": "&prop;",
     r"\arg": "arg ",
+    r"\exp": "exp",
+    r"\log": "log ",
     r"\langle": "&lang;",
     r"\rangle": "&rang;",
     r"\{": "&#123;",
@@ -93,7 +95,7 @@ def formula(latex: str) -> str:
     """
     html = latex.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")
     html = re.sub(r"\\(?:mathrm|mathbf|text|operatorname|overline)\{([^{}]*)\}", r"\1", html)
-    html = re.sub(r"\\(?:hat|tilde|bar)[ {]?(\w|\\\w+)\}?", r"\1", html)
+    html = re.sub(r"\\(?:hat|tilde|bar)(?:\{([^{}]*)\}| ?(\w|\\\w+))", r"\1\2", html)
     for symbol in sorted(SYMBOLS, key=len, reverse=True):
         html = html.replace(symbol, SYMBOLS[symbol])
     html = re.sub(r"_(?:\{([^{}]*)\}|(\w|&\w+;))", lambda m: f"<sub>{m[1] or m[2]}</sub>", html)
