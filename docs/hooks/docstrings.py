@@ -68,8 +68,6 @@ SYMBOLS = {
     r"\notin": "&notin;",
     r"\propto": "&prop;",
     r"\arg": "arg ",
-    r"\exp": "exp",
-    r"\log": "log ",
     r"\langle": "&lang;",
     r"\rangle": "&rang;",
     r"\{": "&#123;",
