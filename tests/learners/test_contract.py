@@ -59,8 +59,10 @@ def test_a_learner_is_told_one_task_after_another(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_learner_trains_in_bfloat16(name):
     plan = replace(RECIPE.later, epochs=1, mixed_precision="everywhere")
-    wide = partial(tiny, 16)  # oneDNN's gradients of fewer channels may be NaN
-    learner = learned(name, 2, replace(RECIPE, network=wide, first=plan, later=plan))
+    # oneDNN's gradients may be NaN for fewer channels, and for the small crops of images of 8 pixels.
+    recipe = replace(RECIPE, network=partial(tiny, 16), first=plan, later=plan)
+    options = {"crop_size": 1.0} if name == "savc" else {}
+    learner = learned(name, 2, recipe, **options)
     values = tensors(learner).values()
     assert all(bool(value.isfinite().all()) for value in values)
     assert not any(value.dtype == torch.bfloat16 for value in values)
