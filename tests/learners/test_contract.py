@@ -59,7 +59,7 @@ def test_a_learner_is_told_one_task_after_another(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_learner_trains_in_bfloat16(name):
     plan = replace(RECIPE.later, epochs=1, mixed_precision="everywhere")
-    # oneDNN's gradients may be NaN for fewer channels, and for the small crops of images of 8 pixels.
+    # Gradients of oneDNN may be NaN for fewer channels, and for small crops of images of 8 pixels.
     recipe = replace(RECIPE, network=partial(tiny, 16), first=plan, later=plan)
     options = {"crop_size": 1.0} if name == "savc" else {}
     learner = learned(name, 2, recipe, **options)
